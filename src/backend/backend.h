@@ -1,0 +1,277 @@
+/* The device interface. The only vtable of the program: host and cuda implement it, fault decorates either.
+ *
+ * Every function takes the backend first. Handles (pool, stream, event) belong to the backend that made them and are
+ * opaque; the fault decorator hands them through. Unless a contract says otherwise functions are thread-safe, return 0
+ * or -1 with *err filled, and set the calling thread's device themselves: no caller needs to know of a current device.
+ * No function here may be called from an HTTP loop except those marked [any thread, never blocks].
+ *
+ * Native errors carry domain, number, name and call: {"cuda", 2, "cudaErrorMemoryAllocation",
+ * "cudaMallocFromPoolAsync"}. The host backend reports the errors that CUDA would, under the same names and numbers,
+ * with domain "host". Out of memory is OUT_OF_MEMORY; an error after which the device is dead is DEVICE_LOST, and
+ * gb_backend_dead() then says so for ever; everything else is DEVICE_ERROR. */
+#ifndef GB_BACKEND_BACKEND_H
+#define GB_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+struct gb_backend;
+struct gb_pool;
+struct gb_stream;
+struct gb_event;
+
+enum gb_copy_direction { GB_COPY_TO_DEVICE, GB_COPY_FROM_DEVICE, GB_COPY_ON_DEVICE };
+
+/* Called exactly once for each accepted watch, on a thread of the backend; must not block and must not call back into
+ * the backend except for watch, event_query and event_elapsed. error is NULL when the event completed, else what the
+ * stream's work ended with. */
+typedef void gb_watch_fn(void *arg, const struct gb_error *error);
+
+struct gb_backend_ops {
+    const char *name; /* "host", "cuda", "fault" */
+    void (*close)(struct gb_backend *be);
+    int (*device_count)(struct gb_backend *be);
+    int (*device_get)(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err);
+    bool (*dead)(struct gb_backend *be, struct gb_error *ret_why);
+
+    int (*pin_alloc)(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
+    void (*pin_free)(struct gb_backend *be, void *ptr);
+
+    int (*pool_default)(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
+    int (*pool_create)(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,
+                       struct gb_error *err);
+    void (*pool_destroy)(struct gb_backend *be, struct gb_pool *pool);
+    int (*pool_config)(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret, struct gb_error *err);
+    int (*pool_configure)(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
+                          struct gb_error *err);
+    int (*pool_stat)(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
+    int (*pool_reset_peak)(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
+    int (*pool_trim)(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
+
+    int (*stream_create)(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
+    void (*stream_destroy)(struct gb_backend *be, struct gb_stream *stream);
+    int (*stream_sync)(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+    int (*stream_wait)(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
+    int (*stream_call)(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
+                       struct gb_error *err);
+
+    int (*event_create)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+    void (*event_destroy)(struct gb_backend *be, struct gb_event *event);
+    int (*event_record)(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
+    int (*event_mark)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
+    int (*event_query)(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+    int (*event_elapsed)(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
+                         struct gb_error *err);
+    int (*watch)(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
+
+    int (*alloc)(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                 struct gb_error *err);
+    int (*free)(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
+    int (*copy)(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
+                struct gb_stream *stream, struct gb_error *err);
+    int (*fill)(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
+                struct gb_stream *stream, struct gb_error *err);
+};
+
+/* The first member of every implementation. */
+struct gb_backend {
+    const struct gb_backend_ops *ops;
+};
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+/* Opens what spec names:
+ *   auto                       cuda when a device answers, else host; the reason goes to ret_note
+ *   cuda                       every visible GPU
+ *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory)
+ *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
+ *   fault:RULE[,RULE...]:SPEC  see backend/fault.h
+ * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
+ * auto did not choose cuda. Unknown words: INVALID_ARGUMENT naming the permitted ones. */
+#define GB_BACKEND_NOTE_SIZE 256
+int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+
+/* NULL is accepted. All streams must be idle, all handles given back. */
+void gb_backend_close(struct gb_backend *be);
+
+static inline const char *gb_backend_name(struct gb_backend *be) {
+    return be->ops->name;
+}
+
+/* --- devices ------------------------------------------------------------------------------------------------------ */
+
+static inline int gb_backend_device_count(struct gb_backend *be) {
+    return be->ops->device_count(be);
+}
+
+/* Properties of device [0, count). free_bytes is asked anew each time. */
+static inline int gb_backend_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret,
+                                        struct gb_error *err) {
+    return be->ops->device_get(be, device, ret, err);
+}
+
+/* [any thread, never blocks] True for ever after an error that killed a device; *ret_why (may be NULL) is that error. */
+static inline bool gb_backend_dead(struct gb_backend *be, struct gb_error *ret_why) {
+    return be->ops->dead(be, ret_why);
+}
+
+/* --- pinned host memory ------------------------------------------------------------------------------------------- */
+
+/* Page-locked memory reachable by copies of every device, page-aligned. Slow (0.4 s per GiB): at start only. */
+static inline int gb_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err) {
+    return be->ops->pin_alloc(be, bytes, ret, err);
+}
+
+static inline void gb_pin_free(struct gb_backend *be, void *ptr) {
+    be->ops->pin_free(be, ptr);
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
+/* The device's default pool. Its release threshold is set to GB_UNLIMITED the first time. Borrowed, never destroyed. */
+static inline int gb_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err) {
+    return be->ops->pool_default(be, device, ret, err);
+}
+
+/* An allocation past max_bytes fails with OUT_OF_MEMORY and cudaErrorMemoryAllocation. */
+static inline int gb_pool_create(struct gb_backend *be, int device, const struct gb_pool_config *config,
+                                 struct gb_pool **ret, struct gb_error *err) {
+    return be->ops->pool_create(be, device, config, ret, err);
+}
+
+/* Every allocation must have been freed. NULL is accepted. */
+static inline void gb_pool_destroy(struct gb_backend *be, struct gb_pool *pool) {
+    be->ops->pool_destroy(be, pool);
+}
+
+static inline int gb_pool_config(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret,
+                                 struct gb_error *err) {
+    return be->ops->pool_config(be, pool, ret, err);
+}
+
+/* Changes threshold and reuse policies; max_bytes and exportable are fixed at creation and must be the same, else
+ * INVALID_ARGUMENT. */
+static inline int gb_pool_configure(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
+                                    struct gb_error *err) {
+    return be->ops->pool_configure(be, pool, config, err);
+}
+
+/* Cheap (well under a microsecond), but takes a lock of the backend. */
+static inline int gb_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret,
+                               struct gb_error *err) {
+    return be->ops->pool_stat(be, pool, ret, err);
+}
+
+/* Both peaks become the current values. */
+static inline int gb_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err) {
+    return be->ops->pool_reset_peak(be, pool, err);
+}
+
+/* Gives unused reserved memory above keep_bytes back to the system. May wait for the device. */
+static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err) {
+    return be->ops->pool_trim(be, pool, keep_bytes, err);
+}
+
+/* --- streams and events ------------------------------------------------------------------------------------------- */
+
+/* An order of work of its own: not ordered with any other stream except through events. */
+static inline int gb_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err) {
+    return be->ops->stream_create(be, device, ret, err);
+}
+
+/* Waits for the stream's work, then frees it. NULL is accepted. */
+static inline void gb_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
+    be->ops->stream_destroy(be, stream);
+}
+
+/* Blocks the calling thread until all work queued before is done. */
+static inline int gb_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->stream_sync(be, stream, err);
+}
+
+/* Later work of the stream starts only after what the event's last record covers; a no-op for one never recorded. */
+static inline int gb_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event,
+                                 struct gb_error *err) {
+    return be->ops->stream_wait(be, stream, event, err);
+}
+
+/* Runs fn(arg) on a backend thread in stream order; later work waits for it. fn must not call the backend. Tests hold
+ * streams back with it. */
+static inline int gb_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
+                                 struct gb_error *err) {
+    return be->ops->stream_call(be, stream, fn, arg, err);
+}
+
+static inline int gb_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
+    return be->ops->event_create(be, device, ret, err);
+}
+
+/* NULL is accepted. A watch on it that has not fired is an error of the caller. */
+static inline void gb_event_destroy(struct gb_backend *be, struct gb_event *event) {
+    be->ops->event_destroy(be, event);
+}
+
+/* Covers all work queued on the stream so far; replaces the event's earlier record. */
+static inline int gb_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream,
+                                  struct gb_error *err) {
+    return be->ops->event_record(be, event, stream, err);
+}
+
+/* Marks this moment on the device's time line, behind no work: elapsed(mark, start of a copy) is how long the copy
+ * waited behind earlier work. */
+static inline int gb_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err) {
+    return be->ops->event_mark(be, event, err);
+}
+
+/* [any thread, never blocks] -1 when the covered work failed. An event never recorded is done. */
+static inline int gb_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err) {
+    return be->ops->event_query(be, event, ret_done, err);
+}
+
+/* Nanoseconds on the device between two completed events of one device (resolution about 1 us); 0 when end came first.
+ * [any thread, never blocks] */
+static inline int gb_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end,
+                                   uint64_t *ret_ns, struct gb_error *err) {
+    return be->ops->event_elapsed(be, start, end, ret_ns, err);
+}
+
+/* Calls fn once the event's present record has completed or failed; also when it already has. The event may not be
+ * recorded again or destroyed before fn has been entered. [any thread, never blocks] */
+static inline int gb_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg,
+                           struct gb_error *err) {
+    return be->ops->watch(be, event, fn, arg, err);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* Stream-ordered: the memory may be used by work queued on the stream after this, by others after an event. Contents
+ * are undefined. bytes > 0. Alignment at least 256. With cpu_access the CPU may use it once an event recorded on the
+ * stream after the call has completed. */
+static inline int gb_mem_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes,
+                               void **ret, struct gb_error *err) {
+    return be->ops->alloc(be, pool, stream, bytes, ret, err);
+}
+
+/* Stream-ordered: the memory lives until the stream's earlier work is done. */
+static inline int gb_mem_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->free(be, ptr, stream, err);
+}
+
+/* Queues a copy; the source of a copy to the device and the destination of one from it are pinned memory of this
+ * backend (or any host memory on the host backend) and must stay valid until the copy is done. Zero bytes is a no-op. */
+static inline int gb_mem_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes,
+                              enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->copy(be, dst, src, bytes, direction, stream, err);
+}
+
+/* Queues a fill of count elements of width 1, 2 or 4 bytes with the low bytes of pattern; dst aligned to width. */
+static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
+                              struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->fill(be, dst, pattern, width, count, stream, err);
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* The log: one line per event on standard error, as text or JSON. Only the daemon layer logs; library layers report
+ * through struct gb_error. Thread-safe. */
+#ifndef GB_BASE_LOG_H
+#define GB_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum gb_log_level { GB_LOG_ERROR, GB_LOG_WARNING, GB_LOG_INFO, GB_LOG_DEBUG };
+
+struct gb_log {
+    enum gb_log_level level;
+    bool json;
+    int fd;
+};
+
+/* Writes one line. `event` is a short stable word; fmt gives the sentence. Lines longer than 4 KiB are cut. */
+void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Parses "error", "warning", "info" or "debug". Returns 0 or -1. */
+int gb_log_level_parse(const char *word, enum gb_log_level *ret_level);
+
+#endif

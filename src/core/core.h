@@ -1,0 +1,277 @@
+/* Every use case as one function. No JSON, no HTTP, no SQL, no CUDA.
+ *
+ * Functions marked [now] finish at once, take only short locks and may be called from an HTTP loop. Those that take a
+ * gb_call start work and return at once, also callable from an HTTP loop; call->done runs once, on some other thread or
+ * before the function has returned, when everything the call did is durable and visible, or nothing of it is. */
+#ifndef GB_CORE_CORE_H
+#define GB_CORE_CORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "model/model.h"
+#include "store/store.h"
+
+struct gb_core;
+
+struct gb_core_config {
+    struct gb_backend *backend;    /* borrowed */
+    struct gb_store *store;        /* borrowed */
+    uint64_t slots_bytes;          /* pinned slots in all; the bound on staging memory */
+    uint64_t slot_bytes;           /* each; 256 KiB to 4 MiB */
+    uint64_t sessions_max;         /* LIMIT_REACHED beyond */
+    uint64_t buffers_max;          /* in all sessions */
+    struct gb_quota default_quota; /* of a session that gives none */
+    uint64_t sample_interval_s;    /* pool history; 0: none */
+    uint64_t housekeeping_ms;      /* expiry and samples are looked at this often; 0: 1000 */
+};
+
+/* Loads sessions and buffer records (their bytes are LOST: they died with the earlier process), makes the session
+ * "default" when absent, pins the slots, starts the threads. */
+int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
+
+/* All calls and transfers must have ended. Frees device memory, saves the counters, joins the threads. NULL accepted. */
+void gb_core_close(struct gb_core *core);
+
+/* [now] The device is dead: -1 with DEVICE_LOST (or what the backend said). Readiness asks this. */
+int gb_core_health(struct gb_core *core, struct gb_error *err);
+
+/* --- calls ---------------------------------------------------------------------------------------------------------- */
+
+struct gb_session_view {
+    struct gb_session_rec rec;
+    uint64_t used_bytes; /* committed and reserved */
+    uint64_t buffers;
+    int64_t expires_at_us; /* 0: never */
+};
+
+/* An asynchronous call and its result. The starter sets done and arg; both sides hold a reference until they are
+ * through: gb_call_new returns two, the core gives its own back after done. */
+struct gb_call {
+    atomic_int refs;
+    atomic_bool finished; /* results may be read once this is true */
+    void (*done)(void *arg);
+    void *arg;
+    struct gb_error error; /* code GB_OK: success */
+    bool created;          /* the call made the resource */
+    struct gb_session_view session;
+    struct gb_buffer_rec buffer;
+};
+
+struct gb_call *gb_call_new(void (*done)(void *arg), void *arg); /* NULL when memory is exhausted */
+void gb_call_unref(struct gb_call *call);
+
+/* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
+ * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
+ * PRECONDITION_FAILED. Must not block. arg is released with the call or upload by free_arg (may be NULL). */
+struct gb_buffer_check {
+    int (*check)(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg);
+};
+struct gb_session_check {
+    int (*check)(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg);
+};
+
+/* --- sessions --------------------------------------------------------------------------------------------------------- */
+
+/* Fields given; the others keep their default (create) or value (patch). */
+struct gb_session_params {
+    struct gb_name name; /* create only */
+    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
+    struct gb_quota quota;
+    uint64_t idle_ttl_s;
+    char labels[GB_LABELS_MAX];
+};
+
+/* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call);
+/* [now] SESSION_NOT_FOUND. */
+int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
+/* Lowering a quota below what is used is permitted: it stops new allocations. */
+void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
+                      const struct gb_session_check *check, struct gb_call *call);
+/* Frees everything in it in stream order; transfers in flight end undisturbed or with SESSION_NOT_FOUND.
+ * SESSION_PROTECTED for "default". */
+void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
+                       struct gb_call *call);
+/* [now] Any request in a session is a sign of life; this is for a request that is nothing else. */
+int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
+                         struct gb_error *err);
+/* [now] Sessions with id > after_id, by id, at most limit. A visitor that returns -1 ends the walk. It is called without
+ * locks held. *ret_more: there are more. */
+int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
+                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
+                    struct gb_error *err);
+
+/* --- devices, pools, streams --------------------------------------------------------------------------------------------- */
+
+/* [now] Properties read at start; free_bytes as of the last housekeeping. DEVICE_NOT_FOUND. By index or UUID text. */
+int gb_device_count(struct gb_core *core);
+int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, struct gb_error *err);
+int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_device, struct gb_error *err);
+
+/* The default pool of device 0 is named "default", that of device N "default.N". */
+struct gb_pool_view {
+    struct gb_name name;
+    int device;
+    struct gb_pool_config config;
+    struct gb_pool_stat stat;
+    uint64_t allocations, frees, failures; /* since start */
+};
+/* [now] POOL_NOT_FOUND. Numbers include every acknowledged change. */
+int gb_pool_get(struct gb_core *core, const struct gb_name *pool, struct gb_pool_view *ret, struct gb_error *err);
+unsigned gb_pool_count(struct gb_core *core);
+int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err);
+/* Result: *ret_before and *ret_after in call order are not kept; read the pool again. */
+void gb_pool_trim_to(struct gb_core *core, const struct gb_name *pool, uint64_t keep_bytes, struct gb_call *call);
+
+/* Done when all work queued on the session's stream so far is done. STREAM_NOT_FOUND for any but "default". */
+void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
+                         struct gb_call *call);
+
+/* --- buffers -------------------------------------------------------------------------------------------------------------- */
+
+struct gb_buffer_params {
+    struct gb_name session;
+    struct gb_name name;
+    uint64_t bytes; /* shape times dtype */
+    enum gb_dtype dtype;
+    struct gb_shape shape;
+    enum gb_kind kind;
+    struct gb_name pool;
+    struct gb_name stream;
+    bool has_shape, has_labels; /* patch: what is given */
+    char labels[GB_LABELS_MAX];
+};
+
+/* Zeroed memory under a new name. BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY, LIMIT_REACHED, UNSUPPORTED kind.
+ * bytes may be 0. wait_ms: how long to wait for memory to become free. Result: call->buffer. */
+void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
+                      struct gb_call *call);
+/* [now] */
+int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                  struct gb_buffer_rec *ret, struct gb_error *err);
+/* Labels; dtype and shape when they describe the same number of bytes (SHAPE_MISMATCH otherwise). */
+void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
+                     struct gb_call *call);
+/* Readers of the bytes finish undisturbed. */
+void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                      const struct gb_buffer_check *check, struct gb_call *call);
+/* [now] As gb_session_list. */
+int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
+                   int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
+                   struct gb_error *err);
+
+/* --- transfers ------------------------------------------------------------------------------------------------------------ */
+
+/* Times of one transfer, milliseconds on the device's clock. */
+struct gb_transfer_times {
+    double queue_ms; /* the first copy waited behind earlier work */
+    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
+};
+
+struct gb_upload_params {
+    struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
+    uint64_t bytes;                 /* of the payload */
+    bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
+    uint64_t offset;
+    bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL */
+    unsigned wait_ms;
+    struct gb_buffer_check check;
+    void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
+    void *arg;
+};
+
+struct gb_upload;
+
+/* [now] Everything that can be refused without the bytes is refused here, against records, quota and limits: nothing is
+ * allocated yet. */
+int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err);
+
+/* [now] Reserves quota and starts the allocation. Takes params->check.arg on success. Without in_place the new bytes
+ * stand in fresh memory and replace the old in one step at the end (a partial write first copies the old bytes on the
+ * device); BUFFER_BUSY for in_place while others read or write it in place; OUT_OF_MEMORY arrives through room. */
+int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
+                    struct gb_error *err);
+/* 1: room for *ret_n > 0 payload bytes at *ret_ptr; 0: wait for wake; -1. Never more than the payload in all. */
+int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+/* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
+int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
+/* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
+int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
+/* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
+int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
+                     struct gb_transfer_times *ret_times, struct gb_error *err);
+/* Abandons what has not ended; safe at any time, the rest is cleaned up behind. wake is not called after this returns. */
+void gb_upload_free(struct gb_upload *upload);
+
+struct gb_download;
+
+/* [now] Finds the buffer and holds its present bytes against replacement and deletion; touches no device. BUFFER_BUSY,
+ * BUFFER_PARTIAL, CONTENT_LOST. */
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     struct gb_error *err);
+const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
+/* Starts: [offset, offset + length) of the bytes. Once. */
+int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);
+/* 1: *ret_n > 0 bytes at *ret_ptr, valid until gb_download_sent covers them; 0: wait for wake; -1. The copy of the next
+ * block is in flight meanwhile. */
+int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+void gb_download_sent(struct gb_download *download, size_t n);
+/* Times so far; complete once everything was given. */
+void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret);
+/* complete: every byte reached the client, for the counters. wake is not called after this returns. */
+void gb_download_free(struct gb_download *download, bool complete);
+
+/* --- statistics -------------------------------------------------------------------------------------------------------------- */
+
+struct gb_core_stats {
+    uint64_t sequence; /* raised by every acknowledged change */
+    int64_t started_at_us;
+    struct gb_counters counters; /* lifetime */
+    uint64_t sessions;
+    uint64_t buffers;
+    uint64_t buffer_bytes;
+    uint64_t lost_buffers;
+    uint64_t uploads_running;
+    uint64_t downloads_running;
+    uint64_t slots_total;
+    uint64_t slots_free;
+    uint64_t slot_bytes;
+    uint64_t slot_waits; /* times a transfer found no slot free */
+    struct gb_store_stat store;
+};
+
+/* [now] Cheap. */
+uint64_t gb_core_sequence(struct gb_core *core);
+void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret);
+
+struct gb_session_stats {
+    uint64_t sequence;
+    struct gb_session_view session;
+    struct gb_counters counters; /* since the session was loaded or made */
+    uint64_t lost_buffers;
+};
+int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
+                     struct gb_error *err);
+
+/* --- tokens ------------------------------------------------------------------------------------------------------------------ */
+
+/* The tokens in force, replaced as a whole by whoever watches the database. Copies. [now] */
+int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_t count, struct gb_error *err);
+/* True when at least one token is in force: then every request needs one. [now] */
+bool gb_tokens_required(struct gb_core *core);
+/* secret: what follows "Bearer ". UNAUTHENTICATED when unknown; FORBIDDEN when the scope is lower or the token is bound
+ * to another session (session: "" for what belongs to none). [now] */
+int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
+                    struct gb_error *err);
+
+#endif

@@ -1,0 +1,238 @@
+/* HTTP messages as values, and what a handler may do.
+ *
+ * A handler looks at a request and returns a step; it never replies. The server turns the outcome into bytes in one
+ * place. A handler runs on an HTTP loop (or, for a large body, on a bulk loop) and must not block: what takes time is
+ * started elsewhere, the handler returns GB_STEP_WAIT, and whoever finishes the work calls gb_http_wake(). */
+#ifndef GB_HTTP_HTTP_H
+#define GB_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum gb_http_method {
+    GB_HTTP_GET,
+    GB_HTTP_HEAD, /* routed as GET; the server drops the body */
+    GB_HTTP_POST,
+    GB_HTTP_PUT,
+    GB_HTTP_PATCH,
+    GB_HTTP_DELETE,
+    GB_HTTP_METHOD_COUNT
+};
+const char *gb_http_method_name(enum gb_http_method method);
+
+struct gb_http_request;
+struct gb_http_response;
+
+enum gb_step {
+    GB_STEP_REPLY, /* the response is filled */
+    GB_STEP_ERROR, /* *err is set; whatever stands in the response is dropped */
+    GB_STEP_WAIT,  /* request->resume is set; it is called after gb_http_wake() or at request->deadline_ns */
+    GB_STEP_BODY   /* request->sink is set; only from a handler of a GB_BODY_STREAM route */
+};
+
+typedef enum gb_step gb_http_handler(struct gb_http_request *request, struct gb_http_response *response,
+                                     struct gb_error *err);
+
+/* --- routes --------------------------------------------------------------------------------------------------------- */
+
+enum gb_http_body {
+    GB_BODY_NONE,  /* a body is refused */
+    GB_BODY_JSON,  /* collected up to the server's limit; request->body */
+    GB_BODY_STREAM /* handler is called at the headers and gives a sink */
+};
+
+struct gb_http_route {
+    enum gb_http_method method;
+    const char *path; /* "/v1/sessions/{s}/buffers/{b}": captures are whole segments */
+    gb_http_handler *handler;
+    enum gb_http_body body;
+    int access;        /* for the authorize hook: what the caller must be allowed to do */
+    const char *query; /* permitted query parameters, separated by spaces */
+};
+
+/* --- requests ------------------------------------------------------------------------------------------------------- */
+
+#define GB_HTTP_PARAMS_MAX 4
+#define GB_HTTP_QUERY_MAX 16
+#define GB_HTTP_HEADERS_MAX 64
+
+/* Percent-decoded text. NUL-terminated, but may contain a NUL from %00: len tells. */
+struct gb_http_text {
+    const char *s;
+    size_t len;
+};
+
+struct gb_http_pair {
+    struct gb_http_text name;
+    struct gb_http_text value;
+};
+
+/* Where a streamed body goes. All calls come from one thread at a time, not always the same. The owner embeds it. */
+struct gb_http_sink {
+    /* 1: *ret_ptr has room for *ret_n > 0 bytes; 0: none now, gb_http_wake() follows; -1: *err, the request ends. */
+    int (*room)(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+    /* The first n bytes of the room last given are written. 0 or -1. */
+    int (*fill)(struct gb_http_sink *sink, size_t n, struct gb_error *err);
+    /* The whole body has arrived. As a handler: REPLY, ERROR or WAIT. */
+    enum gb_step (*end)(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_http_response *response,
+                        struct gb_error *err);
+    /* Called exactly once, also when the body broke off before end; then the upload is abandoned. */
+    void (*free)(struct gb_http_sink *sink);
+};
+
+/* Where a streamed response body comes from. As the sink: one thread at a time. */
+struct gb_http_source {
+    /* 1: *ret_n > 0 bytes at *ret_ptr, valid until sent() covers them; 0: none yet, gb_http_wake() follows; -1: *err,
+     * the connection is dropped (the header has gone out). Called only while bytes remain. */
+    int (*next)(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+    /* The first n bytes of what next() gave have been handed to the kernel. */
+    void (*sent)(struct gb_http_source *source, size_t n);
+    /* Called exactly once; complete says whether every byte was sent. */
+    void (*free)(struct gb_http_source *source, bool complete);
+};
+
+struct gb_http_request {
+    void *app; /* gb_http_server_config.app */
+    enum gb_http_method method;
+    const struct gb_http_route *route;
+    struct gb_http_text target;                    /* as received, for "instance" */
+    struct gb_http_text param[GB_HTTP_PARAMS_MAX]; /* captures of the route, in order */
+    struct gb_http_pair query[GB_HTTP_QUERY_MAX];
+    unsigned queries;
+    struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
+    unsigned headers;
+    bool has_content_length;
+    uint64_t content_length;
+    bool chunked;         /* Transfer-Encoding: chunked; the length is not known */
+    bool expect_continue; /* the client waits for 100 Continue */
+    bool local;           /* came over the UNIX socket */
+    const char *body;     /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
+    size_t body_len;
+    uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
+    char id[17];         /* request_id of problem documents */
+
+    /* The handler's own, from the first call to the last; freed by state_free with the request. */
+    void *state;
+    void (*state_free)(void *state);
+
+    /* Set with GB_STEP_WAIT. deadline_ns is on gb_clock_ns(); at that time resume is called with timed_out set and must
+     * not return WAIT again. 0 means the server's longest wait. Spurious calls of resume happen. */
+    gb_http_handler *resume;
+    uint64_t deadline_ns;
+    bool timed_out;
+
+    struct gb_http_sink *sink; /* set with GB_STEP_BODY; owned by the server from then on */
+};
+
+/* [any thread, never blocks] What the request waits for has happened: resume, room or next is called again soon. Also
+ * permitted before the handler has returned and after the request has ended, while a reference is held. */
+void gb_http_wake(struct gb_http_request *request);
+struct gb_http_request *gb_http_request_ref(struct gb_http_request *request);
+void gb_http_request_unref(struct gb_http_request *request);
+
+/* First header of that name (case-insensitive), else NULL. */
+const char *gb_http_header(const struct gb_http_request *request, const char *name);
+
+/* Query parameter, else NULL. Repeated parameters are refused before any handler runs. */
+const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);
+
+/* The N of "Prefer: wait=N" in seconds, or fallback_s; at most max_s. *ret_async (may be NULL): respond-async given. */
+unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fallback_s, unsigned max_s,
+                             bool *ret_async);
+
+/* --- responses ------------------------------------------------------------------------------------------------------ */
+
+#define GB_HTTP_RESPONSE_HEADERS_MAX 12
+#define GB_HTTP_RESPONSE_TEXT_SIZE 1024
+
+/* A prepared answer shared by many requests: the status, headers and body are fixed, and the reply costs no allocation.
+ * With an etag, a request whose If-None-Match holds it gets a prepared 304. Reference counted, thread-safe. */
+struct gb_http_canned;
+struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
+                                          size_t n); /* copies; NULL when memory is exhausted */
+struct gb_http_canned *gb_http_canned_ref(struct gb_http_canned *canned);
+void gb_http_canned_unref(struct gb_http_canned *canned);
+
+struct gb_http_response {
+    int status; /* 200 unless changed */
+    struct {
+        const char *name; /* static */
+        const char *value;
+    } header[GB_HTTP_RESPONSE_HEADERS_MAX];
+    unsigned headers;
+    char text[GB_HTTP_RESPONSE_TEXT_SIZE]; /* header values */
+    size_t text_used;
+
+    /* At most one of the three. */
+    char *body; /* malloc'd; owned */
+    size_t body_len;
+    struct gb_http_canned *canned; /* a reference; status and headers above are ignored */
+    struct gb_http_source *source; /* owned */
+    uint64_t source_len;
+};
+
+/* Adds a header; name must be static text, the value is formatted and must be printable. Silently dropping a header
+ * would lie: returns -1 with INTERNAL when it does not fit. */
+int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
+                            ...) __attribute__((format(printf, 4, 5)));
+/* Takes a malloc'd body. */
+void gb_http_response_take(struct gb_http_response *response, char *body, size_t n);
+/* Takes one reference. */
+void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned);
+/* Takes the source; length is the number of bytes that it will give. */
+void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length);
+/* Frees what it holds (a source with complete = false) and makes it empty. */
+void gb_http_response_done(struct gb_http_response *response);
+
+/* --- the server ------------------------------------------------------------------------------------------------------ */
+
+struct gb_http_server;
+
+struct gb_http_server_config {
+    void *app;
+    const struct gb_http_route *routes;
+    size_t route_count;
+    /* Whether the caller may use request->route; -1 with UNAUTHENTICATED or FORBIDDEN. Runs on an HTTP loop. */
+    int (*authorize)(void *app, const struct gb_http_request *request, struct gb_error *err);
+    /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
+    void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
+    const int *listen_fds; /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
+    size_t listen_fd_count;
+    const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
+    size_t host_count;
+    unsigned loops;            /* HTTP loops */
+    unsigned bulk_loops;       /* loops for large bodies */
+    unsigned connections_max;  /* one more gets 503 and is closed */
+    size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
+    size_t json_max;           /* bytes of a JSON body */
+    uint64_t takeover_bytes;   /* bodies at least this large leave libmicrohttpd for a bulk loop */
+    unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
+    unsigned stall_timeout_s;  /* a body that does not move */
+    uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
+    unsigned wait_max_s;       /* the longest GB_STEP_WAIT */
+};
+
+/* Starts the threads. Returns 0 or -1 (then listen_fds stay the caller's). */
+int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
+
+/* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */
+void gb_http_server_drain(struct gb_http_server *server);
+
+/* Waits up to timeout_ms for running requests after drain, then ends the rest, joins the threads and frees. NULL is
+ * accepted. */
+void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms);
+
+struct gb_http_server_stat {
+    uint64_t connections; /* now */
+    uint64_t suspended;   /* requests that wait, now */
+    uint64_t transfers;   /* connections on bulk loops, now */
+    uint64_t accepted;
+    uint64_t refused; /* over connections_max */
+    uint64_t requests;
+};
+void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
+
+#endif

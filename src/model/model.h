@@ -1,0 +1,127 @@
+/* Plain records shared by all layers. Values only: copy them freely. Times are microseconds since the epoch, UTC. */
+#ifndef GB_MODEL_MODEL_H
+#define GB_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/name.h"
+#include "model/tensor.h"
+
+#define GB_LABELS_MAX 2048 /* bytes of the labels' JSON text, NUL included */
+#define GB_UNLIMITED UINT64_MAX
+
+/* What memory a buffer lives in. This list is fixed by the interface; a device says which kinds it has. */
+enum gb_kind { GB_KIND_DEVICE, GB_KIND_SHARED, GB_KIND_MANAGED, GB_KIND_PINNED, GB_KIND_PAGEABLE, GB_KIND_COUNT };
+const char *gb_kind_name(enum gb_kind kind);
+int gb_kind_parse(const char *name, size_t len, enum gb_kind *ret_kind, struct gb_error *err);
+
+enum gb_buffer_state {
+    GB_BUFFER_READY,
+    GB_BUFFER_PARTIAL, /* an in-place upload broke off */
+    GB_BUFFER_LOST     /* the bytes died with an earlier process or with the device */
+};
+const char *gb_buffer_state_name(enum gb_buffer_state state);
+
+struct gb_quota {
+    uint64_t bytes;        /* GB_UNLIMITED: none */
+    uint64_t buffers;      /* count */
+    uint64_t pinned_bytes; /* kept for the kinds that need it */
+};
+
+struct gb_session_rec {
+    int64_t id; /* never reused */
+    struct gb_name name;
+    struct gb_quota quota;
+    uint64_t idle_ttl_s;        /* 0: never expires */
+    char labels[GB_LABELS_MAX]; /* JSON object text, "{}" when none; opaque below api */
+    int64_t version;            /* raised by every change of this record */
+    int64_t created_at_us;
+    int64_t updated_at_us;
+};
+
+struct gb_buffer_rec {
+    int64_t id; /* never reused */
+    int64_t session_id;
+    struct gb_name name;
+    uint64_t bytes;
+    enum gb_dtype dtype;
+    struct gb_shape shape;
+    enum gb_kind kind;
+    int device;            /* index */
+    struct gb_name pool;   /* "default" */
+    struct gb_name stream; /* stream of the last content write */
+    enum gb_buffer_state state;
+    int64_t generation; /* raised by every content write; starts at 1 */
+    int64_t version;    /* raised by every change of this record, content writes included */
+    bool has_crc32c;    /* false after a partial write and for a buffer never uploaded */
+    uint32_t crc32c;    /* of all bytes of this generation */
+    char labels[GB_LABELS_MAX];
+    int64_t created_at_us;
+    int64_t updated_at_us;
+};
+
+#define GB_UUID_TEXT_SIZE 48
+
+struct gb_device_rec {
+    int index;
+    char uuid[GB_UUID_TEXT_SIZE]; /* "GPU-..." or "HOST-..." */
+    char name[128];
+    uint64_t total_bytes;
+    uint64_t free_bytes; /* at the time of asking */
+    bool integrated;     /* shares memory with the CPU */
+    bool cpu_access;   /* the CPU may read and write device pool memory: no slot is needed between socket and buffer */
+    int compute_major; /* 0 on the host backend */
+    int compute_minor;
+    /* Why a kind is not offered; empty where it is. Index: enum gb_kind. */
+    char kind_missing[GB_KIND_COUNT][96];
+};
+
+/* Counts and bytes of one pool since its creation, and what it holds now. */
+struct gb_pool_stat {
+    uint64_t used_bytes;
+    uint64_t used_peak_bytes;
+    uint64_t reserved_bytes;
+    uint64_t reserved_peak_bytes;
+};
+
+struct gb_pool_config {
+    uint64_t max_bytes;               /* 0: whole device */
+    uint64_t release_threshold_bytes; /* GB_UNLIMITED: keep everything */
+    bool follow_event_dependencies;
+    bool allow_opportunistic;
+    bool allow_internal_dependencies;
+    bool exportable;
+};
+
+/* One row of a pool's history. */
+struct gb_pool_sample {
+    int64_t at_us;
+    int device;
+    struct gb_name pool;
+    struct gb_pool_stat stat;
+};
+
+enum gb_direction { GB_UPLOAD, GB_DOWNLOAD, GB_DIRECTION_COUNT };
+
+/* Lifetime counters; they survive restarts. Times in nanoseconds. */
+struct gb_counters {
+#define GB_COUNTER(name) uint64_t name;
+#include "model/counters.def"
+#undef GB_COUNTER
+};
+
+enum gb_scope { GB_SCOPE_READ, GB_SCOPE_WRITE, GB_SCOPE_ADMIN, GB_SCOPE_COUNT };
+const char *gb_scope_name(enum gb_scope scope);
+int gb_scope_parse(const char *name, size_t len, enum gb_scope *ret_scope, struct gb_error *err);
+
+struct gb_token_rec {
+    int64_t id;
+    struct gb_name name;
+    char sha256_hex[65];           /* of the secret; the secret itself is never stored */
+    enum gb_scope scope;           /* admin includes write, write includes read */
+    char session[GB_NAME_MAX + 1]; /* only this session; "" for all */
+    int64_t created_at_us;
+};
+
+#endif

@@ -1,0 +1,99 @@
+/* What is persisted, in model records. SQLite in WAL mode with strict tables and numbered migrations; one writer
+ * thread that groups changes into commits.
+ *
+ * Changes are asynchronous: a call copies the record, queues the change and returns at once [any thread, never blocks].
+ * done(arg, error) runs on the writer thread, in the order of the calls, after the commit that holds the change is
+ * durable (error NULL) or has failed (error set; the change is not in the database). done must not block and may call
+ * the asynchronous functions. done may be NULL. A group commits as a whole or is retried change by change, so that one
+ * bad change fails alone. */
+#ifndef GB_STORE_STORE_H
+#define GB_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+struct gb_store;
+
+struct gb_store_config {
+    const char *path;     /* of the database file; created with mode 0600 */
+    bool sync_full;       /* synchronous=FULL: survives power loss; else NORMAL: survives the process */
+    uint64_t samples_max; /* rows kept in the pool history, oldest dropped first */
+    uint64_t queue_max;   /* changes waiting; one more fails at once with SATURATED (through done) */
+};
+
+typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
+
+/* Opens or creates, migrates to the newest schema. A database of a newer schema, a file that is not a database, or one
+ * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so. */
+int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
+
+/* Commits what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
+void gb_store_close(struct gb_store *store);
+
+/* --- reading at start (before the first change) --------------------------------------------------------------------- */
+
+/* Calls back for every record, sessions first by id. A visitor that returns -1 (err set) ends the walk with -1. */
+int gb_store_load_sessions(struct gb_store *store,
+                           int (*visit)(void *, const struct gb_session_rec *, struct gb_error *), void *arg,
+                           struct gb_error *err);
+int gb_store_load_buffers(struct gb_store *store, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
+                          void *arg, struct gb_error *err);
+int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
+
+/* The highest ids ever committed, deleted ones included: new ids start above. */
+int gb_store_last_ids(struct gb_store *store, int64_t *ret_session, int64_t *ret_buffer, struct gb_error *err);
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+/* Insert or update by id. */
+void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg);
+void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg);
+
+/* Deleting a session deletes its buffers' records with it. Deleting what is absent succeeds. */
+void gb_store_del_session(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
+void gb_store_del_buffer(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
+
+/* Appends to the pool history and drops the oldest rows beyond samples_max. */
+void gb_store_put_sample(struct gb_store *store, const struct gb_pool_sample *sample, gb_store_done_fn *done,
+                         void *arg);
+
+/* Replaces the lifetime counters. */
+void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
+                           void *arg);
+
+/* Succeeds once everything queued before is durable. */
+void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
+
+/* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
+struct gb_store_stat {
+    uint64_t commits;
+    uint64_t changes;
+    uint64_t failures;
+    uint64_t queued; /* now */
+    uint64_t commit_ns;
+};
+void gb_store_stat(struct gb_store *store, struct gb_store_stat *ret);
+
+/* --- tokens: synchronous, on a connection of their own; also used by the token commands beside a running daemon ------- */
+
+struct gb_token_store;
+
+int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err);
+void gb_token_store_close(struct gb_token_store *tokens);
+
+/* Names are unique: INVALID_ARGUMENT when taken. rec->id is set on success. */
+int gb_token_add(struct gb_token_store *tokens, struct gb_token_rec *rec, struct gb_error *err);
+int gb_token_list(struct gb_token_store *tokens, int (*visit)(void *, const struct gb_token_rec *, struct gb_error *),
+                  void *arg, struct gb_error *err);
+/* TOKEN_NOT_FOUND when absent. */
+int gb_token_revoke(struct gb_token_store *tokens, const char *name, struct gb_error *err);
+
+/* True in *ret_changed when another connection changed the database since the last call on this one (PRAGMA
+ * data_version); cheap enough to ask several times a second. */
+int gb_token_changed(struct gb_token_store *tokens, bool *ret_changed, struct gb_error *err);
+
+#endif

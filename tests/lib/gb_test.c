@@ -1,0 +1,21 @@
+#include "gb_test.h"
+
+#include <stdlib.h>
+
+int gb_test_run(Suite *suite) {
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeout_s) {
+    TCase *tcase = tcase_create(name);
+
+    tcase_set_timeout(tcase, timeout_s);
+    tcase_add_test(tcase, test);
+    suite_add_tcase(suite, tcase);
+}

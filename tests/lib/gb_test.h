@@ -1,0 +1,26 @@
+/* What every check program of the tree shares. */
+#ifndef GB_TEST_H
+#define GB_TEST_H
+
+#include <check.h>
+
+#include "base/error.h"
+
+/* Runs the suite, prints check's summary line, returns the exit status for main. */
+int gb_test_run(Suite *suite);
+
+/* A test case with one function in it, added to the suite; timeout_s bounds it. */
+void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
+
+/* Asserts that an expression returned 0 and prints the error otherwise. */
+#define gb_assert_ok(expr, err) ck_assert_msg((expr) == 0, "%s: %s (%s)", #expr, (err).detail, gb_code_slug((err).code))
+
+/* Asserts that an expression returned -1 with this code, then clears the error. */
+#define gb_assert_fails(expr, err, expected)                                                                           \
+    do {                                                                                                               \
+        ck_assert_int_eq((expr), -1);                                                                                  \
+        ck_assert_str_eq(gb_code_slug((err).code), gb_code_slug(expected));                                            \
+        (err) = GB_ERROR_INIT;                                                                                         \
+    } while (0)
+
+#endif
