@@ -1,0 +1,140 @@
+#include "model/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "model/word.h"
+
+static const char *const names[GB_DTYPE_COUNT] = {
+#define GB_DTYPE(symbol, name, bytes, descr) #name,
+#include "model/dtype.def"
+#undef GB_DTYPE
+};
+
+static const unsigned char sizes[GB_DTYPE_COUNT] = {
+#define GB_DTYPE(symbol, name, bytes, descr) bytes,
+#include "model/dtype.def"
+#undef GB_DTYPE
+};
+
+static const char *const descrs[GB_DTYPE_COUNT] = {
+#define GB_DTYPE(symbol, name, bytes, descr) descr,
+#include "model/dtype.def"
+#undef GB_DTYPE
+};
+
+const char *gb_dtype_name(enum gb_dtype dtype) {
+    return (unsigned)dtype < GB_DTYPE_COUNT ? names[dtype] : "unknown";
+}
+
+size_t gb_dtype_bytes(enum gb_dtype dtype) {
+    return (unsigned)dtype < GB_DTYPE_COUNT ? sizes[dtype] : 0;
+}
+
+const char *gb_dtype_npy(enum gb_dtype dtype) {
+    return (unsigned)dtype < GB_DTYPE_COUNT && descrs[dtype][0] != '\0' ? descrs[dtype] : NULL;
+}
+
+int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("dtype", names, GB_DTYPE_COUNT, name, len, &index, err) < 0)
+        return -1;
+    *ret_dtype = (enum gb_dtype)index;
+    return 0;
+}
+
+/* Whether text[0..len) names the type of descr. Byte order is written in several ways: "<" and "=" mean ours (the
+ * daemon runs on little-endian machines only), and one byte has none, whatever sign stands there. */
+static int descr_matches(const char *text, size_t len, const char *descr) {
+    if (descr[0] == '\0' || len != strlen(descr) || memcmp(text + 1, descr + 1, len - 1) != 0)
+        return 0;
+    if (descr[0] == '|')
+        return strchr("|<>=", text[0]) != NULL;
+    return text[0] == '<' || text[0] == '=';
+}
+
+int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    const char *reason = "is not one that can be stored; give the bytes as a known type";
+    int i;
+
+    for (i = 0; i < GB_DTYPE_COUNT && len > 1; i++) {
+        if (memchr(descr, '\0', len) == NULL && descr_matches(descr, len, descrs[i])) {
+            *ret_dtype = (enum gb_dtype)i;
+            return 0;
+        }
+    }
+    if (len > 1 && descr[1] == 'O')
+        reason = "holds Python objects, which have no bytes of their own; convert it to a number type";
+    else if (len > 1 && descr[1] == 'V')
+        reason = "is opaque to numpy; upload the raw bytes with ?dtype= and ?shape=";
+    else if (len > 1 && descr[0] == '>')
+        reason = "is big-endian; convert it to little-endian";
+    return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the array's type \"%s\" %s", gb_word_quote(descr, len, quoted),
+                        reason);
+}
+
+int gb_shape_bytes(const struct gb_shape *shape, enum gb_dtype dtype, uint64_t *ret_bytes, struct gb_error *err) {
+    uint64_t bytes = gb_dtype_bytes(dtype);
+    unsigned i;
+
+    /* A dimension of zero empties the product even where the others alone would overflow. */
+    for (i = 0; i < shape->dims; i++) {
+        if (shape->dim[i] == 0)
+            bytes = 0;
+    }
+    for (i = 0; i < shape->dims; i++) {
+        if (bytes > 0 && !gb_mul_u64(bytes, shape->dim[i], &bytes))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the shape times %s has more bytes than 64 bits can count; make it smaller",
+                                gb_dtype_name(dtype));
+    }
+    *ret_bytes = bytes;
+    return 0;
+}
+
+static int dimension_refused(const char *text, size_t len, enum gb_parse why, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    const char *reason = "is not a whole number";
+
+    if (why == GB_PARSE_NEGATIVE)
+        reason = "is negative";
+    else if (why == GB_PARSE_OVERFLOW)
+        reason = "does not fit in 64 bits";
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "the dimension \"%s\" of the shape %s; a shape is written like \"2,3,4\", empty for a scalar",
+                        gb_word_quote(text, len, quoted), reason);
+}
+
+int gb_shape_parse(const char *text, size_t len, struct gb_shape *ret_shape, struct gb_error *err) {
+    struct gb_shape shape = {0};
+    const char *end = text + len;
+
+    while (text < end) {
+        const char *comma = memchr(text, ',', (size_t)(end - text));
+        size_t n = (size_t)((comma ? comma : end) - text);
+        enum gb_parse r;
+
+        if (shape.dims == GB_DIMS_MAX)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the shape has more than %d dimensions", GB_DIMS_MAX);
+        r = gb_parse_u64(text, n, &shape.dim[shape.dims]);
+        if (r != GB_PARSE_OK)
+            return dimension_refused(text, n, r, err);
+        shape.dims++;
+        text += comma ? n + 1 : n;
+    }
+    *ret_shape = shape;
+    return 0;
+}
+
+void gb_shape_text(const struct gb_shape *shape, char *out) {
+    size_t at = 0;
+    unsigned i;
+
+    out[0] = '\0';
+    for (i = 0; i < shape->dims && i < GB_DIMS_MAX; i++)
+        at += (size_t)snprintf(out + at, GB_SHAPE_TEXT_SIZE - at, "%s%llu", i > 0 ? "," : "",
+                               (unsigned long long)shape->dim[i]);
+}
