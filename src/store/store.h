@@ -5,7 +5,10 @@
  * done(arg, error) runs on the writer thread, in the order of the calls, after the commit that holds the change is
  * durable (error NULL) or has failed (error set; the change is not in the database). done must not block and may call
  * the asynchronous functions. done may be NULL. A group commits as a whole or is retried change by change, so that one
- * bad change fails alone. */
+ * bad change fails alone. Only where the copy of a record finds no memory does done run on the caller's thread, inside
+ * the call. What SQLite refuses is STORE_FAILED with its name: {"sqlite", 13, "SQLITE_FULL", "sqlite3_step"}.
+ *
+ * Counts beyond INT64_MAX are stored as NULL and read back as GB_UNLIMITED. */
 #ifndef GB_STORE_STORE_H
 #define GB_STORE_STORE_H
 
@@ -31,7 +34,8 @@ typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so. */
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
 
-/* Commits what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
+/* No change may be queued from another thread any more; those that done callbacks queue are carried out too. Commits
+ * what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
 void gb_store_close(struct gb_store *store);
 
 /* --- reading at start (before the first change) --------------------------------------------------------------------- */
@@ -65,23 +69,24 @@ void gb_store_put_sample(struct gb_store *store, const struct gb_pool_sample *sa
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
                            void *arg);
 
-/* Succeeds once everything queued before is durable. */
+/* Succeeds once everything queued before is durable or has failed. Not held against queue_max. */
 void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
 struct gb_store_stat {
-    uint64_t commits;
-    uint64_t changes;
-    uint64_t failures;
-    uint64_t queued; /* now */
-    uint64_t commit_ns;
+    uint64_t commits;   /* transactions */
+    uint64_t changes;   /* that are in the database */
+    uint64_t failures;  /* refused ones (queue full) included */
+    uint64_t queued;    /* now, those being committed included */
+    uint64_t commit_ns; /* spent in transactions, failed ones included */
 };
 void gb_store_stat(struct gb_store *store, struct gb_store_stat *ret);
 
 /* --- tokens: synchronous, on a connection of their own; also used by the token commands beside a running daemon ------- */
 
-struct gb_token_store;
+struct gb_token_store; /* one thread at a time */
 
+/* Makes the database where there is none. Refused like gb_store_open, but needs the lock only to change the schema. */
 int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err);
 void gb_token_store_close(struct gb_token_store *tokens);
 
@@ -92,8 +97,8 @@ int gb_token_list(struct gb_token_store *tokens, int (*visit)(void *, const stru
 /* TOKEN_NOT_FOUND when absent. */
 int gb_token_revoke(struct gb_token_store *tokens, const char *name, struct gb_error *err);
 
-/* True in *ret_changed when another connection changed the database since the last call on this one (PRAGMA
- * data_version); cheap enough to ask several times a second. */
+/* True in *ret_changed when another connection added or revoked tokens since the last call on this one (or since it was
+ * opened); the writer's commits do not count. Cheap enough to ask several times a second. */
 int gb_token_changed(struct gb_token_store *tokens, bool *ret_changed, struct gb_error *err);
 
 #endif

@@ -1,0 +1,100 @@
+#include "store/apply.h"
+
+#include <string.h>
+
+#include "store/db.h"
+
+static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
+    int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
+
+    return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
+}
+
+int gb_apply_init(struct gb_apply *apply, sqlite3 *db, uint64_t samples_max, struct gb_error *err) {
+    int i;
+
+    memset(apply, 0, sizeof(*apply));
+    apply->db = db;
+    apply->samples_max = samples_max < INT64_MAX ? (int64_t)samples_max : INT64_MAX;
+    for (i = 0; i < GB_ROW_STMT_COUNT; i++) {
+        if (prepare(db, gb_row_put_sql[i], &apply->stmts[i], err) < 0)
+            return -1;
+    }
+    if (prepare(db, "BEGIN IMMEDIATE", &apply->begin, err) < 0)
+        return -1;
+    return prepare(db, "COMMIT", &apply->commit, err);
+}
+
+void gb_apply_done(struct gb_apply *apply) {
+    int i;
+
+    for (i = 0; i < GB_ROW_STMT_COUNT; i++)
+        sqlite3_finalize(apply->stmts[i]);
+    sqlite3_finalize(apply->begin);
+    sqlite3_finalize(apply->commit);
+    memset(apply, 0, sizeof(*apply));
+}
+
+/* Runs a bound statement. `bound` is what binding it returned. */
+static int run(struct gb_apply *apply, sqlite3_stmt *stmt, int bound, struct gb_error *err) {
+    int r = bound;
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(apply->db, r, "sqlite3_bind", GB_ERR_STORE_FAILED, err);
+    r = sqlite3_step(stmt);
+    if (r != SQLITE_DONE)
+        gb_db_fail(apply->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    sqlite3_reset(stmt);
+    return r == SQLITE_DONE ? 0 : -1;
+}
+
+static int run_with_int(struct gb_apply *apply, enum gb_row_stmt which, int64_t value, struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[which];
+
+    return run(apply, stmt, sqlite3_bind_int64(stmt, 1, value), err);
+}
+
+static int put_sample(struct gb_apply *apply, const struct gb_pool_sample *sample, struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_SAMPLE];
+
+    if (run(apply, stmt, gb_row_bind_sample(stmt, sample), err) < 0)
+        return -1;
+    return run_with_int(apply, GB_ROW_DROP_SAMPLES, apply->samples_max, err);
+}
+
+int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
+    sqlite3_stmt **s = apply->stmts;
+
+    switch (kind) {
+    case GB_CHANGE_PUT_SESSION:
+        return run(apply, s[GB_ROW_PUT_SESSION], gb_row_bind_session(s[GB_ROW_PUT_SESSION], record), err);
+    case GB_CHANGE_PUT_BUFFER:
+        return run(apply, s[GB_ROW_PUT_BUFFER], gb_row_bind_buffer(s[GB_ROW_PUT_BUFFER], record), err);
+    case GB_CHANGE_PUT_COUNTERS:
+        return run(apply, s[GB_ROW_PUT_COUNTERS], gb_row_bind_counters(s[GB_ROW_PUT_COUNTERS], record), err);
+    case GB_CHANGE_DEL_SESSION:
+        return run_with_int(apply, GB_ROW_DEL_SESSION, *(const int64_t *)record, err);
+    case GB_CHANGE_DEL_BUFFER:
+        return run_with_int(apply, GB_ROW_DEL_BUFFER, *(const int64_t *)record, err);
+    case GB_CHANGE_PUT_SAMPLE:
+        return put_sample(apply, record, err);
+    case GB_CHANGE_FLUSH:
+    case GB_CHANGE_REFUSED:
+        break;
+    }
+    return 0;
+}
+
+int gb_apply_begin(struct gb_apply *apply, struct gb_error *err) {
+    return run(apply, apply->begin, SQLITE_OK, err);
+}
+
+int gb_apply_commit(struct gb_apply *apply, struct gb_error *err) {
+    return run(apply, apply->commit, SQLITE_OK, err);
+}
+
+/* A failing rollback leaves nothing to do: SQLite has then ended the transaction itself. */
+void gb_apply_rollback(struct gb_apply *apply) {
+    if (!sqlite3_get_autocommit(apply->db))
+        sqlite3_exec(apply->db, "ROLLBACK", NULL, NULL, NULL);
+}

@@ -1,0 +1,32 @@
+/* One change to the tables, with statements that are prepared once. Internal to the store. */
+#ifndef GB_STORE_APPLY_H
+#define GB_STORE_APPLY_H
+
+#include <sqlite3.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "store/rows.h"
+#include "store/writer.h"
+
+struct gb_apply {
+    sqlite3 *db; /* borrowed */
+    int64_t samples_max;
+    sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
+    sqlite3_stmt *begin;
+    sqlite3_stmt *commit;
+};
+
+/* Returns 0, or -1 with INTERNAL. */
+int gb_apply_init(struct gb_apply *apply, sqlite3 *db, uint64_t samples_max, struct gb_error *err);
+
+/* Accepts a zeroed or half-built value. */
+void gb_apply_done(struct gb_apply *apply);
+
+/* Failures of the three are STORE_FAILED. After one, gb_apply_rollback leaves no transaction open. */
+int gb_apply_begin(struct gb_apply *apply, struct gb_error *err);
+int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err);
+int gb_apply_commit(struct gb_apply *apply, struct gb_error *err);
+void gb_apply_rollback(struct gb_apply *apply);
+
+#endif

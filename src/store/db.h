@@ -1,0 +1,32 @@
+/* The few things that every use of SQLite here shares. Internal to the store. A connection belongs to one thread at a
+ * time. */
+#ifndef GB_STORE_DB_H
+#define GB_STORE_DB_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* "SQLITE_FULL", "SQLITE_CONSTRAINT_UNIQUE"; the primary code's name where the extended one is not known. */
+const char *gb_db_code_name(int code);
+
+/* Sets code and detail from what `call` returned and what the connection says about it. db may be NULL. Returns -1. */
+int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err);
+
+/* Opens path, created with mode 0600 when absent, and looks who wrote it before anything is changed. A file that is no
+ * database, or another program's, is refused with INTERNAL. Sets WAL mode, foreign keys and a bounded wait for other
+ * writers. */
+int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
+
+/* Reads the whole file for damage; INTERNAL with the first finding. */
+int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err);
+
+/* Runs statements that give no rows; failures are INTERNAL. */
+int gb_db_exec(sqlite3 *db, const char *sql, struct gb_error *err);
+
+/* The first column of the first row; 0 when there is none. Failures are INTERNAL. */
+int gb_db_int(sqlite3 *db, const char *sql, int64_t *ret, struct gb_error *err);
+
+#endif

@@ -1,0 +1,148 @@
+#include "store/migrate.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "store/db.h"
+
+/* Step n takes a database from user_version n to n + 1. A step that was released is never changed.
+ *
+ * AUTOINCREMENT keeps the highest id ever committed in sqlite_sequence, so that ids are not reused after deletions.
+ * Words instead of numbers for types and states: people read this database with the sqlite3 shell. */
+static const char *const steps[] = {
+    "CREATE TABLE sessions("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " name TEXT NOT NULL UNIQUE,"
+    " quota_bytes INTEGER," /* NULL in a quota: unlimited */
+    " quota_buffers INTEGER,"
+    " quota_pinned_bytes INTEGER,"
+    " idle_ttl_s INTEGER,"
+    " labels TEXT NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE buffers("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " session_id INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL,"
+    " bytes INTEGER,"
+    " dtype TEXT NOT NULL,"
+    " shape TEXT NOT NULL,"
+    " kind TEXT NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " pool TEXT NOT NULL,"
+    " stream TEXT NOT NULL,"
+    " state TEXT NOT NULL,"
+    " generation INTEGER NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " crc32c INTEGER," /* NULL: not known */
+    " labels TEXT NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL,"
+    " UNIQUE(session_id, name)" /* serves the cascade too */
+    ") STRICT;"
+    "CREATE TABLE counters(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"
+    "CREATE TABLE pool_samples("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " pool TEXT NOT NULL,"
+    " used_bytes INTEGER,"
+    " used_peak_bytes INTEGER,"
+    " reserved_bytes INTEGER,"
+    " reserved_peak_bytes INTEGER"
+    ") STRICT;"
+    "CREATE TABLE tokens("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " name TEXT NOT NULL UNIQUE,"
+    " sha256_hex TEXT NOT NULL,"
+    " scope TEXT NOT NULL,"
+    " session TEXT NOT NULL,"
+    " created_at_us INTEGER NOT NULL"
+    ") STRICT;"
+    /* Raised by every change of the tokens: data_version alone moves with every commit of the writer. */
+    "CREATE TABLE token_epoch(id INTEGER PRIMARY KEY CHECK(id = 1), value INTEGER NOT NULL) STRICT;"
+    "INSERT INTO token_epoch VALUES(1, 0);",
+};
+
+#define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))
+
+static int read_version(sqlite3 *db, const char *path, int64_t *ret_version, struct gb_error *err) {
+    int64_t version;
+
+    if (gb_db_int(db, "PRAGMA user_version", &version, err) < 0)
+        return -1;
+    if (version < 0 || version > NEWEST)
+        return gb_error_set(err, GB_ERR_INTERNAL,
+                            "the database %s has schema %lld and this gpubufd knows schemas up to %lld; use the newer "
+                            "gpubufd that wrote it, or choose another state directory",
+                            path, (long long)version, (long long)NEWEST);
+    *ret_version = version;
+    return 0;
+}
+
+int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct gb_error *err) {
+    int64_t version = 0;
+
+    if (read_version(db, path, &version, err) < 0)
+        return -1;
+    *ret_pending = version < NEWEST;
+    return 0;
+}
+
+static int step(sqlite3 *db, int64_t version, struct gb_error *err) {
+    char sql[48];
+
+    snprintf(sql, sizeof(sql), "PRAGMA user_version=%lld", (long long)version + 1);
+    if (gb_db_exec(db, "BEGIN IMMEDIATE", err) < 0)
+        return -1;
+    if (gb_db_exec(db, steps[version], err) == 0 && gb_db_exec(db, sql, err) == 0 && gb_db_exec(db, "COMMIT", err) == 0)
+        return 0;
+    if (!sqlite3_get_autocommit(db))
+        gb_db_exec(db, "ROLLBACK", NULL);
+    return -1;
+}
+
+int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err) {
+    int64_t version = 0;
+
+    if (read_version(db, path, &version, err) < 0)
+        return -1;
+    for (; version < NEWEST; version++) {
+        if (step(db, version, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_counter(sqlite3 *db, const char *name, struct gb_error *err) {
+    char sql[160];
+    int64_t present = 0;
+
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM pragma_table_info('counters') WHERE name = '%s'", name);
+    if (gb_db_int(db, sql, &present, err) < 0)
+        return -1;
+    snprintf(sql, sizeof(sql), "ALTER TABLE counters ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", name);
+    return present ? 0 : gb_db_exec(db, sql, err);
+}
+
+int gb_migrate_counters(sqlite3 *db, struct gb_error *err) {
+    static const char *const names[] = {
+#define GB_COUNTER(name) #name,
+#include "model/counters.def"
+#undef GB_COUNTER
+    };
+    int r = 0;
+    size_t i;
+
+    if (gb_db_exec(db, "BEGIN IMMEDIATE", err) < 0)
+        return -1;
+    for (i = 0; i < sizeof(names) / sizeof(names[0]) && r == 0; i++)
+        r = add_counter(db, names[i], err);
+    if (r == 0)
+        r = gb_db_exec(db, "COMMIT", err);
+    if (!sqlite3_get_autocommit(db))
+        gb_db_exec(db, "ROLLBACK", NULL);
+    return r;
+}

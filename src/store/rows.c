@@ -1,0 +1,260 @@
+#include "store/rows.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
+    [GB_ROW_PUT_SESSION] =
+        "INSERT INTO sessions(id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version,"
+        " created_at_us, updated_at_us) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        " ON CONFLICT(id) DO UPDATE SET name = ?2, quota_bytes = ?3, quota_buffers = ?4, quota_pinned_bytes = ?5,"
+        " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10",
+    [GB_ROW_PUT_BUFFER] =
+        "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
+        " version, crc32c, labels, created_at_us, updated_at_us)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+        " ON CONFLICT(id) DO UPDATE SET session_id = ?2, name = ?3, bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
+        " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
+        " labels = ?15, created_at_us = ?16, updated_at_us = ?17",
+    [GB_ROW_DEL_SESSION] = "DELETE FROM sessions WHERE id = ?1",
+    [GB_ROW_DEL_BUFFER] = "DELETE FROM buffers WHERE id = ?1",
+    [GB_ROW_PUT_SAMPLE] = "INSERT INTO pool_samples(at_us, device, pool, used_bytes, used_peak_bytes, reserved_bytes,"
+                          " reserved_peak_bytes) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    /* Ids follow one another without gaps, so the newest ?1 rows are those above this one. */
+    [GB_ROW_DROP_SAMPLES] = "DELETE FROM pool_samples WHERE id <= last_insert_rowid() - ?1",
+    [GB_ROW_PUT_COUNTERS] = "INSERT OR REPLACE INTO counters(id"
+#define GB_COUNTER(name) ", " #name
+#include "model/counters.def"
+#undef GB_COUNTER
+                            ") VALUES(1"
+#define GB_COUNTER(name) ", ?"
+#include "model/counters.def"
+#undef GB_COUNTER
+                            ")",
+};
+
+const char gb_row_get_sessions_sql[] =
+    "SELECT id, name, quota_bytes, quota_buffers, quota_pinned_bytes, idle_ttl_s, labels, version, created_at_us,"
+    " updated_at_us FROM sessions ORDER BY id";
+
+const char gb_row_get_buffers_sql[] =
+    "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
+    " labels, created_at_us, updated_at_us FROM buffers ORDER BY id";
+
+const char gb_row_get_counters_sql[] = "SELECT id"
+#define GB_COUNTER(name) ", " #name
+#include "model/counters.def"
+#undef GB_COUNTER
+                                       " FROM counters";
+
+/* Fields in order; the first failure sticks. */
+struct binder {
+    sqlite3_stmt *stmt;
+    int at;
+    int result;
+};
+
+static void keep(struct binder *b, int r) {
+    if (b->result == SQLITE_OK)
+        b->result = r;
+}
+
+static void bind_i64(struct binder *b, int64_t value) {
+    keep(b, sqlite3_bind_int64(b->stmt, ++b->at, value));
+}
+
+/* NULL stands for what SQLite cannot count, which is GB_UNLIMITED in practice. */
+static void bind_u64(struct binder *b, uint64_t value) {
+    if (value > INT64_MAX)
+        keep(b, sqlite3_bind_null(b->stmt, ++b->at));
+    else
+        bind_i64(b, (int64_t)value);
+}
+
+static void bind_text(struct binder *b, const char *text) {
+    keep(b, sqlite3_bind_text(b->stmt, ++b->at, text, -1, SQLITE_STATIC));
+}
+
+int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, rec->id);
+    bind_text(&b, rec->name.s);
+    bind_u64(&b, rec->quota.bytes);
+    bind_u64(&b, rec->quota.buffers);
+    bind_u64(&b, rec->quota.pinned_bytes);
+    bind_u64(&b, rec->idle_ttl_s);
+    bind_text(&b, rec->labels);
+    bind_i64(&b, rec->version);
+    bind_i64(&b, rec->created_at_us);
+    bind_i64(&b, rec->updated_at_us);
+    return b.result;
+}
+
+int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec) {
+    struct binder b = {.stmt = stmt};
+    char shape[GB_SHAPE_TEXT_SIZE];
+
+    gb_shape_text(&rec->shape, shape);
+    bind_i64(&b, rec->id);
+    bind_i64(&b, rec->session_id);
+    bind_text(&b, rec->name.s);
+    bind_u64(&b, rec->bytes);
+    bind_text(&b, gb_dtype_name(rec->dtype));
+    keep(&b, sqlite3_bind_text(stmt, ++b.at, shape, -1, SQLITE_TRANSIENT));
+    bind_text(&b, gb_kind_name(rec->kind));
+    bind_i64(&b, rec->device);
+    bind_text(&b, rec->pool.s);
+    bind_text(&b, rec->stream.s);
+    bind_text(&b, gb_buffer_state_name(rec->state));
+    bind_i64(&b, rec->generation);
+    bind_i64(&b, rec->version);
+    if (rec->has_crc32c)
+        bind_i64(&b, rec->crc32c);
+    else
+        keep(&b, sqlite3_bind_null(stmt, ++b.at));
+    bind_text(&b, rec->labels);
+    bind_i64(&b, rec->created_at_us);
+    bind_i64(&b, rec->updated_at_us);
+    return b.result;
+}
+
+int gb_row_bind_sample(sqlite3_stmt *stmt, const struct gb_pool_sample *sample) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, sample->at_us);
+    bind_i64(&b, sample->device);
+    bind_text(&b, sample->pool.s);
+    bind_u64(&b, sample->stat.used_bytes);
+    bind_u64(&b, sample->stat.used_peak_bytes);
+    bind_u64(&b, sample->stat.reserved_bytes);
+    bind_u64(&b, sample->stat.reserved_peak_bytes);
+    return b.result;
+}
+
+int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters) {
+    struct binder b = {.stmt = stmt};
+
+#define GB_COUNTER(name) bind_i64(&b, counters->name < INT64_MAX ? (int64_t)counters->name : INT64_MAX);
+#include "model/counters.def"
+#undef GB_COUNTER
+    return b.result;
+}
+
+/* Columns in order; one that does not fit makes the row bad, and the reading goes on. */
+struct reader {
+    sqlite3_stmt *stmt;
+    int at;
+    bool bad;
+};
+
+static int64_t read_i64(struct reader *r) {
+    return sqlite3_column_int64(r->stmt, r->at++);
+}
+
+static uint64_t read_u64(struct reader *r) {
+    bool unlimited = sqlite3_column_type(r->stmt, r->at) == SQLITE_NULL;
+    int64_t value = read_i64(r);
+
+    return unlimited ? GB_UNLIMITED : (uint64_t)value;
+}
+
+static const char *read_text(struct reader *r, size_t *ret_len) {
+    const char *text = (const char *)sqlite3_column_text(r->stmt, r->at);
+
+    *ret_len = (size_t)sqlite3_column_bytes(r->stmt, r->at++);
+    return text ? text : "";
+}
+
+static void copy_text(struct reader *r, char *out, size_t size) {
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    if (len >= size) {
+        r->bad = true;
+        len = 0;
+    }
+    memcpy(out, text, len);
+    out[len] = '\0';
+}
+
+static enum gb_buffer_state read_state(struct reader *r) {
+    static const enum gb_buffer_state states[] = {GB_BUFFER_READY, GB_BUFFER_PARTIAL, GB_BUFFER_LOST};
+    size_t len;
+    const char *text = read_text(r, &len);
+    size_t i;
+
+    for (i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        if (strcmp(gb_buffer_state_name(states[i]), text) == 0)
+            return states[i];
+    }
+    r->bad = true;
+    return GB_BUFFER_LOST;
+}
+
+int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err) {
+    struct reader r = {.stmt = stmt};
+
+    memset(ret, 0, sizeof(*ret));
+    ret->id = read_i64(&r);
+    copy_text(&r, ret->name.s, sizeof(ret->name.s));
+    ret->quota.bytes = read_u64(&r);
+    ret->quota.buffers = read_u64(&r);
+    ret->quota.pinned_bytes = read_u64(&r);
+    ret->idle_ttl_s = read_u64(&r);
+    copy_text(&r, ret->labels, sizeof(ret->labels));
+    ret->version = read_i64(&r);
+    ret->created_at_us = read_i64(&r);
+    ret->updated_at_us = read_i64(&r);
+    if (r.bad)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",
+                            (long long)ret->id);
+    return 0;
+}
+
+/* dtype, shape and kind, which stand side by side. */
+static void read_tensor(struct reader *r, struct gb_buffer_rec *ret) {
+    const char *text;
+    size_t len;
+
+    text = read_text(r, &len);
+    r->bad |= gb_dtype_parse(text, len, &ret->dtype, NULL) < 0;
+    text = read_text(r, &len);
+    r->bad |= gb_shape_parse(text, len, &ret->shape, NULL) < 0;
+    text = read_text(r, &len);
+    r->bad |= gb_kind_parse(text, len, &ret->kind, NULL) < 0;
+}
+
+int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct reader r = {.stmt = stmt};
+
+    memset(ret, 0, sizeof(*ret));
+    ret->id = read_i64(&r);
+    ret->session_id = read_i64(&r);
+    copy_text(&r, ret->name.s, sizeof(ret->name.s));
+    ret->bytes = read_u64(&r);
+    read_tensor(&r, ret);
+    ret->device = (int)read_i64(&r);
+    copy_text(&r, ret->pool.s, sizeof(ret->pool.s));
+    copy_text(&r, ret->stream.s, sizeof(ret->stream.s));
+    ret->state = read_state(&r);
+    ret->generation = read_i64(&r);
+    ret->version = read_i64(&r);
+    ret->has_crc32c = sqlite3_column_type(stmt, r.at) != SQLITE_NULL;
+    ret->crc32c = (uint32_t)read_i64(&r);
+    copy_text(&r, ret->labels, sizeof(ret->labels));
+    ret->created_at_us = read_i64(&r);
+    ret->updated_at_us = read_i64(&r);
+    if (r.bad)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",
+                            (long long)ret->id);
+    return 0;
+}
+
+void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret) {
+    struct reader r = {.stmt = stmt, .at = 1};
+
+#define GB_COUNTER(name) ret->name = (uint64_t)read_i64(&r);
+#include "model/counters.def"
+#undef GB_COUNTER
+}

@@ -1,0 +1,177 @@
+#include "store/store.h"
+
+#include <stdlib.h>
+
+#include "store/db.h"
+#include "store/lock.h"
+#include "store/migrate.h"
+#include "store/rows.h"
+#include "store/writer.h"
+
+struct gb_store {
+    int lock_fd;
+    sqlite3 *db; /* the opener's until the first change, then the writer's */
+    struct gb_writer *writer;
+};
+
+/* A checkpoint each 16 MiB: at the default of 4 MiB it would come every few hundred commits. */
+static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {
+    return gb_db_exec(db,
+                      sync_full ? "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;"
+                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384"
+                                : "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;"
+                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384",
+                      err);
+}
+
+static int open_locked(struct gb_store *s, const struct gb_store_config *config, struct gb_error *err) {
+    if (gb_db_open(config->path, &s->db, err) < 0 || gb_db_verify(s->db, config->path, err) < 0)
+        return -1;
+    if (tune(s->db, config->sync_full, err) < 0 || gb_migrate(s->db, config->path, err) < 0 ||
+        gb_migrate_counters(s->db, err) < 0)
+        return -1;
+    return gb_writer_new(s->db, config->samples_max, config->queue_max, &s->writer, err);
+}
+
+int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
+    struct gb_store *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    s->lock_fd = -1;
+    if (gb_lock_take(config->path, &s->lock_fd, err) < 0 || open_locked(s, config, err) < 0) {
+        gb_store_close(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+void gb_store_close(struct gb_store *s) {
+    if (!s)
+        return;
+    gb_writer_free(s->writer);
+    if (s->db) {
+        /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
+         * cannot be moved now is read back from the log at the next open. */
+        if (s->writer)
+            sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+        sqlite3_close(s->db);
+    }
+    gb_lock_drop(s->lock_fd);
+    free(s);
+}
+
+/* Calls row(arg, stmt, err) for every row of sql. */
+static int each_row(sqlite3 *db, const char *sql, int (*row)(void *, sqlite3_stmt *, struct gb_error *), void *arg,
+                    struct gb_error *err) {
+    sqlite3_stmt *stmt = NULL;
+    int r = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
+    int failed = 0;
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW)
+        failed = row(arg, stmt, err);
+    if (!failed && r != SQLITE_DONE)
+        failed = gb_db_fail(db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    return failed ? -1 : 0;
+}
+
+struct session_walk {
+    int (*visit)(void *, const struct gb_session_rec *, struct gb_error *);
+    void *arg;
+    struct gb_session_rec rec;
+};
+
+static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct session_walk *walk = arg;
+
+    return gb_row_read_session(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+}
+
+int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
+                           void *arg, struct gb_error *err) {
+    struct session_walk walk = {.visit = visit, .arg = arg};
+
+    return each_row(s->db, gb_row_get_sessions_sql, session_row, &walk, err);
+}
+
+struct buffer_walk {
+    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *);
+    void *arg;
+    struct gb_buffer_rec rec;
+};
+
+static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct buffer_walk *walk = arg;
+
+    return gb_row_read_buffer(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+}
+
+int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
+                          void *arg, struct gb_error *err) {
+    struct buffer_walk walk = {.visit = visit, .arg = arg};
+
+    return each_row(s->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
+}
+
+static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    (void)err;
+    gb_row_read_counters(stmt, arg);
+    return 0;
+}
+
+int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
+    struct gb_counters counters = {0};
+
+    if (each_row(s->db, gb_row_get_counters_sql, counters_row, &counters, err) < 0)
+        return -1;
+    *ret = counters;
+    return 0;
+}
+
+int gb_store_last_ids(struct gb_store *s, int64_t *ret_session, int64_t *ret_buffer, struct gb_error *err) {
+    int64_t session = 0;
+    int64_t buffer = 0;
+
+    if (gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'", &session, err) < 0 ||
+        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'buffers'", &buffer, err) < 0)
+        return -1;
+    *ret_session = session;
+    *ret_buffer = buffer;
+    return 0;
+}
+
+void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), done, arg);
+}
+
+void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), done, arg);
+}
+
+void gb_store_del_session(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), done, arg);
+}
+
+void gb_store_del_buffer(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), done, arg);
+}
+
+void gb_store_put_sample(struct gb_store *s, const struct gb_pool_sample *sample, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SAMPLE, sample, sizeof(*sample), done, arg);
+}
+
+void gb_store_put_counters(struct gb_store *s, const struct gb_counters *counters, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_COUNTERS, counters, sizeof(*counters), done, arg);
+}
+
+void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, done, arg);
+}
+
+void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
+    gb_writer_stat(s->writer, ret);
+}

@@ -1,0 +1,211 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/db.h"
+#include "store/lock.h"
+#include "store/migrate.h"
+#include "store/store.h"
+
+struct gb_token_store {
+    sqlite3 *db;
+    sqlite3_stmt *data_version;
+    int64_t seen_data_version;
+    int64_t seen_epoch;
+};
+
+/* A running daemon has the newest schema, or is another version that must not find its tables changed under it. */
+static int bring_up_to_date(struct gb_token_store *t, const char *path, struct gb_error *err) {
+    int lock_fd = -1;
+    bool pending;
+    int r;
+
+    if (gb_migrate_pending(t->db, path, &pending, err) < 0)
+        return -1;
+    if (!pending)
+        return 0;
+    if (gb_lock_take(path, &lock_fd, err) < 0)
+        return -1;
+    r = gb_migrate(t->db, path, err);
+    gb_lock_drop(lock_fd);
+    return r;
+}
+
+static int read_data_version(struct gb_token_store *t, int64_t *ret, struct gb_error *err) {
+    int r = sqlite3_step(t->data_version);
+
+    if (r == SQLITE_ROW)
+        *ret = sqlite3_column_int64(t->data_version, 0);
+    else
+        gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_reset(t->data_version);
+    return r == SQLITE_ROW ? 0 : -1;
+}
+
+static int read_epoch(struct gb_token_store *t, int64_t *ret, struct gb_error *err) {
+    return gb_db_int(t->db, "SELECT value FROM token_epoch", ret, err);
+}
+
+static int token_store_init(struct gb_token_store *t, const char *path, struct gb_error *err) {
+    int r;
+
+    if (gb_db_open(path, &t->db, err) < 0 || bring_up_to_date(t, path, err) < 0 ||
+        gb_db_exec(t->db, "PRAGMA synchronous=FULL", err) < 0)
+        return -1;
+    r = sqlite3_prepare_v3(t->db, "PRAGMA data_version", -1, SQLITE_PREPARE_PERSISTENT, &t->data_version, NULL);
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
+    if (read_data_version(t, &t->seen_data_version, err) < 0)
+        return -1;
+    return read_epoch(t, &t->seen_epoch, err);
+}
+
+int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err) {
+    struct gb_token_store *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (token_store_init(t, path, err) < 0) {
+        gb_token_store_close(t);
+        return -1;
+    }
+    *ret = t;
+    return 0;
+}
+
+void gb_token_store_close(struct gb_token_store *t) {
+    if (!t)
+        return;
+    sqlite3_finalize(t->data_version);
+    sqlite3_close(t->db);
+    free(t);
+}
+
+/* Runs the bound statement and raises the epoch in one transaction; `stmt` is finalized. An epoch that moved by our own
+ * step alone is no news to this connection. */
+static int change_tokens(struct gb_token_store *t, sqlite3_stmt *stmt, int *ret_result, int *ret_rows,
+                         struct gb_error *err) {
+    int64_t epoch = 0;
+    int r = gb_db_exec(t->db, "BEGIN IMMEDIATE", err);
+
+    if (r == 0) {
+        *ret_result = sqlite3_step(stmt);
+        *ret_rows = sqlite3_changes(t->db);
+        if (*ret_result != SQLITE_DONE)
+            r = gb_db_fail(t->db, *ret_result, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    }
+    sqlite3_finalize(stmt);
+    if (r == 0)
+        r = gb_db_exec(t->db, "UPDATE token_epoch SET value = value + 1", err);
+    if (r == 0)
+        r = read_epoch(t, &epoch, err);
+    if (r == 0)
+        r = gb_db_exec(t->db, "COMMIT", err);
+    if (!sqlite3_get_autocommit(t->db))
+        gb_db_exec(t->db, "ROLLBACK", NULL);
+    if (r == 0 && epoch == t->seen_epoch + 1)
+        t->seen_epoch = epoch;
+    return r;
+}
+
+int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    sqlite3_stmt *stmt;
+    int result = SQLITE_OK;
+    int rows;
+    int r = sqlite3_prepare_v2(t->db,
+                               "INSERT INTO tokens(name, sha256_hex, scope, session, created_at_us)"
+                               " VALUES(?1, ?2, ?3, ?4, ?5)",
+                               -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+    sqlite3_bind_text(stmt, 1, rec->name.s, -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 2, rec->sha256_hex, -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 3, gb_scope_name(rec->scope), -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 4, rec->session, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(stmt, 5, rec->created_at_us);
+    if (change_tokens(t, stmt, &result, &rows, &why) == 0) {
+        rec->id = sqlite3_last_insert_rowid(t->db);
+        return 0;
+    }
+    if (result == SQLITE_CONSTRAINT_UNIQUE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a token named \"%s\" exists; revoke it first or choose another name", rec->name.s);
+    if (err && err->code == GB_OK)
+        *err = why;
+    return -1;
+}
+
+int gb_token_revoke(struct gb_token_store *t, const char *name, struct gb_error *err) {
+    sqlite3_stmt *stmt;
+    int result;
+    int rows = 0;
+    int r = sqlite3_prepare_v2(t->db, "DELETE FROM tokens WHERE name = ?1", -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
+    sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    if (change_tokens(t, stmt, &result, &rows, err) < 0)
+        return -1;
+    return rows > 0 ? 0 : gb_error_set(err, GB_ERR_TOKEN_NOT_FOUND, "there is no token named \"%.140s\"", name);
+}
+
+/* False where the column does not fit or is no text. */
+static bool copy_column(sqlite3_stmt *stmt, int column, char *out, size_t size) {
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    size_t len = (size_t)sqlite3_column_bytes(stmt, column);
+
+    if (!text || len >= size)
+        return false;
+    memcpy(out, text, len);
+    out[len] = '\0';
+    return true;
+}
+
+/* A token that cannot be understood is refused rather than skipped: its scope would be a guess. */
+static int read_token(sqlite3_stmt *stmt, struct gb_token_rec *ret, struct gb_error *err) {
+    const char *scope = (const char *)sqlite3_column_text(stmt, 3);
+
+    memset(ret, 0, sizeof(*ret));
+    ret->id = sqlite3_column_int64(stmt, 0);
+    ret->created_at_us = sqlite3_column_int64(stmt, 5);
+    if (!copy_column(stmt, 1, ret->name.s, sizeof(ret->name.s)) ||
+        !copy_column(stmt, 2, ret->sha256_hex, sizeof(ret->sha256_hex)) || !scope ||
+        gb_scope_parse(scope, strlen(scope), &ret->scope, NULL) < 0 ||
+        !copy_column(stmt, 4, ret->session, sizeof(ret->session)))
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of token %lld cannot be understood",
+                            (long long)ret->id);
+    return 0;
+}
+
+int gb_token_list(struct gb_token_store *t, int (*visit)(void *, const struct gb_token_rec *, struct gb_error *),
+                  void *arg, struct gb_error *err) {
+    struct gb_token_rec rec;
+    sqlite3_stmt *stmt;
+    int failed = 0;
+    int r = sqlite3_prepare_v2(
+        t->db, "SELECT id, name, sha256_hex, scope, session, created_at_us FROM tokens ORDER BY id", -1, &stmt, NULL);
+
+    if (r != SQLITE_OK)
+        return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_INTERNAL, err);
+    while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW)
+        failed = read_token(stmt, &rec, err) < 0 || visit(arg, &rec, err) < 0;
+    if (!failed && r != SQLITE_DONE)
+        failed = gb_db_fail(t->db, r, "sqlite3_step", GB_ERR_INTERNAL, err);
+    sqlite3_finalize(stmt);
+    return failed ? -1 : 0;
+}
+
+int gb_token_changed(struct gb_token_store *t, bool *ret_changed, struct gb_error *err) {
+    int64_t data_version = 0;
+    int64_t epoch = t->seen_epoch;
+
+    if (read_data_version(t, &data_version, err) < 0)
+        return -1;
+    if (data_version != t->seen_data_version && read_epoch(t, &epoch, err) < 0)
+        return -1;
+    *ret_changed = epoch != t->seen_epoch;
+    t->seen_data_version = data_version;
+    t->seen_epoch = epoch;
+    return 0;
+}

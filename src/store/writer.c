@@ -1,0 +1,218 @@
+#include "store/writer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "store/apply.h"
+
+struct change {
+    struct change *next;
+    enum gb_change_kind kind;
+    gb_store_done_fn *done;
+    void *arg;
+    alignas(max_align_t) unsigned char record[];
+};
+
+struct gb_writer {
+    struct gb_apply apply; /* the thread's alone */
+    uint64_t queue_max;
+    pthread_t thread;
+    bool thread_started;
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t wake;
+    struct change *first;
+    struct change **last;
+    struct gb_store_stat stat;
+    bool stopping;
+};
+
+static bool writes(const struct change *c) {
+    return c->kind != GB_CHANGE_FLUSH && c->kind != GB_CHANGE_REFUSED;
+}
+
+/* Carries out first..end (end not included) in one transaction. Returns 0, or -1 with the database as before. */
+static int transact(struct gb_writer *w, struct change *first, struct change *end, struct gb_error *err) {
+    uint64_t began_ns = gb_clock_ns();
+    uint64_t took_ns;
+    struct change *c;
+    int r = gb_apply_begin(&w->apply, err);
+
+    for (c = first; c != end && r == 0; c = c->next)
+        r = gb_apply_change(&w->apply, c->kind, c->record, err);
+    if (r == 0)
+        r = gb_apply_commit(&w->apply, err);
+    if (r < 0)
+        gb_apply_rollback(&w->apply);
+    took_ns = gb_clock_ns() - began_ns;
+    pthread_mutex_lock(&w->lock);
+    w->stat.commit_ns += took_ns;
+    w->stat.commits += r == 0;
+    pthread_mutex_unlock(&w->lock);
+    return r;
+}
+
+/* Reports one change and frees it. It leaves the queue's count first, so that done can queue another in its place. */
+static void finish(struct gb_writer *w, struct change *c, const struct gb_error *error) {
+    pthread_mutex_lock(&w->lock);
+    if (writes(c)) {
+        w->stat.queued--;
+        w->stat.changes += error == NULL;
+        w->stat.failures += error != NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (c->done)
+        c->done(c->arg, error);
+    free(c);
+}
+
+static void finish_alone(struct gb_writer *w, struct change *c) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (c->kind == GB_CHANGE_REFUSED)
+        gb_error_set(&err, GB_ERR_SATURATED, "the database has %llu changes waiting, the permitted number; try again",
+                     (unsigned long long)w->queue_max);
+    else if (writes(c))
+        transact(w, c, c->next, &err);
+    finish(w, c, err.code == GB_OK ? NULL : &err);
+}
+
+/* All in one commit; where that fails, each in its own, so that only the bad ones fail. Not so when another process
+ * kept the database locked for the whole of the permitted wait: each change would wait as long again. */
+static void run_group(struct gb_writer *w, struct change *first) {
+    struct gb_error err = GB_ERROR_INIT;
+    bool settled = false;
+    struct change *next;
+    struct change *c;
+
+    for (c = first; c && !writes(c); c = c->next)
+        ;
+    if (c && c->next)
+        settled = transact(w, c, NULL, &err) == 0 || (err.native_code & 0xff) == SQLITE_BUSY;
+    for (c = first; c; c = next) {
+        next = c->next;
+        if (settled && c->kind != GB_CHANGE_REFUSED)
+            finish(w, c, writes(c) && err.code != GB_OK ? &err : NULL);
+        else
+            finish_alone(w, c);
+    }
+}
+
+static void *writer_main(void *arg) {
+    struct gb_writer *w = arg;
+    struct change *group;
+
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->first && !w->stopping)
+            pthread_cond_wait(&w->wake, &w->lock);
+        if (!w->first)
+            break;
+        group = w->first;
+        w->first = NULL;
+        w->last = &w->first;
+        pthread_mutex_unlock(&w->lock);
+        run_group(w, group);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are the daemon's main thread's business. */
+static int start_thread(struct gb_writer *w, struct gb_error *err) {
+    sigset_t all;
+    sigset_t before;
+    int r;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = pthread_create(&w->thread, NULL, writer_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
+    pthread_setname_np(w->thread, "gb-store");
+    w->thread_started = true;
+    return 0;
+}
+
+int gb_writer_new(sqlite3 *db, uint64_t samples_max, uint64_t queue_max, struct gb_writer **ret, struct gb_error *err) {
+    struct gb_writer *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    w->queue_max = queue_max;
+    w->last = &w->first;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    if (gb_apply_init(&w->apply, db, samples_max, err) < 0 || start_thread(w, err) < 0) {
+        gb_writer_free(w);
+        return -1;
+    }
+    *ret = w;
+    return 0;
+}
+
+void gb_writer_free(struct gb_writer *w) {
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    if (w->thread_started)
+        pthread_join(w->thread, NULL);
+    gb_apply_done(&w->apply);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+/* Counts a change in, or turns it into a refusal. */
+static void admit_locked(struct gb_writer *w, struct change *c) {
+    if (!writes(c))
+        return;
+    if (w->stat.queued < w->queue_max) {
+        w->stat.queued++;
+    } else {
+        w->stat.failures++;
+        c->kind = GB_CHANGE_REFUSED;
+    }
+}
+
+void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void *record, size_t bytes,
+                      gb_store_done_fn *done, void *arg) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct change *c = malloc(sizeof(*c) + bytes);
+
+    if (!c) {
+        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
+        if (done)
+            done(arg, &err);
+        return;
+    }
+    *c = (struct change){.kind = kind, .done = done, .arg = arg};
+    if (bytes > 0)
+        memcpy(c->record, record, bytes);
+    pthread_mutex_lock(&w->lock);
+    admit_locked(w, c);
+    /* A refusal that nobody waits for would only take memory. */
+    if (c->kind != GB_CHANGE_REFUSED || done) {
+        *w->last = c;
+        w->last = &c->next;
+        c = NULL;
+        pthread_cond_signal(&w->wake);
+    }
+    pthread_mutex_unlock(&w->lock);
+    free(c);
+}
+
+void gb_writer_stat(struct gb_writer *w, struct gb_store_stat *ret) {
+    pthread_mutex_lock(&w->lock);
+    *ret = w->stat;
+    pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,36 @@
+/* The one thread that changes the database, and the queue before it. Internal to the store. */
+#ifndef GB_STORE_WRITER_H
+#define GB_STORE_WRITER_H
+
+#include <sqlite3.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "store/store.h"
+
+enum gb_change_kind {
+    GB_CHANGE_PUT_SESSION,
+    GB_CHANGE_PUT_BUFFER,
+    GB_CHANGE_DEL_SESSION,
+    GB_CHANGE_DEL_BUFFER,
+    GB_CHANGE_PUT_SAMPLE,
+    GB_CHANGE_PUT_COUNTERS,
+    GB_CHANGE_FLUSH,   /* writes nothing */
+    GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
+};
+
+struct gb_writer;
+
+/* Starts the thread. db is borrowed, and the writer's alone from the first change on. */
+int gb_writer_new(sqlite3 *db, uint64_t samples_max, uint64_t queue_max, struct gb_writer **ret, struct gb_error *err);
+
+/* Carries out what is queued, ends the thread. NULL is accepted. */
+void gb_writer_free(struct gb_writer *writer);
+
+/* Copies record[0..bytes), the model record or the id that the kind needs, and queues the change. [any thread] */
+void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
+                      gb_store_done_fn *done, void *arg);
+
+void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret);
+
+#endif
