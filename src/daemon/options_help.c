@@ -1,0 +1,73 @@
+#include <string.h>
+
+#include "daemon/options.h"
+
+#define COLUMN 28
+#define WIDTH 100
+
+/* Prints words of text from column `at` on, each new line indented. */
+static void put_words(FILE *out, const char *text, size_t at) {
+    while (*text != '\0') {
+        size_t n = strcspn(text, " ");
+
+        if (at > COLUMN && at + 1 + n > WIDTH) {
+            fprintf(out, "\n%*s", COLUMN, "");
+            at = COLUMN;
+        } else if (at > COLUMN) {
+            putc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, n, out);
+        at += n;
+        text += n + (text[n] == ' ');
+    }
+}
+
+static void put_option(FILE *out, const struct gb_option_spec *spec) {
+    char left[64];
+    char right[512];
+    int n;
+
+    snprintf(left, sizeof left, "  --%s%s%s", spec->name, spec->argument[0] != '\0' ? " " : "", spec->argument);
+    n = snprintf(right, sizeof right, "%s", spec->help);
+    if (spec->type == GB_OPTION_CHOICE)
+        n += snprintf(right + n, sizeof right - (size_t)n, ": %s", spec->permitted);
+    if (spec->fallback[0] != '\0' && spec->type != GB_OPTION_FLAG)
+        n += snprintf(right + n, sizeof right - (size_t)n, " (default %s)", spec->fallback);
+    if (spec->type == GB_OPTION_LIST)
+        snprintf(right + n, sizeof right - (size_t)n, "; may be repeated");
+    if (strlen(left) >= COLUMN)
+        fprintf(out, "%s\n%*s", left, COLUMN, "");
+    else
+        fprintf(out, "%-*s", COLUMN, left);
+    put_words(out, right, COLUMN);
+    putc('\n', out);
+}
+
+void gb_options_help(FILE *out) {
+    size_t i;
+
+    fputs("Usage: gpubufd [OPTION...]\n"
+          "       gpubufd token add NAME [--scope read|write|admin] [--session SESSION] [OPTION...]\n"
+          "       gpubufd token list [OPTION...]\n"
+          "       gpubufd token revoke NAME [OPTION...]\n"
+          "\n"
+          "Gives out the GPU memory of this machine by name over HTTP.\n"
+          "\n",
+          out);
+    for (i = 0; i < GB_OPTION_IDS; i++)
+        put_option(out, &gb_option_specs[i]);
+    fputs(
+        "\n"
+        "Each option may also stand in the file that --config names (state-dir = /srv/gpubufd) and in the environment\n"
+        "(GPUBUFD_STATE_DIR=/srv/gpubufd). The command line wins over the environment, that over the file.\n"
+        "Exit status: 0 stopped in order; 64 usage; 70 could not start; 75 device lost; 78 configuration.\n",
+        out);
+}
+
+void gb_options_names(FILE *out) {
+    size_t i;
+
+    for (i = 0; i < GB_OPTION_IDS; i++)
+        fprintf(out, "%s--%s", i == 0 ? "" : ", ", gb_option_specs[i].name);
+}
