@@ -1,0 +1,38 @@
+/* The load generator. Each mode prints one JSON object on stdout. */
+#ifndef GB_BENCH_LOAD_H
+#define GB_BENCH_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct load_options {
+    int port;
+    const char *path;     /* one %d stands for the number of the connection */
+    const char *host;     /* value of the Host field */
+    unsigned connections; /* at once */
+    uint64_t bytes;       /* of one body */
+    uint64_t piece_bytes; /* of one send or recv */
+    unsigned requests;    /* by each connection; 0: until the time is over */
+    double seconds;
+    bool expect;   /* send Expect: 100-continue and wait for the answer before the body */
+    bool fresh;    /* a connection for every request, as a curl command makes */
+    bool etag;     /* If-None-Match with the tag got first; 304 is what is wanted */
+    unsigned idle; /* idle connections to hold */
+    pid_t pid;     /* whose memory they cost */
+};
+
+/* Whole bodies, a thread for each connection. */
+void load_put(const struct load_options *options);
+void load_get(const struct load_options *options);
+void load_redis(const struct load_options *options);
+
+/* Small requests from one thread with epoll, one in flight on each connection. */
+void load_poll(const struct load_options *options);
+void load_pairs(const struct load_options *options);
+void load_idle(const struct load_options *options);
+
+/* Writes options->path with the number in place of %d. */
+void load_path(const struct load_options *options, unsigned number, char *ret_text, size_t size);
+
+#endif

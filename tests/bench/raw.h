@@ -1,0 +1,25 @@
+/* Where the raw server's bytes live: the destination of uploads and the source of downloads. */
+#ifndef GB_BENCH_RAW_H
+#define GB_BENCH_RAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct raw_place;
+
+/* One of: resident host memory of `bytes`, or two pinned slots and device memory of `bytes`. */
+struct raw_kind {
+    struct raw_place *(*make)(uint64_t bytes, size_t slot_bytes);
+    /* Receives length bytes, of which the first `have` stand at `early` already. False: the client is gone. */
+    bool (*receive)(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length);
+    bool (*send)(struct raw_place *place, int fd, uint64_t length);
+};
+
+extern const struct raw_kind raw_host;
+extern const struct raw_kind raw_cuda;
+
+/* The whole of it into memory, or false. */
+bool raw_receive_all(int fd, void *memory, size_t bytes);
+
+#endif

@@ -1,0 +1,131 @@
+/* The ceiling on a GPU: recv into one of two pinned slots while the other is copied to the device, and back. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "raw.h"
+
+#include "util.h"
+
+#ifdef HAVE_CUDA
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS 2
+
+struct raw_place {
+    char *device;
+    char *slots[SLOTS];
+    size_t slot_bytes;
+    cudaStream_t stream;
+    cudaEvent_t copied[SLOTS];
+};
+
+static void must(cudaError_t status, const char *call) {
+    if (status != cudaSuccess)
+        bench_die("%s: %s", call, cudaGetErrorName(status));
+}
+
+static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
+    struct raw_place *place = calloc(1, sizeof *place);
+    void *memory;
+    int i;
+
+    if (!place)
+        bench_die("no memory");
+    place->slot_bytes = slot_bytes;
+    must(cudaMalloc(&memory, bytes), "cudaMalloc");
+    place->device = memory;
+    must(cudaMemset(memory, 0x5a, bytes), "cudaMemset");
+    must(cudaStreamCreateWithFlags(&place->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    for (i = 0; i < SLOTS; i++) {
+        must(cudaHostAlloc(&memory, slot_bytes, cudaHostAllocPortable), "cudaHostAlloc");
+        place->slots[i] = memory;
+        must(cudaEventCreateWithFlags(&place->copied[i], cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    }
+    return place;
+}
+
+static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+    uint64_t done = 0;
+    bool ok = true;
+    int i = 0;
+
+    while (done < length) {
+        size_t n = length - done < place->slot_bytes ? length - done : place->slot_bytes;
+        size_t got = have < n ? have : n;
+
+        must(cudaEventSynchronize(place->copied[i]), "cudaEventSynchronize");
+        memcpy(place->slots[i], early, got);
+        early = (const char *)early + got;
+        have -= got;
+        ok = raw_receive_all(fd, place->slots[i] + got, n - got);
+        if (!ok)
+            break;
+        must(cudaMemcpyAsync(place->device + done, place->slots[i], n, cudaMemcpyHostToDevice, place->stream),
+             "cudaMemcpyAsync");
+        must(cudaEventRecord(place->copied[i], place->stream), "cudaEventRecord");
+        done += n;
+        i = (i + 1) % SLOTS;
+    }
+    must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    return ok;
+}
+
+static void fetch(struct raw_place *place, int i, uint64_t offset, uint64_t length) {
+    size_t n = length - offset < place->slot_bytes ? length - offset : place->slot_bytes;
+
+    must(cudaMemcpyAsync(place->slots[i], place->device + offset, n, cudaMemcpyDeviceToHost, place->stream),
+         "cudaMemcpyAsync");
+    must(cudaEventRecord(place->copied[i], place->stream), "cudaEventRecord");
+}
+
+static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
+    uint64_t done = 0;
+    bool ok = true;
+    int i = 0;
+
+    if (length)
+        fetch(place, 0, 0, length);
+    while (ok && done < length) {
+        size_t n = length - done < place->slot_bytes ? length - done : place->slot_bytes;
+
+        if (done + n < length)
+            fetch(place, (i + 1) % SLOTS, done + n, length);
+        must(cudaEventSynchronize(place->copied[i]), "cudaEventSynchronize");
+        ok = bench_send_all(fd, place->slots[i], n);
+        done += n;
+        i = (i + 1) % SLOTS;
+    }
+    must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    return ok;
+}
+
+#else
+
+static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
+    (void)bytes;
+    (void)slot_bytes;
+    bench_die("built without CUDA");
+}
+
+static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+    (void)place;
+    (void)fd;
+    (void)early;
+    (void)have;
+    (void)length;
+    return false;
+}
+
+static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
+    (void)place;
+    (void)fd;
+    (void)length;
+    return false;
+}
+
+#endif
+
+const struct raw_kind raw_cuda = {cuda_make, cuda_receive, cuda_send};
