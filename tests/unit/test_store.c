@@ -1,0 +1,326 @@
+/* Records go in and come back: every field, after the process that wrote them. */
+#include <string.h>
+
+#include "gb_test.h"
+#include "store_fixture.h"
+
+#define MAX_SEEN 16
+
+struct seen {
+    unsigned sessions;
+    unsigned buffers;
+    struct gb_session_rec session[MAX_SEEN];
+    struct gb_buffer_rec buffer[MAX_SEEN];
+};
+
+static int see_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    struct seen *seen = arg;
+
+    if (seen->sessions == MAX_SEEN)
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED, "full");
+    seen->session[seen->sessions++] = *rec;
+    return 0;
+}
+
+static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct seen *seen = arg;
+
+    if (seen->buffers == MAX_SEEN)
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED, "full");
+    seen->buffer[seen->buffers++] = *rec;
+    return 0;
+}
+
+/* Closes, opens again and reads everything. */
+static void reread(struct store_fixture *f, struct seen *seen) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    store_fixture_close(f);
+    store_fixture_open(f);
+    memset(seen, 0, sizeof(*seen));
+    gb_assert_ok(gb_store_load_sessions(f->store, see_session, seen, &err), err);
+    gb_assert_ok(gb_store_load_buffers(f->store, see_buffer, seen, &err), err);
+}
+
+static void assert_session(const struct gb_session_rec *got, const struct gb_session_rec *want) {
+    ck_assert_int_eq(got->id, want->id);
+    ck_assert_str_eq(got->name.s, want->name.s);
+    ck_assert_uint_eq(got->quota.bytes, want->quota.bytes);
+    ck_assert_uint_eq(got->quota.buffers, want->quota.buffers);
+    ck_assert_uint_eq(got->quota.pinned_bytes, want->quota.pinned_bytes);
+    ck_assert_uint_eq(got->idle_ttl_s, want->idle_ttl_s);
+    ck_assert_str_eq(got->labels, want->labels);
+    ck_assert_int_eq(got->version, want->version);
+    ck_assert_int_eq(got->created_at_us, want->created_at_us);
+    ck_assert_int_eq(got->updated_at_us, want->updated_at_us);
+}
+
+static void assert_buffer(const struct gb_buffer_rec *got, const struct gb_buffer_rec *want) {
+    ck_assert_int_eq(got->id, want->id);
+    ck_assert_int_eq(got->session_id, want->session_id);
+    ck_assert_str_eq(got->name.s, want->name.s);
+    ck_assert_uint_eq(got->bytes, want->bytes);
+    ck_assert_int_eq(got->dtype, want->dtype);
+    ck_assert_uint_eq(got->shape.dims, want->shape.dims);
+    ck_assert_mem_eq(got->shape.dim, want->shape.dim, sizeof(want->shape.dim));
+    ck_assert_int_eq(got->kind, want->kind);
+    ck_assert_int_eq(got->device, want->device);
+    ck_assert_str_eq(got->pool.s, want->pool.s);
+    ck_assert_str_eq(got->stream.s, want->stream.s);
+    ck_assert_int_eq(got->state, want->state);
+    ck_assert_int_eq(got->generation, want->generation);
+    ck_assert_int_eq(got->version, want->version);
+    ck_assert_int_eq(got->has_crc32c, want->has_crc32c);
+    ck_assert_uint_eq(got->crc32c, want->crc32c);
+    ck_assert_str_eq(got->labels, want->labels);
+    ck_assert_int_eq(got->created_at_us, want->created_at_us);
+    ck_assert_int_eq(got->updated_at_us, want->updated_at_us);
+}
+
+START_TEST(every_field_of_a_session_comes_back) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec small = store_session(7, "small");
+    struct gb_session_rec large = store_session(8, "large");
+    struct seen seen;
+
+    store_fixture_init(&f);
+    small.quota = (struct gb_quota){0};
+    small.idle_ttl_s = 0;
+    memset(large.name.s, 'n', GB_NAME_MAX);
+    memset(large.labels, ' ', GB_LABELS_MAX - 1);
+    large.labels[0] = '{';
+    large.labels[GB_LABELS_MAX - 2] = '}';
+    large.quota = (struct gb_quota){GB_UNLIMITED, INT64_MAX, GB_UNLIMITED};
+    gb_assert_ok(store_put_session_now(f.store, &large, &err), err);
+    gb_assert_ok(store_put_session_now(f.store, &small, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.sessions, 2);
+    assert_session(&seen.session[0], &small);
+    assert_session(&seen.session[1], &large);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(every_field_of_a_buffer_comes_back) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec plain = store_buffer(10, 1, "plain");
+    struct gb_buffer_rec wide = store_buffer(11, 1, "wide");
+    struct gb_buffer_rec scalar = store_buffer(12, 1, "scalar");
+    struct seen seen;
+    unsigned i;
+
+    store_fixture_init(&f);
+    wide.shape.dims = GB_DIMS_MAX;
+    for (i = 0; i < GB_DIMS_MAX; i++)
+        wide.shape.dim[i] = i == 0 ? 0 : UINT64_MAX;
+    wide.bytes = 0;
+    wide.crc32c = UINT32_MAX;
+    scalar.shape = (struct gb_shape){0};
+    scalar.bytes = INT64_MAX;
+    scalar.has_crc32c = false;
+    scalar.crc32c = 0;
+    scalar.state = GB_BUFFER_LOST;
+    scalar.kind = GB_KIND_DEVICE;
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &plain, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &wide, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &scalar, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.buffers, 3);
+    assert_buffer(&seen.buffer[0], &plain);
+    assert_buffer(&seen.buffer[1], &wide);
+    assert_buffer(&seen.buffer[2], &scalar);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(putting_again_updates) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec buffer = store_buffer(2, 1, "b");
+    struct seen seen;
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    session = store_session(1, "renamed");
+    session.quota.bytes = 5;
+    session.labels[0] = '\0';
+    session.version = 4;
+    buffer.generation++;
+    buffer.dtype = GB_DTYPE_BOOL;
+    buffer.state = GB_BUFFER_READY;
+    buffer.has_crc32c = false;
+    buffer.crc32c = 0;
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.sessions, 1);
+    ck_assert_uint_eq(seen.buffers, 1);
+    assert_session(&seen.session[0], &session);
+    assert_buffer(&seen.buffer[0], &buffer);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(deleting_a_session_takes_its_buffers) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec one = store_session(1, "one");
+    struct gb_session_rec two = store_session(2, "two");
+    struct gb_buffer_rec a = store_buffer(1, 1, "a");
+    struct gb_buffer_rec b = store_buffer(2, 2, "b");
+    struct gb_buffer_rec c = store_buffer(3, 2, "c");
+    struct seen seen;
+
+    store_fixture_init(&f);
+    gb_store_put_session(f.store, &one, NULL, NULL);
+    gb_store_put_session(f.store, &two, NULL, NULL);
+    gb_store_put_buffer(f.store, &a, NULL, NULL);
+    gb_store_put_buffer(f.store, &b, NULL, NULL);
+    gb_store_put_buffer(f.store, &c, NULL, NULL);
+    gb_store_del_session(f.store, 1, NULL, NULL);
+    gb_store_del_buffer(f.store, 3, NULL, NULL);
+    gb_store_del_buffer(f.store, 99, NULL, NULL);
+    gb_store_del_session(f.store, 99, NULL, NULL);
+    gb_assert_ok(store_flush_now(f.store, &err), err);
+    reread(&f, &seen);
+    ck_assert_uint_eq(seen.sessions, 1);
+    ck_assert_uint_eq(seen.buffers, 1);
+    assert_session(&seen.session[0], &two);
+    assert_buffer(&seen.buffer[0], &b);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(ids_are_not_reused) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(41, "s");
+    struct gb_buffer_rec buffer = store_buffer(900, 41, "b");
+    int64_t last_session = -1;
+    int64_t last_buffer = -1;
+
+    store_fixture_init(&f);
+    gb_assert_ok(gb_store_last_ids(f.store, &last_session, &last_buffer, &err), err);
+    ck_assert_int_eq(last_session, 0);
+    ck_assert_int_eq(last_buffer, 0);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    buffer = store_buffer(300, 41, "older");
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    gb_store_del_session(f.store, 41, NULL, NULL);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    gb_assert_ok(gb_store_last_ids(f.store, &last_session, &last_buffer, &err), err);
+    ck_assert_int_eq(last_session, 41);
+    ck_assert_int_eq(last_buffer, 900);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(counters_are_replaced_and_survive) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_counters put = {0};
+    struct gb_counters got;
+    uint64_t next = 1;
+
+    store_fixture_init(&f);
+    memset(&got, 0xff, sizeof(got));
+    gb_assert_ok(gb_store_load_counters(f.store, &got, &err), err);
+    ck_assert_mem_eq(&got, &put, sizeof(put));
+#define GB_COUNTER(name) put.name = next++;
+#include "model/counters.def"
+#undef GB_COUNTER
+    gb_store_put_counters(f.store, &put, NULL, NULL);
+    put.upload_bytes = 1ULL << 62;
+    gb_store_put_counters(f.store, &put, NULL, NULL);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    gb_assert_ok(gb_store_load_counters(f.store, &got, &err), err);
+    ck_assert_mem_eq(&got, &put, sizeof(put));
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM counters"), 1);
+    store_fixture_done(&f);
+}
+END_TEST
+
+static void put_samples(struct store_fixture *f, int from, int to) {
+    struct gb_pool_sample sample = {.pool = {"default"}, .device = 1, .stat = {1, 2, 3, 4}};
+    struct gb_error err = GB_ERROR_INIT;
+    int i;
+
+    for (i = from; i <= to; i++) {
+        sample.at_us = i;
+        gb_store_put_sample(f->store, &sample, NULL, NULL);
+    }
+    gb_assert_ok(store_flush_now(f->store, &err), err);
+}
+
+START_TEST(samples_are_bounded) {
+    struct store_fixture f;
+
+    store_fixture_init(&f);
+    put_samples(&f, 1, 250);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pool_samples"), 100);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT min(at_us) FROM pool_samples"), 151);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT max(at_us) FROM pool_samples"), 250);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT reserved_peak_bytes FROM pool_samples LIMIT 1"), 4);
+    store_fixture_close(&f);
+    f.config.samples_max = 10;
+    store_fixture_open(&f);
+    put_samples(&f, 251, 251);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pool_samples"), 10);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT max(at_us) FROM pool_samples"), 251);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_visitor_can_end_the_walk) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct seen seen = {.sessions = MAX_SEEN};
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_fails(gb_store_load_sessions(f.store, see_session, &seen, &err), err, GB_ERR_LIMIT_REACHED);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_record_that_cannot_be_understood_is_named) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec buffer = store_buffer(77, 1, "b");
+    struct seen seen = {0};
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    store_sql_exec(f.path, "UPDATE buffers SET dtype = 'float3'");
+    ck_assert_int_eq(gb_store_load_buffers(f.store, see_buffer, &seen, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.detail, "buffer 77"));
+    store_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("store");
+
+    gb_test_add(suite, "session_fields", every_field_of_a_session_comes_back, 60);
+    gb_test_add(suite, "buffer_fields", every_field_of_a_buffer_comes_back, 60);
+    gb_test_add(suite, "update", putting_again_updates, 60);
+    gb_test_add(suite, "cascade", deleting_a_session_takes_its_buffers, 60);
+    gb_test_add(suite, "ids", ids_are_not_reused, 60);
+    gb_test_add(suite, "counters", counters_are_replaced_and_survive, 60);
+    gb_test_add(suite, "samples", samples_are_bounded, 60);
+    gb_test_add(suite, "visitor", a_visitor_can_end_the_walk, 60);
+    gb_test_add(suite, "bad_record", a_record_that_cannot_be_understood_is_named, 60);
+    return gb_test_run(suite);
+}
