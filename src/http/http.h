@@ -28,7 +28,7 @@ struct gb_http_response;
 
 enum gb_step {
     GB_STEP_REPLY, /* the response is filled */
-    GB_STEP_ERROR, /* *err is set; whatever stands in the response is dropped */
+    GB_STEP_ERROR, /* *err is set; headers that stand in the response are sent with it, a body is dropped */
     GB_STEP_WAIT,  /* request->resume is set; it is called after gb_http_wake() or at request->deadline_ns */
     GB_STEP_BODY   /* request->sink is set; only from a handler of a GB_BODY_STREAM route */
 };

@@ -1,0 +1,263 @@
+/* A bulk loop: many transfers on one thread, so that slow clients hold up nobody. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+
+#define EVENTS 64
+#define TICK_NS (100 * GB_NS_PER_MS)
+#define LINGER_NS (2 * GB_NS_PER_S)
+
+/* --- membership ------------------------------------------------------------------------------------------------------- */
+
+static void unlink_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
+    if (t->prev)
+        t->prev->next = t->next;
+    else
+        bulk->transfers = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
+}
+
+static void link_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
+    t->prev = NULL;
+    t->next = bulk->transfers;
+    if (t->next)
+        t->next->prev = t;
+    bulk->transfers = t;
+}
+
+int gb_bulk_give(struct gb_http_server *server, struct gb_exchange *ex, int fd) {
+    struct gb_transfer *t = calloc(1, sizeof(*t));
+    struct gb_bulk *best = &server->bulks[0];
+    unsigned i;
+
+    if (!t)
+        return -1;
+    for (i = 1; i < server->config.bulk_loops; i++) {
+        if (atomic_load(&server->bulks[i].load) < atomic_load(&best->load))
+            best = &server->bulks[i];
+    }
+    t->fd = fd;
+    t->ex = ex;
+    t->lowat = 1;
+    t->moved_ns = t->began_ns = gb_clock_ns();
+    ex->transfer = t;
+    atomic_fetch_add(&best->load, 1);
+    atomic_fetch_add(&server->transfers, 1);
+    gb_exchange_own(ex, &best->inbox);
+    gb_http_wake(&ex->req);
+    return 0;
+}
+
+/* Frees t; the descriptor stays open. */
+static void forget(struct gb_bulk *bulk, struct gb_transfer *t) {
+    if (t->watched)
+        epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
+    if (t->ex) {
+        gb_server_ended(bulk->server, t->ex);
+        gb_exchange_end(t->ex);
+    }
+    unlink_transfer(bulk, t);
+    atomic_fetch_sub(&bulk->load, 1);
+    atomic_fetch_sub(&bulk->server->transfers, 1);
+    free(t);
+}
+
+void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
+    int fd = t->fd;
+
+    if (t->ex && t->state != GB_TRANSFER_LINGER)
+        t->ex->broken = true;
+    forget(bulk, t);
+    close(fd);
+    atomic_fetch_sub(&bulk->server->connections, 1);
+}
+
+/* The reply is out and the connection may stay: it goes back to an HTTP loop. */
+static void hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
+    struct gb_http_server *server = bulk->server;
+    int one = 1;
+    int fd = t->fd;
+
+    if (t->lowat != 1)
+        setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+    forget(bulk, t);
+    gb_loop_give(gb_loop_pick(server), fd);
+}
+
+void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {
+    if (!t->close && !atomic_load(&bulk->server->draining)) {
+        hand_back(bulk, t);
+        return;
+    }
+    /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
+    gb_server_ended(bulk->server, t->ex);
+    gb_exchange_end(t->ex);
+    t->ex = NULL;
+    shutdown(t->fd, SHUT_WR);
+    t->state = GB_TRANSFER_LINGER;
+    t->began_ns = gb_clock_ns();
+    gb_transfer_run(bulk, t);
+}
+
+void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.ptr = t};
+
+    if (t->watched && t->armed == events)
+        return;
+    epoll_ctl(bulk->epoll_fd, t->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, t->fd, &ev);
+    t->watched = true;
+    t->armed = events;
+}
+
+/* --- events ------------------------------------------------------------------------------------------------------------- */
+
+static void on_woken(struct gb_bulk *bulk, struct gb_exchange *ex) {
+    struct gb_transfer *t = ex->transfer;
+
+    if (!t || t->ex != ex)
+        return;
+    if (!t->prev && bulk->transfers != t) { /* its first visit */
+        link_transfer(bulk, t);
+        t->state = GB_TRANSFER_BODY;
+        if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->body_received == 0)
+            t->state = GB_TRANSFER_CONTINUE;
+    }
+    gb_transfer_run(bulk, t);
+}
+
+static void on_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
+    if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
+        /* Nobody waits for this socket now. That the client is gone will show when the reply is sent. */
+        epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
+        t->watched = false;
+        return;
+    }
+    gb_transfer_run(bulk, t);
+}
+
+static bool too_slow_out(const struct gb_bulk *bulk, const struct gb_transfer *t, uint64_t now_ns) {
+    const struct gb_http_server_config *config = &bulk->server->config;
+    uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
+
+    if (patience_ns == 0 || now_ns - t->began_ns < patience_ns)
+        return false;
+    return now_ns - t->moved_ns >= patience_ns ||
+           (double)t->sent / ((double)(now_ns - t->began_ns) / GB_NS_PER_S) < (double)config->min_rate_bytes_s;
+}
+
+/* Frees t when its time is over. */
+static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    switch (t->state) {
+    case GB_TRANSFER_CONTINUE:
+    case GB_TRANSFER_BODY:
+        if (gb_exchange_stalled(t->ex, now_ns, &err))
+            gb_transfer_fail(bulk, t, &err);
+        return;
+    case GB_TRANSFER_WAIT:
+        if (t->ex->phase != GB_PHASE_WAIT || t->ex->req.deadline_ns > now_ns)
+            return;
+        t->ex->req.timed_out = true;
+        gb_transfer_run(bulk, t);
+        return;
+    case GB_TRANSFER_HEAD:
+    case GB_TRANSFER_BLOCK:
+    case GB_TRANSFER_SOURCE:
+        if (too_slow_out(bulk, t, now_ns))
+            gb_transfer_drop(bulk, t);
+        return;
+    case GB_TRANSFER_LINGER:
+        if (now_ns - t->began_ns > LINGER_NS)
+            gb_transfer_drop(bulk, t);
+        return;
+    }
+}
+
+static void tick(struct gb_bulk *bulk) {
+    uint64_t now_ns = gb_clock_ns();
+    struct gb_transfer *t;
+    struct gb_transfer *next;
+
+    if (now_ns < bulk->next_tick_ns)
+        return;
+    bulk->next_tick_ns = now_ns + TICK_NS;
+    for (t = bulk->transfers; t; t = next) {
+        next = t->next;
+        check_time(bulk, t, now_ns);
+    }
+}
+
+static void *bulk_main(void *arg) {
+    struct gb_bulk *bulk = arg;
+    struct epoll_event events[EVENTS];
+    struct gb_exchange *ex;
+
+    pthread_setname_np(pthread_self(), "gb-bulk");
+    while (!atomic_load(&bulk->server->stopping)) {
+        int n = epoll_wait(bulk->epoll_fd, events, EVENTS, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
+        int i;
+
+        /* Events first: what an inbox visit frees must not be looked at afterwards. */
+        for (i = 0; i < n; i++) {
+            if (events[i].data.ptr)
+                on_event(bulk, events[i].data.ptr, events[i].events);
+        }
+        gb_inbox_clear(&bulk->inbox);
+        while ((ex = gb_inbox_take(&bulk->inbox))) {
+            on_woken(bulk, ex);
+            gb_exchange_unref(ex);
+        }
+        tick(bulk);
+    }
+    return NULL;
+}
+
+int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err) {
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+    int r;
+
+    bulk->server = server;
+    if (gb_inbox_init(&bulk->inbox, err) < 0)
+        return -1;
+    bulk->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (bulk->epoll_fd < 0 || epoll_ctl(bulk->epoll_fd, EPOLL_CTL_ADD, bulk->inbox.event_fd, &ev) < 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or epoll_ctl", errno);
+    r = pthread_create(&bulk->thread, NULL, bulk_main, bulk);
+    if (r != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
+    bulk->started = true;
+    return 0;
+}
+
+void gb_bulk_join(struct gb_bulk *bulk) {
+    if (!bulk->started)
+        return;
+    gb_inbox_signal(&bulk->inbox);
+    pthread_join(bulk->thread, NULL);
+    bulk->started = false;
+}
+
+void gb_bulk_done(struct gb_bulk *bulk) {
+    struct gb_exchange *ex;
+
+    if (!bulk->server)
+        return;
+    /* Connections that left a loop too late for this one's thread. */
+    while ((ex = gb_inbox_take(&bulk->inbox))) {
+        if (ex->transfer && !ex->transfer->prev && bulk->transfers != ex->transfer)
+            link_transfer(bulk, ex->transfer);
+        gb_exchange_unref(ex);
+    }
+    while (bulk->transfers)
+        gb_transfer_drop(bulk, bulk->transfers);
+    if (bulk->epoll_fd >= 0)
+        close(bulk->epoll_fd);
+    gb_inbox_done(&bulk->inbox);
+}

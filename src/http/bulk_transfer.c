@@ -1,0 +1,310 @@
+/* One transfer on a bulk loop: receive the body where the sink wants it, answer, give the connection back. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+
+/* Bytes moved for one transfer before the others of the loop get their turn. */
+#define TURN_BYTES (8u << 20)
+/* Being woken for less than this costs more than it brings. */
+#define LOWAT_BYTES (256 * 1024)
+#define LINGER_BYTES (256u << 20)
+
+enum outcome {
+    AGAIN, /* go on with the next state */
+    LATER, /* an event or a wake will come, or the turn is over */
+    GONE   /* t is freed */
+};
+
+/* --- receiving --------------------------------------------------------------------------------------------------------- */
+
+static void set_lowat(struct gb_transfer *t, uint64_t remaining) {
+    int want = remaining >= 2 * LOWAT_BYTES ? LOWAT_BYTES : 1;
+
+    if (want == t->lowat)
+        return;
+    if (setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &want, sizeof(want)) == 0)
+        t->lowat = want;
+}
+
+static enum outcome send_continue(struct gb_bulk *bulk, struct gb_transfer *t) {
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+    /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
+    if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
+        gb_transfer_drop(bulk, t);
+        return GONE;
+    }
+    t->state = GB_TRANSFER_BODY;
+    return AGAIN;
+}
+
+static void after_step(struct gb_transfer *t) {
+    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
+}
+
+/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. */
+static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct gb_error *err) {
+    struct gb_exchange *ex = t->ex;
+    uint64_t remaining = ex->req.content_length - ex->body_received;
+    void *room;
+    size_t size;
+    ssize_t got;
+    int r = ex->req.sink->room(ex->req.sink, &room, &size, err);
+
+    if (r < 0)
+        return -1;
+    if (r == 0) {
+        gb_transfer_arm(bulk, t, 0);
+        return 0;
+    }
+    got = recv(t->fd, room, size < remaining ? size : (size_t)remaining, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        set_lowat(t, remaining);
+        gb_transfer_arm(bulk, t, EPOLLIN);
+        return 0;
+    }
+    if (got < 0) {
+        gb_transfer_drop(bulk, t);
+        return -2;
+    }
+    if (got == 0) {
+        gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu of %llu bytes; nothing was changed",
+                     (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
+        return -1;
+    }
+    ex->body_received += (uint64_t)got;
+    return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
+}
+
+static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
+    struct gb_exchange *ex = t->ex;
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t turn = 0;
+    int64_t got;
+
+    if (ex->phase != GB_PHASE_BODY) { /* it came here to be answered */
+        after_step(t);
+        return AGAIN;
+    }
+    while (ex->body_received < ex->req.content_length) {
+        if (turn >= TURN_BYTES) {
+            gb_transfer_arm(bulk, t, EPOLLIN);
+            return LATER;
+        }
+        got = receive_piece(bulk, t, &err);
+        if (got == -2)
+            return GONE;
+        if (got < 0) {
+            ex->close = true;
+            gb_exchange_fail(ex, &err);
+            t->state = GB_TRANSFER_HEAD;
+            return AGAIN;
+        }
+        if (got == 0)
+            return LATER;
+        turn += (uint64_t)got;
+        ex->moved_ns = gb_clock_ns();
+    }
+    gb_exchange_step(ex, ex->req.route->handler);
+    after_step(t);
+    return AGAIN;
+}
+
+static enum outcome wait_for_handler(struct gb_bulk *bulk, struct gb_transfer *t) {
+    if (t->ex->phase == GB_PHASE_WAIT)
+        gb_exchange_step(t->ex, t->ex->req.resume);
+    if (t->ex->phase == GB_PHASE_WAIT) {
+        gb_transfer_arm(bulk, t, 0);
+        return LATER;
+    }
+    t->state = GB_TRANSFER_HEAD;
+    return AGAIN;
+}
+
+/* --- sending ----------------------------------------------------------------------------------------------------------- */
+
+/* Sends up to n bytes. Returns bytes sent, 0 to wait for room in the socket, -1 when the client is gone. */
+static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at, size_t n, bool more) {
+    ssize_t sent = send(t->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+
+    if (sent > 0) {
+        t->moved_ns = gb_clock_ns();
+        return sent;
+    }
+    if (sent == 0 || errno == EAGAIN || errno == EINTR) {
+        gb_transfer_arm(bulk, t, EPOLLOUT);
+        return 0;
+    }
+    return -1;
+}
+
+/* A canned answer is taken apart: its parts outlive the exchange's reference to it. */
+static void unpack_canned(struct gb_exchange *ex, const char **ret_body, size_t *ret_n) {
+    const char *type;
+    const char *etag;
+
+    gb_canned_parts(ex->resp.canned, &ex->resp.status, &type, &etag, ret_body, ret_n);
+    gb_http_response_header(&ex->resp, NULL, "Content-Type", "%s", type);
+    if (etag)
+        gb_http_response_header(&ex->resp, NULL, "ETag", "%s", etag);
+}
+
+static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
+    struct gb_exchange *ex = t->ex;
+    struct gb_http_response *resp = &ex->resp;
+    bool unread =
+        ex->phase != GB_PHASE_DONE && ex->req.has_content_length && ex->body_received < ex->req.content_length;
+
+    t->close = ex->close || unread || ex->req.chunked || atomic_load(&bulk->server->draining);
+    t->block = resp->body;
+    t->block_len = resp->body_len;
+    if (resp->canned)
+        unpack_canned(ex, &t->block, &t->block_len);
+    t->out_len = resp->source ? resp->source_len : t->block_len;
+    t->head_len = gb_wire_head(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
+    ex->phase = GB_PHASE_DONE;
+    t->sent = 0;
+    t->began_ns = t->moved_ns = gb_clock_ns();
+    return t->head_len > 0;
+}
+
+static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
+    bool has_body = t->ex->req.method != GB_HTTP_HEAD;
+    ssize_t n;
+
+    if (t->head_len == 0 && !begin_reply(bulk, t)) {
+        gb_transfer_drop(bulk, t);
+        return GONE;
+    }
+    while (t->sent < t->head_len) {
+        n = push(bulk, t, t->head + t->sent, t->head_len - t->sent, has_body && t->out_len > 0);
+        if (n < 0) {
+            gb_transfer_drop(bulk, t);
+            return GONE;
+        }
+        if (n == 0)
+            return LATER;
+        t->sent += (uint64_t)n;
+    }
+    t->sent = 0;
+    if (!has_body)
+        t->out_len = t->block_len = 0;
+    t->state = t->ex->resp.source && has_body ? GB_TRANSFER_SOURCE : GB_TRANSFER_BLOCK;
+    return AGAIN;
+}
+
+static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
+    ssize_t n;
+
+    while (t->sent < t->block_len) {
+        n = push(bulk, t, t->block + t->sent, t->block_len - t->sent, false);
+        if (n < 0) {
+            gb_transfer_drop(bulk, t);
+            return GONE;
+        }
+        if (n == 0)
+            return LATER;
+        t->sent += (uint64_t)n;
+    }
+    gb_transfer_finish(bulk, t);
+    return GONE;
+}
+
+static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
+    struct gb_http_source *source = t->ex->resp.source;
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t turn = 0;
+    const void *at;
+    size_t size;
+    ssize_t n = 1;
+    int r;
+
+    while (t->sent < t->out_len) {
+        if (turn >= TURN_BYTES) {
+            gb_transfer_arm(bulk, t, EPOLLOUT);
+            return LATER;
+        }
+        r = source->next(source, &at, &size, &err);
+        if (r == 0) {
+            gb_transfer_arm(bulk, t, 0);
+            return LATER;
+        }
+        if (r > 0)
+            n = push(bulk, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
+        if (r < 0 || n < 0) {
+            gb_transfer_drop(bulk, t); /* the length is announced: only breaking off tells the client */
+            return GONE;
+        }
+        if (n == 0)
+            return LATER;
+        t->sent += (uint64_t)n;
+        turn += (uint64_t)n;
+        source->sent(source, (size_t)n);
+    }
+    source->free(source, true);
+    t->ex->resp.source = NULL;
+    gb_transfer_finish(bulk, t);
+    return GONE;
+}
+
+/* --- the end ----------------------------------------------------------------------------------------------------------- */
+
+static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
+    static _Thread_local char waste[64 * 1024];
+    uint64_t turn = 0;
+    ssize_t n;
+
+    set_lowat(t, 0);
+    while (turn < TURN_BYTES && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
+        turn += (uint64_t)n;
+    t->lingered += turn;
+    if (turn >= TURN_BYTES || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
+        if (t->lingered < LINGER_BYTES) {
+            gb_transfer_arm(bulk, t, EPOLLIN);
+            return LATER;
+        }
+    }
+    gb_transfer_drop(bulk, t);
+    return GONE;
+}
+
+void gb_transfer_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
+    t->ex->close = true;
+    gb_exchange_fail(t->ex, err);
+    t->state = GB_TRANSFER_HEAD;
+    gb_transfer_run(bulk, t);
+}
+
+void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t) {
+    enum outcome next = AGAIN;
+
+    while (next == AGAIN) {
+        switch (t->state) {
+        case GB_TRANSFER_CONTINUE:
+            next = send_continue(bulk, t);
+            break;
+        case GB_TRANSFER_BODY:
+            next = receive(bulk, t);
+            break;
+        case GB_TRANSFER_WAIT:
+            next = wait_for_handler(bulk, t);
+            break;
+        case GB_TRANSFER_HEAD:
+            next = send_head(bulk, t);
+            break;
+        case GB_TRANSFER_BLOCK:
+            next = send_block(bulk, t);
+            break;
+        case GB_TRANSFER_SOURCE:
+            next = send_source(bulk, t);
+            break;
+        case GB_TRANSFER_LINGER:
+            next = linger(bulk, t);
+            break;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+/* One request and its way to an answer, inside the http layer. */
+#ifndef GB_HTTP_EXCHANGE_H
+#define GB_HTTP_EXCHANGE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/http.h"
+
+/* An inbox of a thread: woken exchanges, and a descriptor that its epoll watches. */
+struct gb_inbox {
+    pthread_mutex_t lock;
+    struct gb_exchange *head; /* in order of arrival */
+    struct gb_exchange *tail;
+    int event_fd;
+};
+
+int gb_inbox_init(struct gb_inbox *inbox, struct gb_error *err);
+void gb_inbox_done(struct gb_inbox *inbox);
+void gb_inbox_signal(struct gb_inbox *inbox);
+/* Clears the descriptor. Call before taking. */
+void gb_inbox_clear(struct gb_inbox *inbox);
+
+enum gb_phase {
+    GB_PHASE_HEAD,    /* headers are known, the handler has not run */
+    GB_PHASE_BODY,    /* the sink takes the body */
+    GB_PHASE_DISCARD, /* refused; the rest of a small body is read and dropped */
+    GB_PHASE_WAIT,    /* the handler waits for a wake */
+    GB_PHASE_GATHER,  /* a small source is collected into one block */
+    GB_PHASE_REPLY,   /* the response is ready to go out */
+    GB_PHASE_DONE     /* handed to libmicrohttpd or to a bulk loop's last steps */
+};
+
+/* The request is the first member: handlers see that alone. */
+struct gb_exchange {
+    struct gb_http_request req;
+    atomic_int refs;
+    struct gb_http_server *server;
+    char *text; /* holds target, header, query and body text */
+    size_t text_size;
+    size_t text_used;
+    bool http10;
+    bool close;    /* the client or we want the connection closed after the reply */
+    bool unframed; /* where the request ends is not known: answer, then close */
+
+    enum gb_phase phase;
+    struct gb_http_response resp;
+    struct gb_error err;
+    uint64_t body_received;
+    uint64_t moved_ns; /* when the body last moved */
+    bool broken;       /* the connection is gone; finish quietly */
+    char *gathered;
+    size_t gathered_len;
+
+    /* Where wakes go. */
+    pthread_mutex_t wake_lock;
+    struct gb_inbox *owner; /* NULL: nobody cares any more */
+    bool queued;
+    struct gb_exchange *inbox_next;
+
+    /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a bulk loop. */
+    struct gb_exchange *prev;
+    struct gb_exchange *next;
+    bool listed;
+
+    /* On an HTTP loop. */
+    struct MHD_Connection *conn;
+    struct gb_conn *info;
+    bool suspended;
+    uint64_t held_extra; /* bytes that libmicrohttpd may hold beyond this request; 0 is proven */
+
+    struct gb_transfer *transfer; /* on a bulk loop */
+};
+
+struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
+
+/* target: as received. NULL when memory is exhausted. */
+struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);
+struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex);
+void gb_exchange_unref(struct gb_exchange *ex);
+
+/* The request is over: frees sink, response and handler state at once, whoever still holds references. */
+void gb_exchange_end(struct gb_exchange *ex);
+
+void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner);
+/* Takes the first woken exchange with its reference, or NULL. */
+struct gb_exchange *gb_inbox_take(struct gb_inbox *inbox);
+
+/* Copies text into the exchange; NULL when memory or the bound is exhausted. */
+char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n);
+
+/* Runs the handler step that is due (the route's handler, sink end, or resume) and settles the outcome: afterwards the
+ * phase is WAIT, BODY, GATHER or REPLY. */
+void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler);
+/* Replaces whatever was to be answered with the problem document of *err. */
+void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err);
+/* Feeds bytes that stand elsewhere to the sink: *ret_taken of n; less than n with 0 means wait for a wake. -1: failed, the
+ * phase is REPLY. */
+int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t *ret_taken);
+/* Collects a small source; true when the response has become a plain body (or failed), false: wait for a wake. */
+bool gb_exchange_gather(struct gb_exchange *ex);
+/* A body that is too slow: true, and err says REQUEST_TIMEOUT. */
+bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err);
+
+/* --- pure parts, each in a file of its own ---------------------------------------------------------------------------- */
+
+/* request.c: splits the target into path and query and decodes the query. Returns 0 or -1 with *err. */
+int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_path, struct gb_error *err);
+/* Percent-decodes in place within the exchange's text; -1 when malformed. */
+int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
+
+/* hygiene.c: what libmicrohttpd lets through and should not. */
+struct gb_hygiene {
+    const char *const *hosts;
+    size_t host_count;
+};
+int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err);
+
+/* router.c: finds the route and sets param. NO_ROUTE or METHOD_NOT_ALLOWED; then *ret_allow (at least 64 bytes) lists
+ * the methods. method GB_HTTP_METHOD_COUNT stands for an unknown one. */
+int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, size_t count, struct gb_http_text path,
+                    char *ret_allow, struct gb_error *err);
+int gb_router_check_query(const struct gb_http_request *request, struct gb_error *err);
+
+/* problem.c: the problem document of an error, into the response. Headers that stand there are kept. */
+void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
+                     const struct gb_error *error);
+
+/* wire.c: the head of a reply that we send ourselves, into out; returns its length or 0 when it does not fit. */
+size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size);
+
+/* mhd_reply.c */
+const char *gb_http_reason(int status);
+void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char **ret_type, const char **ret_etag,
+                     const char **ret_body, size_t *ret_n);
+bool gb_canned_matches(const struct gb_http_canned *canned, const struct gb_http_request *request);
+
+/* collector.c: a sink that gathers a bounded body in memory and then calls the route's handler. NULL when memory is
+ * exhausted. */
+struct gb_http_sink *gb_collector_new(size_t max);
+
+#endif

@@ -1,0 +1,140 @@
+/* The first look at a request: everything that the headers decide, before a byte of the body is asked for. */
+#include <microhttpd.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+
+/* Larger headers get a problem document; beyond the connection's memory libmicrohttpd itself answers 431. */
+#define HEADER_TEXT_MAX 8192
+
+struct gather {
+    struct gb_exchange *ex;
+    struct gb_error *err;
+    size_t bytes;
+};
+
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
+                                   const char *value, size_t value_size) {
+    struct gather *g = cls;
+    struct gb_http_request *req = &g->ex->req;
+    struct gb_http_pair *pair = &req->header[req->headers];
+
+    (void)kind;
+    g->bytes += key_size + value_size + 4;
+    if (req->headers == GB_HTTP_HEADERS_MAX || g->bytes > HEADER_TEXT_MAX) {
+        gb_error_set(g->err, GB_ERR_HEADERS_TOO_LARGE, "more than %d header fields or %d bytes of them",
+                     GB_HTTP_HEADERS_MAX, HEADER_TEXT_MAX);
+        return MHD_NO;
+    }
+    pair->name.s = gb_exchange_text(g->ex, key, key_size);
+    pair->name.len = key_size;
+    pair->value.s = gb_exchange_text(g->ex, value ? value : "", value ? value_size : 0);
+    pair->value.len = value ? value_size : 0;
+    if (!pair->name.s || !pair->value.s) {
+        gb_error_set(g->err, GB_ERR_HEADERS_TOO_LARGE, "the header is larger than this daemon reads");
+        return MHD_NO;
+    }
+    /* A NUL inside would hide the rest from every check that follows. */
+    if (strlen(pair->name.s) != key_size || strlen(pair->value.s) != pair->value.len) {
+        gb_error_set(g->err, GB_ERR_MALFORMED_REQUEST, "a header holds a NUL byte");
+        return MHD_NO;
+    }
+    req->headers++;
+    return MHD_YES;
+}
+
+static int read_headers(struct gb_exchange *ex, struct gb_error *err) {
+    struct gather g = {.ex = ex, .err = err};
+
+    MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, take_header, &g);
+    return err->code == GB_OK ? 0 : -1;
+}
+
+static enum gb_http_method method_of(const char *word) {
+    int i;
+
+    for (i = 0; i < GB_HTTP_METHOD_COUNT; i++) {
+        if (strcmp(word, gb_http_method_name((enum gb_http_method)i)) == 0)
+            return (enum gb_http_method)i;
+    }
+    return GB_HTTP_METHOD_COUNT;
+}
+
+static int find_route(struct gb_exchange *ex, struct gb_error *err) {
+    const struct gb_http_server_config *config = &ex->server->config;
+    struct gb_http_text path;
+    char allow[64];
+
+    if (gb_request_parse_target(ex, &path, err) < 0)
+        return -1;
+    if (gb_router_match(ex, config->routes, config->route_count, path, allow, err) < 0) {
+        if (allow[0])
+            gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
+        return -1;
+    }
+    if (config->authorize && config->authorize(config->app, &ex->req, err) < 0)
+        return -1;
+    return gb_router_check_query(&ex->req, err);
+}
+
+static int check_body(struct gb_exchange *ex, struct gb_error *err) {
+    size_t max = ex->server->config.json_max;
+
+    switch (ex->req.route->body) {
+    case GB_BODY_NONE:
+        if (ex->req.chunked || ex->req.content_length > 0)
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "%s on this path takes no body",
+                                gb_http_method_name(ex->req.method));
+        return 0;
+    case GB_BODY_JSON:
+        if (ex->req.content_length > max)
+            return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "a JSON body of %llu bytes; at most %zu are permitted",
+                                (unsigned long long)ex->req.content_length, max);
+        ex->req.sink = gb_collector_new(max);
+        if (!ex->req.sink)
+            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
+        ex->phase = GB_PHASE_BODY;
+        return 0;
+    case GB_BODY_STREAM:
+        if (!ex->req.chunked && !ex->req.has_content_length)
+            return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length or Transfer-Encoding: chunked");
+        return 0;
+    }
+    return 0;
+}
+
+/* HTTP/1.0 closes unless it says otherwise. */
+static bool keeps_alive(const struct gb_exchange *ex) {
+    const char *connection = gb_http_header(&ex->req, "Connection");
+
+    return connection && strcasestr(connection, "keep-alive") != NULL;
+}
+
+void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    ex->req.started_ns = gb_clock_ns();
+    ex->req.method = method_of(method);
+    ex->req.local = ex->info->local;
+    ex->http10 = strcmp(version, "HTTP/1.0") == 0;
+    ex->phase = GB_PHASE_HEAD;
+    snprintf(ex->req.id, sizeof(ex->req.id), "%016llx",
+             (unsigned long long)(ex->server->id_seed + atomic_fetch_add(&ex->server->next_id, 1)));
+    /* After an error of these two the bytes that follow cannot be told apart from a request. */
+    if (read_headers(ex, &err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, &err) < 0) {
+        ex->close = true;
+        ex->unframed = true;
+        gb_exchange_fail(ex, &err);
+        return;
+    }
+    if (ex->http10 && !keeps_alive(ex))
+        ex->close = true;
+    if (find_route(ex, &err) < 0 || check_body(ex, &err) < 0) {
+        gb_exchange_fail(ex, &err);
+        return;
+    }
+    if (ex->req.route->body == GB_BODY_STREAM)
+        gb_exchange_step(ex, ex->req.route->handler);
+}

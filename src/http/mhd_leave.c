@@ -1,0 +1,70 @@
+/* How a connection leaves libmicrohttpd.
+ *
+ * Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number can be made to stand for a dead
+ * socket, and resuming lets libmicrohttpd find the end of the connection and forget it. The live socket goes on under
+ * another number. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http/server.h"
+
+uint64_t gb_socket_taken(int fd) {
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    int unread = 0;
+
+    memset(&info, 0, sizeof(info));
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 || ioctl(fd, SIOCINQ, &unread) < 0)
+        return 0;
+    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received))
+        return 0;
+    return info.tcpi_bytes_received - (uint64_t)unread;
+}
+
+uint64_t gb_mhd_held(const struct gb_exchange *ex) {
+    const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const struct gb_conn *c = ex->info;
+    uint64_t taken;
+
+    if (!header || c->local || c->uncounted)
+        return UINT64_MAX;
+    taken = gb_socket_taken(c->fd);
+    return taken - c->base - c->consumed - header->header_size - ex->body_received;
+}
+
+int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_conn *c = ex->info;
+    int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -1;
+    if (!ex->suspended)
+        MHD_suspend_connection(ex->conn);
+    if (dup3(loop->server->dead_fd, c->fd, O_CLOEXEC) < 0) {
+        if (!ex->suspended)
+            MHD_resume_connection(ex->conn);
+        close(fd);
+        return -1;
+    }
+    c->left = true;
+    c->ex = NULL;
+    MHD_resume_connection(ex->conn);
+    ex->suspended = false;
+    ex->conn = NULL;
+    ex->info = NULL;
+    if (gb_bulk_give(loop->server, ex, fd) < 0) {
+        close(fd);
+        atomic_fetch_sub(&loop->server->connections, 1);
+        gb_server_ended(loop->server, ex);
+        gb_exchange_end(ex);
+    }
+    return 0;
+}

@@ -1,0 +1,339 @@
+/* One HTTP loop: libmicrohttpd's epoll inside our own, so that wakes, arrivals and time-outs are ours. */
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+
+#define TICK_NS (50 * GB_NS_PER_MS)
+#define SWEEP_NS (1000 * GB_NS_PER_MS)
+
+/* --- arrivals ------------------------------------------------------------------------------------------------------- */
+
+static int arrivals_put(struct gb_arrivals *a, int fd) {
+    int r = 0;
+
+    pthread_mutex_lock(&a->lock);
+    if (a->count == a->size) {
+        size_t size = a->size ? a->size * 2 : 64;
+        int *bigger = realloc(a->fds, size * sizeof(*bigger));
+
+        if (bigger) {
+            a->fds = bigger;
+            a->size = size;
+        } else {
+            r = -1;
+        }
+    }
+    if (r == 0)
+        a->fds[a->count++] = fd;
+    pthread_mutex_unlock(&a->lock);
+    return r;
+}
+
+static int arrivals_take(struct gb_arrivals *a) {
+    int fd = -1;
+
+    pthread_mutex_lock(&a->lock);
+    if (a->count > 0)
+        fd = a->fds[--a->count];
+    pthread_mutex_unlock(&a->lock);
+    return fd;
+}
+
+void gb_loop_give(struct gb_loop *loop, int fd) {
+    atomic_fetch_add(&loop->load, 1);
+    if (arrivals_put(&loop->arrivals, fd) < 0) {
+        close(fd);
+        atomic_fetch_sub(&loop->load, 1);
+        atomic_fetch_sub(&loop->server->connections, 1);
+        return;
+    }
+    gb_inbox_signal(&loop->inbox);
+}
+
+struct gb_loop *gb_loop_pick(struct gb_http_server *server) {
+    struct gb_loop *best = &server->loops[0];
+    unsigned i;
+
+    for (i = 1; i < server->config.loops; i++) {
+        if (atomic_load(&server->loops[i].load) < atomic_load(&best->load))
+            best = &server->loops[i];
+    }
+    return best;
+}
+
+static void adopt(struct gb_loop *loop) {
+    /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
+    struct sockaddr addr = {.sa_family = AF_UNIX};
+    int fd;
+
+    while ((fd = arrivals_take(&loop->arrivals)) >= 0) {
+        /* On failure it has closed the descriptor, and told nobody. */
+        if (MHD_add_connection(loop->mhd, fd, &addr, sizeof(addr)) != MHD_YES) {
+            atomic_fetch_sub(&loop->load, 1);
+            atomic_fetch_sub(&loop->server->connections, 1);
+        }
+    }
+}
+
+/* --- connections ----------------------------------------------------------------------------------------------------- */
+
+static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void **socket_context) {
+    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct gb_conn *c = calloc(1, sizeof(*c));
+    int domain = AF_INET;
+    socklen_t len = sizeof(domain);
+
+    *socket_context = c;
+    if (!c || !fd)
+        return; /* gb_mhd_on_request refuses a connection without context */
+    c->mhd = mhd;
+    c->fd = fd->connect_fd;
+    getsockopt(c->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
+    c->local = domain == AF_UNIX;
+    c->base = c->local ? 0 : gb_socket_taken(c->fd);
+    c->idle_ns = gb_clock_ns();
+    c->next = loop->conns;
+    if (c->next)
+        c->next->prev = c;
+    loop->conns = c;
+}
+
+static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
+    atomic_fetch_sub(&loop->load, 1);
+    if (!c || !c->left)
+        atomic_fetch_sub(&loop->server->connections, 1);
+    if (!c)
+        return;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        loop->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    free(c);
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_context,
+                          enum MHD_ConnectionNotificationCode code) {
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        conn_started(cls, mhd, socket_context);
+    else
+        conn_closed(cls, *socket_context);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum MHD_RequestTerminationCode code) {
+    const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct gb_conn *c = ctx ? ctx->socket_context : NULL;
+    struct gb_exchange *ex = *con_cls;
+
+    (void)cls;
+    *con_cls = NULL;
+    if (!ex || (c && c->left))
+        return; /* the bulk loop has it */
+    ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    gb_mhd_finished(ex);
+}
+
+/* --- time ------------------------------------------------------------------------------------------------------------- */
+
+static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
+    struct gb_exchange *ex = loop->waiting;
+
+    while (ex) {
+        struct gb_exchange *next = ex->next;
+
+        if (ex->phase == GB_PHASE_WAIT && (ex->req.deadline_ns <= now_ns || atomic_load(&loop->server->stopping)))
+            gb_mhd_timed_out(loop, ex);
+        ex = next;
+    }
+}
+
+static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
+    const struct gb_http_server_config *config = &loop->server->config;
+    struct gb_error err = GB_ERROR_INIT;
+    bool drain = atomic_load(&loop->server->draining);
+    uint64_t patience_ns;
+
+    if (c->left)
+        return;
+    if (c->idle_ns) {
+        if (drain || (config->idle_timeout_s && now_ns - c->idle_ns > config->idle_timeout_s * GB_NS_PER_S))
+            shutdown(c->fd, SHUT_RDWR);
+        return;
+    }
+    if (c->replied_ns) {
+        patience_ns = config->stall_timeout_s * GB_NS_PER_S;
+        if (config->min_rate_bytes_s)
+            patience_ns += c->reply_bytes * GB_NS_PER_S / config->min_rate_bytes_s;
+        if (patience_ns && now_ns - c->replied_ns > patience_ns)
+            shutdown(c->fd, SHUT_RDWR);
+        return;
+    }
+    if (c->ex && (c->ex->phase == GB_PHASE_BODY || c->ex->phase == GB_PHASE_DISCARD) &&
+        gb_exchange_stalled(c->ex, now_ns, &err))
+        gb_mhd_drop_slow(loop, c->ex, &err);
+}
+
+static void tick(struct gb_loop *loop) {
+    uint64_t now_ns = gb_clock_ns();
+    struct gb_conn *c;
+    struct gb_conn *next;
+
+    if (now_ns < loop->next_tick_ns)
+        return;
+    loop->next_tick_ns = now_ns + TICK_NS;
+    check_waiting(loop, now_ns);
+    if (now_ns < loop->next_sweep_ns)
+        return;
+    loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
+    for (c = loop->conns; c; c = next) {
+        next = c->next;
+        sweep_conn(loop, c, now_ns);
+    }
+}
+
+static int loop_timeout(struct gb_loop *loop) {
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
+        return 0;
+    return loop->waiting || atomic_load(&loop->server->draining) ? (int)(TICK_NS / GB_NS_PER_MS)
+                                                                 : (int)(SWEEP_NS / GB_NS_PER_MS);
+}
+
+/* --- the thread ------------------------------------------------------------------------------------------------------- */
+
+/* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
+static void end_all(struct gb_loop *loop) {
+    struct gb_conn *c;
+    struct gb_conn *next;
+
+    check_waiting(loop, UINT64_MAX);
+    for (c = loop->conns; c; c = next) {
+        next = c->next;
+        if (c->ex && c->ex->suspended) {
+            c->ex->suspended = false;
+            c->ex->phase = GB_PHASE_DONE;
+            MHD_resume_connection(c->mhd);
+        }
+        if (!c->left)
+            shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
+static void *loop_main(void *arg) {
+    struct gb_loop *loop = arg;
+    struct epoll_event events[2];
+    struct gb_exchange *ex;
+
+    pthread_setname_np(pthread_self(), "gb-http");
+    while (!atomic_load(&loop->server->stopping)) {
+        epoll_wait(loop->epoll_fd, events, 2, loop_timeout(loop));
+        gb_inbox_clear(&loop->inbox);
+        adopt(loop);
+        while ((ex = gb_inbox_take(&loop->inbox))) {
+            gb_mhd_woken(loop, ex);
+            gb_exchange_unref(ex);
+        }
+        MHD_run(loop->mhd);
+        tick(loop);
+    }
+    end_all(loop);
+    MHD_run(loop->mhd);
+    MHD_stop_daemon(loop->mhd);
+    loop->mhd = NULL;
+    return NULL;
+}
+
+static void log_nothing(void *cls, const char *fmt, va_list ap) {
+    (void)cls;
+    (void)fmt;
+    (void)ap;
+}
+
+/* Names arrive as sent: the http layer decodes them itself, because %2F and %00 must not become what they stand for. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s) {
+    (void)cls;
+    (void)connection;
+    return strlen(s);
+}
+
+static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
+    const struct gb_http_server_config *config = &loop->server->config;
+
+    loop->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER, log_nothing, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    if (!loop->mhd)
+        return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd did not start");
+    return 0;
+}
+
+static int watch(struct gb_loop *loop, int fd, struct gb_error *err) {
+    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
+    return 0;
+}
+
+int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err) {
+    const union MHD_DaemonInfo *info;
+    int r;
+
+    loop->server = server;
+    pthread_mutex_init(&loop->arrivals.lock, NULL);
+    if (gb_inbox_init(&loop->inbox, err) < 0)
+        return -1;
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (loop->epoll_fd < 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno);
+    if (start_mhd(loop, err) < 0)
+        return -1;
+    info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    if (!info)
+        return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
+    if (watch(loop, info->epoll_fd, err) < 0 || watch(loop, loop->inbox.event_fd, err) < 0)
+        return -1;
+    r = pthread_create(&loop->thread, NULL, loop_main, loop);
+    if (r != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
+    loop->started = true;
+    return 0;
+}
+
+void gb_loop_join(struct gb_loop *loop) {
+    if (!loop->started)
+        return;
+    gb_inbox_signal(&loop->inbox);
+    pthread_join(loop->thread, NULL);
+    loop->started = false;
+}
+
+void gb_loop_done(struct gb_loop *loop) {
+    int fd;
+
+    if (!loop->server)
+        return;
+    if (loop->mhd)
+        MHD_stop_daemon(loop->mhd);
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    gb_inbox_done(&loop->inbox);
+    while ((fd = arrivals_take(&loop->arrivals)) >= 0)
+        close(fd);
+    free(loop->arrivals.fds);
+    pthread_mutex_destroy(&loop->arrivals.lock);
+}

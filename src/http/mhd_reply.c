@@ -1,0 +1,155 @@
+/* From our responses to libmicrohttpd's. */
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/server.h"
+
+const char *gb_http_reason(int status) {
+    return MHD_get_reason_phrase_for((unsigned)status);
+}
+
+/* --- canned answers --------------------------------------------------------------------------------------------------- */
+
+struct gb_http_canned {
+    atomic_int refs;
+    int status;
+    char *type;
+    char *etag; /* NULL: none */
+    char *body; /* libmicrohttpd's copy in full; ours to look at while full lives */
+    size_t body_len;
+    struct MHD_Response *full;
+    struct MHD_Response *not_modified; /* NULL without an etag */
+};
+
+static struct MHD_Response *make_canned(const char *type, const char *etag, const char *body, size_t n,
+                                        char **ret_copy) {
+    char *copy = malloc(n ? n : 1);
+    struct MHD_Response *r;
+
+    if (!copy)
+        return NULL;
+    if (n > 0)
+        memcpy(copy, body, n);
+    /* The copy is libmicrohttpd's: connections may still send it when the last reference here is gone. */
+    r = MHD_create_response_from_buffer(n, copy, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        free(copy);
+        return NULL;
+    }
+    if ((type && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
+        (etag && MHD_add_response_header(r, "ETag", etag) != MHD_YES) ||
+        MHD_add_response_header(r, "Cache-Control", "no-cache") != MHD_YES) {
+        MHD_destroy_response(r);
+        return NULL;
+    }
+    *ret_copy = copy;
+    return r;
+}
+
+struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
+                                          size_t n) {
+    struct gb_http_canned *c = calloc(1, sizeof(*c));
+    char *unused;
+
+    if (!c)
+        return NULL;
+    atomic_init(&c->refs, 1);
+    c->status = status;
+    c->body_len = n;
+    c->type = strdup(content_type ? content_type : "application/octet-stream");
+    c->etag = etag ? strdup(etag) : NULL;
+    c->full = c->type ? make_canned(c->type, etag, body, n, &c->body) : NULL;
+    c->not_modified = etag ? make_canned(NULL, etag, NULL, 0, &unused) : NULL;
+    if (!c->full || (etag && (!c->etag || !c->not_modified))) {
+        gb_http_canned_unref(c);
+        return NULL;
+    }
+    return c;
+}
+
+struct gb_http_canned *gb_http_canned_ref(struct gb_http_canned *canned) {
+    atomic_fetch_add_explicit(&canned->refs, 1, memory_order_relaxed);
+    return canned;
+}
+
+void gb_http_canned_unref(struct gb_http_canned *canned) {
+    if (!canned || atomic_fetch_sub_explicit(&canned->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (canned->full)
+        MHD_destroy_response(canned->full);
+    if (canned->not_modified)
+        MHD_destroy_response(canned->not_modified);
+    free(canned->type);
+    free(canned->etag);
+    free(canned);
+}
+
+void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char **ret_type, const char **ret_etag,
+                     const char **ret_body, size_t *ret_n) {
+    *ret_status = canned->status;
+    *ret_type = canned->type;
+    *ret_etag = canned->etag;
+    *ret_body = canned->body;
+    *ret_n = canned->body_len;
+}
+
+bool gb_canned_matches(const struct gb_http_canned *canned, const struct gb_http_request *request) {
+    const char *asked = canned->etag ? gb_http_header(request, "If-None-Match") : NULL;
+
+    /* The tag carries its quotes, so that finding it in the list is a comparison with one member of it. */
+    return asked && (strcmp(asked, "*") == 0 || strstr(asked, canned->etag) != NULL);
+}
+
+/* --- replies ----------------------------------------------------------------------------------------------------------- */
+
+/* Never asked: stands for the body that a HEAD reply describes and does not send. */
+static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
+    (void)cls;
+    (void)pos;
+    (void)buf;
+    (void)max;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static struct MHD_Response *make_response(struct gb_exchange *ex) {
+    struct gb_http_response *resp = &ex->resp;
+    struct MHD_Response *r;
+
+    if (resp->source)
+        return MHD_create_response_from_callback(resp->source_len, 1024, no_body, NULL, NULL);
+    r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);
+    if (r)
+        resp->body = NULL;
+    return r;
+}
+
+static int queue(struct gb_exchange *ex) {
+    struct MHD_Response *r = make_response(ex);
+    enum MHD_Result ok = MHD_YES;
+    unsigned i;
+
+    if (!r)
+        return -1;
+    for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
+        ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);
+    if (ok == MHD_YES && (ex->close || atomic_load(&ex->server->draining)))
+        ok = MHD_add_response_header(r, "Connection", "close");
+    if (ok == MHD_YES)
+        ok = MHD_queue_response(ex->conn, (unsigned)ex->resp.status, r);
+    MHD_destroy_response(r);
+    return ok == MHD_YES ? 0 : -1;
+}
+
+int gb_mhd_reply(struct gb_exchange *ex) {
+    struct gb_http_canned *canned = ex->resp.canned;
+
+    if (!canned)
+        return queue(ex);
+    if (gb_canned_matches(canned, &ex->req)) {
+        ex->resp.status = 304;
+        return MHD_queue_response(ex->conn, 304, canned->not_modified) == MHD_YES ? 0 : -1;
+    }
+    ex->resp.status = canned->status;
+    return MHD_queue_response(ex->conn, (unsigned)canned->status, canned->full) == MHD_YES ? 0 : -1;
+}

@@ -1,0 +1,248 @@
+/* libmicrohttpd's access handler as a small state machine over the exchange's phase. */
+#include <microhttpd.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+
+/* A refused body up to this size is read and dropped, so that the connection can stay. */
+#define DISCARD_MAX (64 * 1024)
+
+/* --- lists and suspension ------------------------------------------------------------------------------------------ */
+
+static void list_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (ex->listed)
+        return;
+    ex->listed = true;
+    ex->prev = NULL;
+    ex->next = loop->waiting;
+    if (ex->next)
+        ex->next->prev = ex;
+    loop->waiting = ex;
+}
+
+static void unlist_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (!ex->listed)
+        return;
+    ex->listed = false;
+    if (ex->prev)
+        ex->prev->next = ex->next;
+    else
+        loop->waiting = ex->next;
+    if (ex->next)
+        ex->next->prev = ex->prev;
+}
+
+static void suspend(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (ex->suspended)
+        return;
+    ex->suspended = true;
+    atomic_fetch_add(&loop->server->suspended, 1);
+    list_waiting(loop, ex);
+    MHD_suspend_connection(ex->conn);
+}
+
+static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
+    unlist_waiting(loop, ex);
+    if (!ex->suspended)
+        return;
+    ex->suspended = false;
+    atomic_fetch_sub(&loop->server->suspended, 1);
+    MHD_resume_connection(ex->conn);
+}
+
+/* The connection goes to a bulk loop. */
+static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
+    bool was_suspended = ex->suspended;
+
+    unlist_waiting(loop, ex);
+    if (gb_mhd_leave(loop, ex) < 0)
+        return -1;
+    if (was_suspended)
+        atomic_fetch_sub(&loop->server->suspended, 1);
+    return 0;
+}
+
+/* --- the callbacks ---------------------------------------------------------------------------------------------------- */
+
+void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
+    struct gb_loop *loop = cls;
+
+    (void)connection;
+    return gb_exchange_new(loop->server, uri ? uri : "");
+}
+
+void gb_mhd_finished(struct gb_exchange *ex) {
+    struct gb_conn *c = ex->info;
+
+    if (c) {
+        const union MHD_ConnectionInfo *header =
+            MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+
+        c->ex = NULL;
+        c->idle_ns = gb_clock_ns();
+        c->replied_ns = 0;
+        c->uncounted = c->uncounted || ex->req.chunked;
+        c->consumed += (header ? header->header_size : 0) + ex->body_received;
+        gb_server_ended(ex->server, ex);
+    }
+    gb_exchange_end(ex);
+}
+
+/* The reply goes out: through libmicrohttpd, or from a bulk loop when it is long. */
+static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) {
+    bool is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
+
+    if (is_long) {
+        /* Bytes of a next request that libmicrohttpd already holds would be lost: the client must send it again. */
+        if (gb_mhd_held(ex) != 0)
+            ex->close = true;
+        return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+    }
+    ex->info->replied_ns = gb_clock_ns();
+    ex->info->reply_bytes = ex->resp.body_len;
+    ex->phase = GB_PHASE_DONE;
+    return gb_mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;
+}
+
+/* Acts on the phase after a step; inside a callback. */
+static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex)) {
+        suspend(loop, ex);
+        return MHD_YES;
+    }
+    if (ex->phase == GB_PHASE_WAIT) {
+        suspend(loop, ex);
+        return MHD_YES;
+    }
+    return send_reply(loop, ex);
+}
+
+/* A refusal at the headers. Which way it goes depends on what of the body may already be on its way. */
+static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
+    bool no_body = !ex->req.chunked && ex->req.content_length == 0;
+
+    if (ex->unframed)
+        return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+    if (no_body)
+        return MHD_YES; /* answered in the second call: an answer in the first closes the connection */
+    if (ex->req.expect_continue)
+        return send_reply(loop, ex);
+    if (!ex->req.chunked && ex->req.content_length <= DISCARD_MAX) {
+        ex->phase = GB_PHASE_DISCARD;
+        return MHD_YES;
+    }
+    return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+}
+
+static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method,
+                                  const char *version) {
+    gb_exchange_own(ex, &loop->inbox);
+    atomic_fetch_add(&ex->server->active, 1);
+    atomic_fetch_add(&ex->server->requests, 1);
+    gb_mhd_begin(ex, method, version);
+    if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
+        return refuse(loop, ex);
+    /* A large body of which libmicrohttpd holds nothing goes straight to a bulk loop. */
+    if (ex->phase == GB_PHASE_BODY && ex->req.has_content_length &&
+        ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
+        return MHD_YES;
+    return MHD_YES;
+}
+
+static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, const char *data, size_t *size) {
+    size_t taken;
+
+    if (ex->phase == GB_PHASE_DISCARD) {
+        ex->body_received += *size;
+        *size = 0;
+        return MHD_YES;
+    }
+    if (ex->phase != GB_PHASE_BODY)
+        return MHD_NO;
+    if (gb_exchange_feed(ex, data, *size, &taken) < 0) {
+        /* libmicrohttpd takes no answer in the middle of a body; a bulk loop can give one. */
+        ex->close = true;
+        return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+    }
+    *size -= taken;
+    if (*size > 0) {
+        suspend(loop, ex);
+        return MHD_YES;
+    }
+    /* libmicrohttpd's buffer is empty now and more is to come: the rest is received straight into place. */
+    if (!ex->req.chunked && ex->body_received < ex->req.content_length)
+        (void)leave(loop, ex);
+    return MHD_YES;
+}
+
+static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
+    switch (ex->phase) {
+    case GB_PHASE_HEAD:
+    case GB_PHASE_BODY:
+        gb_exchange_step(ex, ex->req.route->handler);
+        return proceed(loop, ex);
+    case GB_PHASE_DISCARD:
+        ex->phase = GB_PHASE_REPLY;
+        return proceed(loop, ex);
+    case GB_PHASE_WAIT:
+    case GB_PHASE_GATHER:
+        suspend(loop, ex); /* resumed for nothing */
+        return MHD_YES;
+    case GB_PHASE_REPLY:
+        return proceed(loop, ex);
+    case GB_PHASE_DONE:
+        break;
+    }
+    return MHD_NO;
+}
+
+int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                      const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls) {
+    const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct gb_conn *c = ctx ? ctx->socket_context : NULL;
+    struct gb_exchange *ex = *con_cls;
+    struct gb_loop *loop = cls;
+
+    (void)url;
+    if (!ex || !c || c->left)
+        return MHD_NO; /* no memory for it, or it has left for a bulk loop */
+    if (!ex->conn) {
+        ex->conn = connection;
+        ex->info = c;
+        c->ex = ex;
+        c->idle_ns = 0;
+        return first_call(loop, ex, method, version);
+    }
+    if (*upload_data_size > 0)
+        return body_call(loop, ex, upload_data, upload_data_size);
+    return last_call(loop, ex);
+}
+
+/* --- outside the callbacks --------------------------------------------------------------------------------------------- */
+
+void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (!ex->suspended)
+        return; /* the callback that is to come will look for itself */
+    if (ex->phase == GB_PHASE_WAIT) {
+        gb_exchange_step(ex, ex->req.resume);
+        if (ex->phase == GB_PHASE_WAIT)
+            return;
+    }
+    if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex))
+        return;
+    resume(loop, ex);
+}
+
+void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
+    ex->req.timed_out = true;
+    gb_exchange_step(ex, ex->req.resume);
+    resume(loop, ex);
+}
+
+void gb_mhd_drop_slow(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+    gb_exchange_fail(ex, err);
+    ex->close = true;
+    if (leave(loop, ex) < 0)
+        shutdown(ex->info->fd, SHUT_RDWR);
+}

@@ -1,0 +1,57 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "http/http.h"
+
+int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
+                            ...) {
+    size_t room = sizeof(response->text) - response->text_used;
+    char *at = response->text + response->text_used;
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(at, room, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= room || response->headers == GB_HTTP_RESPONSE_HEADERS_MAX)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the header %s does not fit into the reply", name);
+    response->text_used += (size_t)n + 1;
+    response->header[response->headers].name = name;
+    response->header[response->headers].value = at;
+    response->headers++;
+    return 0;
+}
+
+void gb_http_response_take(struct gb_http_response *response, char *body, size_t n) {
+    free(response->body);
+    response->body = body;
+    response->body_len = n;
+}
+
+void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned) {
+    gb_http_canned_unref(response->canned);
+    response->canned = canned;
+}
+
+void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length) {
+    if (response->source)
+        response->source->free(response->source, false);
+    response->source = source;
+    response->source_len = length;
+}
+
+void gb_http_response_done(struct gb_http_response *response) {
+    free(response->body);
+    gb_http_canned_unref(response->canned);
+    if (response->source)
+        response->source->free(response->source, false);
+    response->body = NULL;
+    response->body_len = 0;
+    response->canned = NULL;
+    response->source = NULL;
+    response->source_len = 0;
+    response->headers = 0;
+    response->text_used = 0;
+    response->status = 200;
+}

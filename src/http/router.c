@@ -1,0 +1,105 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "http/exchange.h"
+
+/* Walks pattern and path segment by segment; captures whole segments of the path. */
+static bool match(const char *pattern, struct gb_http_text path, struct gb_http_text *ret_captures, unsigned *ret_n) {
+    const char *at = path.s;
+    const char *end = path.s + path.len;
+    unsigned n = 0;
+
+    while (*pattern == '/' && at < end && *at == '/') {
+        const char *segment = ++at;
+        size_t want = strcspn(++pattern, "/");
+        size_t have;
+
+        while (at < end && *at != '/')
+            at++;
+        have = (size_t)(at - segment);
+        if (pattern[0] == '{') {
+            if (n == GB_HTTP_PARAMS_MAX)
+                return false;
+            ret_captures[n++] = (struct gb_http_text){.s = segment, .len = have};
+        } else if (want != have || memcmp(pattern, segment, want) != 0) {
+            return false;
+        }
+        pattern += want;
+    }
+    *ret_n = n;
+    return *pattern == '\0' && at == end;
+}
+
+static int set_params(struct gb_exchange *ex, const struct gb_http_text *captures, unsigned n, struct gb_error *err) {
+    unsigned i;
+
+    for (i = 0; i < n; i++) {
+        char *copy = gb_exchange_text(ex, captures[i].s, captures[i].len);
+        size_t len;
+
+        if (!copy)
+            return gb_error_set(err, GB_ERR_URI_TOO_LONG, "the URI is longer than this daemon reads");
+        if (gb_percent_decode(copy, captures[i].len, copy, &len) < 0)
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                                "a '%%' in the path is not followed by two hexadecimal digits");
+        ex->req.param[i] = (struct gb_http_text){.s = copy, .len = len};
+    }
+    return 0;
+}
+
+static void append_method(char *allow, const char *name) {
+    size_t used = strlen(allow);
+
+    snprintf(allow + used, 64 - used, "%s%s", used ? ", " : "", name);
+}
+
+int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, size_t count, struct gb_http_text path,
+                    char *ret_allow, struct gb_error *err) {
+    enum gb_http_method method = ex->req.method == GB_HTTP_HEAD ? GB_HTTP_GET : ex->req.method;
+    struct gb_http_text captures[GB_HTTP_PARAMS_MAX];
+    size_t i;
+    unsigned n;
+
+    ret_allow[0] = '\0';
+    for (i = 0; i < count; i++) {
+        if (!match(routes[i].path, path, captures, &n))
+            continue;
+        if (routes[i].method == method) {
+            ex->req.route = &routes[i];
+            return set_params(ex, captures, n, err);
+        }
+        append_method(ret_allow, gb_http_method_name(routes[i].method));
+        if (routes[i].method == GB_HTTP_GET)
+            append_method(ret_allow, "HEAD");
+    }
+    if (ret_allow[0])
+        return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s", ret_allow);
+    return gb_error_set(err, GB_ERR_NO_ROUTE, "there is nothing at this path; GET /v1 lists what there is");
+}
+
+static bool listed(const char *list, const struct gb_http_text *name) {
+    const char *at = list;
+
+    while (*at) {
+        size_t n = strcspn(at, " ");
+
+        if (n == name->len && memcmp(at, name->s, n) == 0)
+            return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+int gb_router_check_query(const struct gb_http_request *request, struct gb_error *err) {
+    const char *list = request->route->query ? request->route->query : "";
+    unsigned i;
+
+    for (i = 0; i < request->queries; i++) {
+        const struct gb_http_text *name = &request->query[i].name;
+
+        if (!listed(list, name))
+            return gb_error_set(err, GB_ERR_UNKNOWN_PARAMETER, "the query parameter '%.40s' is unknown here; %s%s",
+                                name->s, list[0] ? "permitted: " : "none is permitted", list);
+    }
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* Start, drain and stop. */
+#include "http/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+
+void gb_server_ended(struct gb_http_server *server, struct gb_exchange *ex) {
+    atomic_fetch_sub(&server->active, 1);
+    if (server->config.ended)
+        server->config.ended(server->config.app, &ex->req, ex->broken ? 0 : ex->resp.status,
+                             gb_clock_ns() - ex->req.started_ns);
+}
+
+/* One end of a pair whose other end is closed: reading it gives the end of the stream, for ever. */
+static int make_dead(struct gb_http_server *server, struct gb_error *err) {
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "socketpair", errno);
+    close(pair[1]);
+    server->dead_fd = pair[0];
+    return 0;
+}
+
+static int copy_config(struct gb_http_server *server, const struct gb_http_server_config *config,
+                       struct gb_error *err) {
+    size_t i;
+
+    server->config = *config;
+    server->hosts = calloc(config->host_count + 1, sizeof(*server->hosts));
+    server->listen_fds = calloc(config->listen_fd_count + 1, sizeof(*server->listen_fds));
+    server->loops = calloc(config->loops, sizeof(*server->loops));
+    server->bulks = calloc(config->bulk_loops, sizeof(*server->bulks));
+    if (!server->hosts || !server->listen_fds || !server->loops || !server->bulks)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
+    for (i = 0; i < config->listen_fd_count; i++)
+        server->listen_fds[i] = config->listen_fds[i];
+    for (i = 0; i < config->host_count; i++) {
+        server->hosts[i] = strdup(config->hosts[i]);
+        if (!server->hosts[i])
+            return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
+    }
+    for (i = 0; i < config->loops; i++)
+        server->loops[i].epoll_fd = -1;
+    for (i = 0; i < config->bulk_loops; i++)
+        server->bulks[i].epoll_fd = -1;
+    server->hygiene =
+        (struct gb_hygiene){.hosts = (const char *const *)server->hosts, .host_count = config->host_count};
+    return gb_random(&server->id_seed, sizeof(server->id_seed), err);
+}
+
+static void join_all(struct gb_http_server *server) {
+    unsigned i;
+
+    atomic_store(&server->draining, true);
+    gb_acceptor_stop(server);
+    atomic_store(&server->stopping, true);
+    for (i = 0; server->loops && i < server->config.loops; i++)
+        gb_loop_join(&server->loops[i]);
+    for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
+        gb_bulk_join(&server->bulks[i]);
+    /* Loops and bulk loops hand connections to each other: none is taken apart before all have ended. */
+    for (i = 0; server->loops && i < server->config.loops; i++)
+        gb_loop_done(&server->loops[i]);
+    for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
+        gb_bulk_done(&server->bulks[i]);
+}
+
+static void release(struct gb_http_server *server) {
+    size_t i;
+
+    if (server->accept_epoll_fd >= 0)
+        close(server->accept_epoll_fd);
+    if (server->accept_event_fd >= 0)
+        close(server->accept_event_fd);
+    if (server->dead_fd >= 0)
+        close(server->dead_fd);
+    for (i = 0; server->hosts && i < server->config.host_count; i++)
+        free(server->hosts[i]);
+    free(server->hosts);
+    free(server->listen_fds);
+    free(server->loops);
+    free(server->bulks);
+    free(server);
+}
+
+int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret,
+                         struct gb_error *err) {
+    struct gb_http_server *server = calloc(1, sizeof(*server));
+    unsigned i;
+
+    if (!server)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
+    server->dead_fd = server->accept_epoll_fd = server->accept_event_fd = -1;
+    if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0)
+        goto fail;
+    for (i = 0; i < config->bulk_loops; i++) {
+        if (gb_bulk_start(&server->bulks[i], server, err) < 0)
+            goto fail;
+    }
+    for (i = 0; i < config->loops; i++) {
+        if (gb_loop_start(&server->loops[i], server, err) < 0)
+            goto fail;
+    }
+    if (gb_acceptor_start(server, err) < 0)
+        goto fail;
+    *ret = server;
+    return 0;
+fail:
+    join_all(server);
+    release(server);
+    return -1;
+}
+
+void gb_http_server_drain(struct gb_http_server *server) {
+    uint64_t one = 1;
+    unsigned i;
+
+    atomic_store(&server->draining, true);
+    if (write(server->accept_event_fd, &one, sizeof(one)) < 0)
+        return;
+    for (i = 0; i < server->config.loops; i++)
+        gb_inbox_signal(&server->loops[i].inbox);
+}
+
+void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
+    uint64_t until_ns = gb_clock_ns() + timeout_ms * GB_NS_PER_MS;
+    size_t i;
+
+    if (!server)
+        return;
+    gb_http_server_drain(server);
+    gb_acceptor_stop(server);
+    for (i = 0; i < server->config.listen_fd_count; i++)
+        close(server->listen_fds[i]);
+    /* Polled: this is the last thing the process waits for, and requests end in many ways. */
+    while (atomic_load(&server->active) > 0 && gb_clock_ns() < until_ns)
+        usleep(5000);
+    join_all(server);
+    release(server);
+}
+
+void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret) {
+    *ret = (struct gb_http_server_stat){.connections = atomic_load(&server->connections),
+                                        .suspended = atomic_load(&server->suspended),
+                                        .transfers = atomic_load(&server->transfers),
+                                        .accepted = atomic_load(&server->accepted),
+                                        .refused = atomic_load(&server->refused),
+                                        .requests = atomic_load(&server->requests)};
+}

@@ -1,0 +1,183 @@
+/* The server's threads: an acceptor, HTTP loops around libmicrohttpd, bulk loops for large bodies.
+ *
+ * A connection lives on one HTTP loop. When a body is large, or an answer must go out in the middle of one, the
+ * connection *leaves*: a bulk loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket,
+ * sees its end and forgets the connection. After the reply the descriptor comes back to a loop as a new connection, so
+ * keep-alive holds. This needs nothing of libmicrohttpd but suspend and resume. */
+#ifndef GB_HTTP_SERVER_H
+#define GB_HTTP_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/exchange.h"
+#include "http/http.h"
+
+struct MHD_Daemon;
+struct MHD_Connection;
+
+/* One connection on an HTTP loop; touched by that loop's thread alone. */
+struct gb_conn {
+    struct gb_conn *prev;
+    struct gb_conn *next;
+    struct MHD_Connection *mhd;
+    struct gb_exchange *ex; /* the request in progress, or NULL */
+    int fd;
+    bool local;
+    bool left;            /* a bulk loop has the socket */
+    bool uncounted;       /* a chunked body went by: bytes consumed are not known */
+    uint64_t base;        /* bytes that the kernel had received when we got the descriptor */
+    uint64_t consumed;    /* bytes of finished requests since */
+    uint64_t idle_ns;     /* since when no request is in progress; 0: one is */
+    uint64_t replied_ns;  /* when libmicrohttpd got the reply; 0: not yet */
+    uint64_t reply_bytes; /* of that reply */
+};
+
+/* Descriptors on their way to a loop. */
+struct gb_arrivals {
+    pthread_mutex_t lock;
+    int *fds;
+    size_t count;
+    size_t size;
+};
+
+struct gb_loop {
+    struct gb_http_server *server;
+    pthread_t thread;
+    bool started;
+    struct MHD_Daemon *mhd;
+    int epoll_fd;
+    struct gb_inbox inbox;
+    struct gb_arrivals arrivals;
+    struct gb_conn *conns;
+    struct gb_exchange *waiting;
+    uint64_t next_tick_ns;
+    uint64_t next_sweep_ns;
+    atomic_uint load; /* connections, those on their way included */
+};
+
+enum gb_transfer_state {
+    GB_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
+    GB_TRANSFER_BODY,     /* the body comes in */
+    GB_TRANSFER_WAIT,     /* the handler waits */
+    GB_TRANSFER_HEAD,     /* the reply goes out: head, */
+    GB_TRANSFER_BLOCK,    /* a body in memory, */
+    GB_TRANSFER_SOURCE,   /* or a source */
+    GB_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
+};
+
+/* A connection on a bulk loop, with the request in progress; touched by that loop's thread alone. */
+struct gb_transfer {
+    struct gb_transfer *prev;
+    struct gb_transfer *next;
+    struct gb_exchange *ex; /* NULL in LINGER */
+    int fd;
+    enum gb_transfer_state state;
+    uint32_t armed; /* events that epoll watches */
+    bool watched;   /* it is in the epoll set */
+    bool close;     /* after the reply */
+    int lowat;      /* SO_RCVLOWAT as set */
+    char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
+    size_t head_len;
+    const char *block;
+    size_t block_len;
+    uint64_t out_len; /* bytes of the reply's body */
+    uint64_t sent;    /* of what is being sent */
+    uint64_t began_ns;
+    uint64_t moved_ns;
+    uint64_t lingered;
+};
+
+struct gb_bulk {
+    struct gb_http_server *server;
+    pthread_t thread;
+    bool started;
+    int epoll_fd;
+    struct gb_inbox inbox;
+    struct gb_transfer *transfers;
+    uint64_t next_tick_ns;
+    atomic_uint load;
+};
+
+struct gb_http_server {
+    struct gb_http_server_config config;
+    struct gb_hygiene hygiene;
+    char **hosts;
+    int *listen_fds;
+    struct gb_loop *loops;
+    struct gb_bulk *bulks;
+    pthread_t acceptor;
+    bool acceptor_started;
+    int accept_epoll_fd;
+    int accept_event_fd;
+    int dead_fd; /* reads as ended; stands in for sockets that left */
+    uint64_t id_seed;
+    atomic_bool draining;
+    atomic_bool stopping;
+    atomic_uint_fast64_t next_id;
+    atomic_uint_fast64_t connections;
+    atomic_uint_fast64_t active; /* requests in progress */
+    atomic_uint_fast64_t suspended;
+    atomic_uint_fast64_t transfers;
+    atomic_uint_fast64_t accepted;
+    atomic_uint_fast64_t refused;
+    atomic_uint_fast64_t requests;
+};
+
+/* mhd_loop.c */
+int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err);
+void gb_loop_join(struct gb_loop *loop); /* after server->stopping; also for one never started */
+void gb_loop_done(struct gb_loop *loop); /* after all threads have ended */
+/* Hands a connected socket to a loop, which owns it from then on; it is closed when memory is exhausted. */
+void gb_loop_give(struct gb_loop *loop, int fd);
+struct gb_loop *gb_loop_pick(struct gb_http_server *server);
+
+/* mhd_request.c: libmicrohttpd's callbacks. */
+void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
+int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                      const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls);
+/* What became due outside a callback: a wake, a deadline, a stalled body. */
+void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_drop_slow(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
+/* The request is over, whichever way. */
+void gb_mhd_finished(struct gb_exchange *ex);
+
+/* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
+void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version);
+
+/* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
+int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
+/* Bytes that libmicrohttpd may have read beyond the current request's header; 0 is a proof. */
+uint64_t gb_mhd_held(const struct gb_exchange *ex);
+/* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
+uint64_t gb_socket_taken(int fd);
+
+/* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
+int gb_mhd_reply(struct gb_exchange *ex);
+
+/* accept.c */
+int gb_acceptor_start(struct gb_http_server *server, struct gb_error *err);
+void gb_acceptor_stop(struct gb_http_server *server);
+
+/* bulk.c */
+int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err);
+void gb_bulk_join(struct gb_bulk *bulk);
+void gb_bulk_done(struct gb_bulk *bulk);
+/* Gives the exchange and a duplicate of its socket to the least loaded bulk loop. 0 or -1 when memory is exhausted. */
+int gb_bulk_give(struct gb_http_server *server, struct gb_exchange *ex, int fd);
+
+/* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
+void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
+/* Drops the connection at once. Frees t. */
+void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
+/* Answers with an error, whatever was going on before the reply began. */
+void gb_transfer_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err);
+/* The reply is out: back to an HTTP loop, or a lingering close. Frees t, or goes on with it. */
+void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t);
+void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
+
+/* Ends the exchange's accounting and tells the access log. */
+void gb_server_ended(struct gb_http_server *server, struct gb_exchange *ex);
+
+#endif
