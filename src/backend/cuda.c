@@ -68,6 +68,10 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
     /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
     rc = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+    if (rc == cudaErrorSetOnActiveProcess) { /* opened before in this process, then with the same flags */
+        (void)cudaGetLastError();
+        rc = cudaSuccess;
+    }
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaInitDevice", err);
     if (gb_cuda_select(be, device, err) < 0 || open_mark_stream(be, dev, err) < 0 ||
