@@ -1,0 +1,76 @@
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "backend/backend.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define GB_BACKEND(name, open)                                                                                         \
+    int open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+#include "backend/backends.def"
+#undef GB_BACKEND
+
+#define PERMITTED "auto, cuda, host[:KEY=VALUE,...], host:discrete[,KEY=VALUE...], fault:RULE[,RULE...]:SPEC"
+
+struct entry {
+    const char *name;
+    int (*open)(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+};
+
+static const struct entry entries[] = {
+#define GB_BACKEND(name, open) {#name, open},
+#include "backend/backends.def"
+#undef GB_BACKEND
+};
+
+static const struct entry *entry_of(const char *name, size_t len) {
+    size_t i;
+
+    for (i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        if (strlen(entries[i].name) == len && memcmp(entries[i].name, name, len) == 0)
+            return &entries[i];
+    }
+    return NULL;
+}
+
+static int open_cuda(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err) {
+    const struct entry *cuda = entry_of("cuda", 4);
+
+    if (!cuda)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "this gpubufd was built without CUDA");
+    return cuda->open(args, ret, ret_note, err);
+}
+
+static int open_auto(struct gb_backend **ret, char *ret_note, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    char note[GB_BACKEND_NOTE_SIZE];
+
+    if (open_cuda("", ret, ret_note, &why) == 0)
+        return 0;
+    if (entry_of("host", 4)->open("", ret, note, err) < 0)
+        return -1;
+    snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "auto chose host, not cuda: %.200s", why.detail);
+    return 0;
+}
+
+int gb_backend_open(const char *spec, struct gb_backend **ret, char *ret_note, struct gb_error *err) {
+    const char *colon = strchr(spec, ':');
+    size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
+    const char *args = colon ? colon + 1 : "";
+    const struct entry *entry = entry_of(spec, len);
+
+    if (strcmp(spec, "auto") == 0)
+        return open_auto(ret, ret_note, err);
+    if (len == 4 && memcmp(spec, "cuda", 4) == 0)
+        return open_cuda(args, ret, ret_note, err);
+    if (!entry)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "unknown backend '%.60s'; permitted: " PERMITTED, spec);
+    return entry->open(args, ret, ret_note, err);
+}
+
+void gb_backend_close(struct gb_backend *be) {
+    if (be)
+        be->ops->close(be);
+}

@@ -1,0 +1,85 @@
+/* The conformance suite: what every backend must do, by the contracts of backend.h. Each test runs in a process of its
+ * own against the backend that conf_spec names; nothing here may assume that the CPU can read device memory. */
+#ifndef GB_CONF_H
+#define GB_CONF_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "gb_test.h"
+
+#define MIB (1ull << 20)
+
+/* What a test starts with: a backend, its first device's default pool, two streams, 8 MiB of pinned memory. */
+struct conf {
+    const char *spec;
+    struct gb_backend *be;
+    struct gb_device_rec device;
+    struct gb_pool *pool;
+    struct gb_stream *s1;
+    struct gb_stream *s2;
+    unsigned char *pinned;
+    struct gb_error err;
+    char note[GB_BACKEND_NOTE_SIZE];
+};
+
+#define CONF_PINNED_BYTES (8 * MIB)
+
+/* The one of this process. */
+extern struct conf conf;
+
+void conf_setup(void);
+void conf_teardown(void);
+
+/* A test case with the set-up around each of its tests. */
+void conf_add(Suite *suite, const char *name, const TTest *test);
+
+/* A stream held back by a host function until it is let go. At most one stream at a time: CUDA may run all host
+ * functions on one thread. */
+struct conf_gate {
+    sem_t entered;
+    sem_t open;
+};
+void conf_gate_hold(struct conf_gate *gate, struct gb_stream *stream); /* returns when the stream is held */
+void conf_gate_let_go(struct conf_gate *gate);
+
+/* Waits for an event by watch; fails the test when it ended with an error. */
+void conf_wait(struct gb_event *event);
+
+/* Waits for all that is queued on a stream now, without gb_stream_sync. */
+void conf_wait_stream(struct gb_stream *stream);
+
+struct gb_event *conf_event(void);
+struct gb_event *conf_event_on(struct gb_stream *stream); /* created and recorded */
+bool conf_done(struct gb_event *event);
+
+void *conf_alloc(struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes);
+void conf_free(void *ptr, struct gb_stream *stream);
+void conf_sync(struct gb_stream *stream);
+struct gb_pool_stat conf_stat(struct gb_pool *pool);
+
+/* An explicit pool with every policy as given, keeping everything. */
+struct gb_pool *conf_pool(uint64_t max_bytes, bool follow, bool opportunistic, bool internal);
+
+/* The byte that belongs at offset in a pattern. */
+static inline unsigned char conf_byte(unsigned seed, uint64_t offset) {
+    return (unsigned char)((offset * 2654435761u + seed * 40503u) >> 13);
+}
+
+/* Writes a pattern to device memory and compares device memory with it, through pinned memory, each with a sync. */
+void conf_write(void *device, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_expect(const void *device, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_expect_byte(const void *device, unsigned char value, uint64_t bytes, struct gb_stream *stream);
+
+/* Parts of the suite. */
+void conf_add_device(Suite *suite);
+void conf_add_order(Suite *suite);
+void conf_add_watch(Suite *suite);
+void conf_add_memory(Suite *suite);
+void conf_add_pool(Suite *suite);
+void conf_add_threads(Suite *suite);
+
+#endif

@@ -1,0 +1,306 @@
+/* Pools: accounting, limits, threshold, trim, and the three ways of reusing memory across streams. */
+#include <string.h>
+
+#include "conf.h"
+
+START_TEST(the_default_pool_keeps_everything) {
+    struct gb_pool_config config;
+    struct gb_pool *again = NULL;
+
+    gb_assert_ok(gb_pool_default(conf.be, 0, &again, &conf.err), conf.err);
+    ck_assert_ptr_eq(again, conf.pool);
+    gb_assert_ok(gb_pool_config(conf.be, conf.pool, &config, &conf.err), conf.err);
+    ck_assert(config.release_threshold_bytes == GB_UNLIMITED);
+    ck_assert(config.follow_event_dependencies && config.allow_opportunistic && config.allow_internal_dependencies);
+}
+END_TEST
+
+START_TEST(use_is_counted) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    struct gb_pool_stat stat = conf_stat(pool);
+    unsigned char *p;
+    unsigned char *q;
+
+    ck_assert_uint_eq(stat.used_bytes, 0);
+    p = conf_alloc(pool, conf.s1, 32 * MIB);
+    q = conf_alloc(pool, conf.s1, 32 * MIB);
+    stat = conf_stat(pool);
+    ck_assert_uint_eq(stat.used_bytes, 64 * MIB);
+    ck_assert_uint_ge(stat.reserved_bytes, 64 * MIB);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    stat = conf_stat(pool);
+    ck_assert_uint_eq(stat.used_bytes, 32 * MIB);
+    ck_assert_uint_eq(stat.used_peak_bytes, 64 * MIB);
+    ck_assert_uint_ge(stat.reserved_bytes, 64 * MIB);
+    conf_free(q, conf.s1);
+    conf_sync(conf.s1);
+    ck_assert_uint_eq(conf_stat(pool).used_bytes, 0);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(peaks_are_reset_to_the_present) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    unsigned char *p = conf_alloc(pool, conf.s1, 64 * MIB);
+    struct gb_pool_stat stat;
+
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    stat = conf_stat(pool);
+    ck_assert_uint_eq(stat.used_peak_bytes, 64 * MIB);
+    ck_assert_uint_ge(stat.reserved_peak_bytes, 64 * MIB);
+    gb_assert_ok(gb_pool_reset_peak(conf.be, pool, &conf.err), conf.err);
+    stat = conf_stat(pool);
+    ck_assert_uint_eq(stat.used_peak_bytes, 0);
+    ck_assert_uint_eq(stat.reserved_peak_bytes, stat.reserved_bytes);
+    p = conf_alloc(pool, conf.s1, 32 * MIB);
+    gb_assert_ok(gb_pool_reset_peak(conf.be, pool, &conf.err), conf.err);
+    ck_assert_uint_eq(conf_stat(pool).used_peak_bytes, 32 * MIB);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(freed_memory_is_reused_on_its_stream) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *first = conf_alloc(pool, conf.s1, 32 * MIB);
+    uint64_t reserved = conf_stat(pool).reserved_bytes;
+    struct conf_gate gate;
+    unsigned char *p = first;
+    int i;
+
+    conf_gate_hold(&gate, conf.s1);
+    for (i = 0; i < 20; i++) {
+        conf_free(p, conf.s1);
+        p = conf_alloc(pool, conf.s1, 32 * MIB);
+        ck_assert_ptr_eq(p, first);
+    }
+    ck_assert_uint_eq(conf_stat(pool).reserved_bytes, reserved);
+    conf_gate_let_go(&gate);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(trim_keeps_what_it_is_told_to) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    unsigned char *p[4];
+    int i;
+
+    for (i = 0; i < 4; i++)
+        p[i] = conf_alloc(pool, conf.s1, 64 * MIB);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 256 * MIB);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 256 * MIB);
+    conf_free(p[0], conf.s1);
+    conf_free(p[1], conf.s1);
+    conf_free(p[2], conf.s1);
+    conf_sync(conf.s1);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 256 * MIB);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 128 * MIB, &conf.err), conf.err);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 128 * MIB);
+    ck_assert_uint_lt(conf_stat(pool).reserved_bytes, 256 * MIB);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 64 * MIB);
+    ck_assert_uint_lt(conf_stat(pool).reserved_bytes, 128 * MIB);
+    conf_free(p[3], conf.s1);
+    conf_sync(conf.s1);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    ck_assert_uint_eq(conf_stat(pool).reserved_bytes, 0);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(memory_above_the_threshold_goes_back) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    struct gb_pool_config config;
+    struct gb_pool_config got;
+    unsigned char *p = conf_alloc(pool, conf.s1, 64 * MIB);
+
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 64 * MIB);
+    gb_assert_ok(gb_pool_config(conf.be, pool, &config, &conf.err), conf.err);
+    config.release_threshold_bytes = 0;
+    config.allow_opportunistic = false;
+    gb_assert_ok(gb_pool_configure(conf.be, pool, &config, &conf.err), conf.err);
+    gb_assert_ok(gb_pool_config(conf.be, pool, &got, &conf.err), conf.err);
+    ck_assert_uint_eq(got.release_threshold_bytes, 0);
+    ck_assert(!got.allow_opportunistic && got.follow_event_dependencies);
+    p = conf_alloc(pool, conf.s1, 64 * MIB);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    ck_assert_uint_eq(conf_stat(pool).reserved_bytes, 0);
+    config.max_bytes = 123 * MIB;
+    gb_assert_fails(gb_pool_configure(conf.be, pool, &config, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    config.max_bytes = 0;
+    config.exportable = true;
+    gb_assert_fails(gb_pool_configure(conf.be, pool, &config, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    gb_pool_destroy(conf.be, pool);
+    gb_pool_destroy(conf.be, NULL);
+}
+END_TEST
+
+START_TEST(a_full_pool_refuses_and_recovers) {
+    struct gb_pool *pool = conf_pool(128 * MIB, true, true, true);
+    unsigned char *p[4];
+    void *more = NULL;
+    int round;
+    int i;
+
+    for (round = 0; round < 3; round++) {
+        for (i = 0; i < 4; i++)
+            p[i] = conf_alloc(pool, conf.s1, 32 * MIB);
+        ck_assert_int_eq(gb_mem_alloc(conf.be, pool, conf.s1, 32 * MIB, &more, &conf.err), -1);
+        ck_assert_ptr_null(more);
+        ck_assert_str_eq(gb_code_slug(conf.err.code), "out_of_memory");
+        ck_assert_str_eq(conf.err.native_name, "cudaErrorMemoryAllocation");
+        ck_assert_int_eq(conf.err.native_code, 2);
+        ck_assert_str_eq(conf.err.call, "cudaMallocFromPoolAsync");
+        ck_assert(conf.err.has_numbers);
+        ck_assert_uint_eq(conf.err.requested_bytes, 32 * MIB);
+        ck_assert_uint_eq(conf.err.used_bytes, 128 * MIB);
+        ck_assert_uint_eq(conf.err.limit_bytes, 128 * MIB);
+        conf.err = GB_ERROR_INIT;
+        ck_assert(!gb_backend_dead(conf.be, NULL));
+        conf_write(p[3], 4, MIB, conf.s1);
+        conf_expect(p[3], 4, MIB, conf.s1);
+        for (i = 0; i < 4; i++)
+            conf_free(p[i], conf.s1);
+        conf_sync(conf.s1);
+    }
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+/* p is freed on s1, which is held back; what does s2 get? */
+START_TEST(policies_off_give_a_second_block) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    struct gb_event *event;
+    unsigned char *q;
+
+    conf_gate_hold(&gate, conf.s1);
+    conf_free(p, conf.s1);
+    event = conf_event_on(conf.s1);
+    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, event, &conf.err), conf.err);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    ck_assert_ptr_ne(p, q);
+    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 64 * MIB);
+    conf_gate_let_go(&gate);
+    conf_free(q, conf.s2);
+    conf_sync(conf.s1);
+    conf_sync(conf.s2);
+    gb_event_destroy(conf.be, event);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(event_dependencies_are_followed) {
+    struct gb_pool *pool = conf_pool(0, true, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    struct gb_event *event;
+    unsigned char *q;
+
+    conf_gate_hold(&gate, conf.s1);
+    gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
+    conf_free(p, conf.s1);
+    event = conf_event_on(conf.s1);
+    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, event, &conf.err), conf.err);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    ck_assert_ptr_eq(p, q);
+    gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
+    conf_gate_let_go(&gate);
+    conf_expect_byte(q, 2, 32 * MIB, conf.s2);
+    conf_free(q, conf.s2);
+    conf_sync(conf.s2);
+    gb_event_destroy(conf.be, event);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(finished_frees_are_taken_by_opportunity) {
+    struct gb_pool *pool = conf_pool(0, false, true, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    unsigned char *q;
+
+    conf_free(p, conf.s1);
+    conf_wait_stream(conf.s1);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    ck_assert_ptr_eq(p, q);
+    conf_free(q, conf.s2);
+    conf_sync(conf.s2);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(synced_frees_are_for_everyone) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    unsigned char *q;
+
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    ck_assert_ptr_eq(p, q);
+    conf_free(q, conf.s2);
+    conf_sync(conf.s2);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
+START_TEST(a_full_pool_waits_inside_only_where_it_may) {
+    int allowed;
+
+    for (allowed = 0; allowed < 2; allowed++) {
+        struct gb_pool *pool = conf_pool(32 * MIB, false, false, allowed == 1);
+        unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+        struct gb_event *after;
+        struct conf_gate gate;
+        void *q = NULL;
+
+        conf_gate_hold(&gate, conf.s1);
+        gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
+        conf_free(p, conf.s1);
+        if (allowed == 0) {
+            gb_assert_fails(gb_mem_alloc(conf.be, pool, conf.s2, 32 * MIB, &q, &conf.err), conf.err,
+                            GB_ERR_OUT_OF_MEMORY);
+            conf_gate_let_go(&gate);
+        } else {
+            q = conf_alloc(pool, conf.s2, 32 * MIB);
+            ck_assert_ptr_eq(p, q);
+            gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
+            after = conf_event_on(conf.s2);
+            ck_assert(!conf_done(after));
+            conf_gate_let_go(&gate);
+            conf_expect_byte(q, 2, 32 * MIB, conf.s2);
+            conf_free(q, conf.s2);
+            gb_event_destroy(conf.be, after);
+        }
+        conf_sync(conf.s1);
+        conf_sync(conf.s2);
+        gb_pool_destroy(conf.be, pool);
+    }
+}
+END_TEST
+
+void conf_add_pool(Suite *suite) {
+    conf_add(suite, "the default pool", the_default_pool_keeps_everything);
+    conf_add(suite, "use is counted", use_is_counted);
+    conf_add(suite, "peaks are reset", peaks_are_reset_to_the_present);
+    conf_add(suite, "reuse on a stream", freed_memory_is_reused_on_its_stream);
+    conf_add(suite, "trim", trim_keeps_what_it_is_told_to);
+    conf_add(suite, "threshold", memory_above_the_threshold_goes_back);
+    conf_add(suite, "a full pool", a_full_pool_refuses_and_recovers);
+    conf_add(suite, "policies off", policies_off_give_a_second_block);
+    conf_add(suite, "event dependencies", event_dependencies_are_followed);
+    conf_add(suite, "opportunity", finished_frees_are_taken_by_opportunity);
+    conf_add(suite, "synced frees", synced_frees_are_for_everyone);
+    conf_add(suite, "internal dependencies", a_full_pool_waits_inside_only_where_it_may);
+}

@@ -1,0 +1,134 @@
+/* Many threads on one backend, with streams of their own and with shared ones. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conf.h"
+
+enum { THREADS = 8, ROUNDS = 60 };
+
+struct worker {
+    pthread_t thread;
+    unsigned number;
+    struct gb_stream *stream; /* NULL: one of its own for each ten rounds */
+    const char *failed;
+    struct gb_error err;
+};
+
+/* Allocates, writes, copies, reads back and frees on a stream; NULL, or what went wrong. */
+static const char *round_trip(struct worker *w, struct gb_stream *stream, unsigned char *pinned, unsigned seed) {
+    const uint64_t bytes = 1 + seed * 7919 % 200000;
+    unsigned char *back = pinned + 262144;
+    struct gb_event *event = NULL;
+    void *p = NULL;
+    void *q = NULL;
+    bool done = false;
+    uint64_t i;
+
+    for (i = 0; i < bytes; i++)
+        pinned[i] = conf_byte(seed, i);
+    memset(back, 0, bytes);
+    if (gb_mem_alloc(conf.be, conf.pool, stream, bytes, &p, &w->err) < 0 ||
+        gb_mem_alloc(conf.be, conf.pool, stream, bytes, &q, &w->err) < 0 ||
+        gb_mem_copy(conf.be, p, pinned, bytes, GB_COPY_TO_DEVICE, stream, &w->err) < 0 ||
+        gb_mem_copy(conf.be, q, p, bytes, GB_COPY_ON_DEVICE, stream, &w->err) < 0 ||
+        gb_mem_fill(conf.be, p, 0, 1, bytes, stream, &w->err) < 0 ||
+        gb_mem_copy(conf.be, back, q, bytes, GB_COPY_FROM_DEVICE, stream, &w->err) < 0 ||
+        gb_mem_free(conf.be, p, stream, &w->err) < 0 || gb_mem_free(conf.be, q, stream, &w->err) < 0 ||
+        gb_event_create(conf.be, 0, &event, &w->err) < 0 || gb_event_record(conf.be, event, stream, &w->err) < 0 ||
+        gb_stream_sync(conf.be, stream, &w->err) < 0 || gb_event_query(conf.be, event, &done, &w->err) < 0)
+        return "a call failed";
+    gb_event_destroy(conf.be, event);
+    if (!done)
+        return "the event is not done after a sync";
+    return memcmp(pinned, back, bytes) == 0 ? NULL : "the bytes differ";
+}
+
+static void *work(void *arg) {
+    struct worker *w = arg;
+    struct gb_stream *stream = w->stream;
+    unsigned char *pinned = conf.pinned + w->number * MIB;
+    struct gb_pool_stat stat;
+    unsigned i;
+
+    for (i = 0; i < ROUNDS && !w->failed; i++) {
+        if (!w->stream && i % 10 == 0) {
+            gb_stream_destroy(conf.be, stream);
+            stream = NULL;
+            if (gb_stream_create(conf.be, 0, &stream, &w->err) < 0) {
+                w->failed = "no stream";
+                break;
+            }
+        }
+        w->failed = round_trip(w, stream, pinned, w->number * ROUNDS + i);
+        if (gb_pool_stat(conf.be, conf.pool, &stat, &w->err) < 0)
+            w->failed = "no statistics";
+    }
+    if (!w->stream)
+        gb_stream_destroy(conf.be, stream);
+    return NULL;
+}
+
+static void run_threads(bool shared) {
+    struct worker workers[THREADS];
+    unsigned i;
+
+    for (i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.number = i, .err = GB_ERROR_INIT};
+        if (shared)
+            workers[i].stream = i % 2 == 0 ? conf.s1 : conf.s2;
+        ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    for (i = 0; i < THREADS; i++)
+        ck_assert_msg(!workers[i].failed, "thread %u: %s: %s", i, workers[i].failed, workers[i].err.detail);
+    ck_assert_uint_eq(conf_stat(conf.pool).used_bytes, 0);
+}
+
+START_TEST(threads_with_streams_of_their_own) {
+    run_threads(false);
+}
+END_TEST
+
+START_TEST(threads_on_shared_streams) {
+    run_threads(true);
+}
+END_TEST
+
+/* Blocks pass from stream to stream through the pool while writers check that nobody else writes into theirs. */
+START_TEST(memory_changes_streams_without_mixing) {
+    enum { STREAMS = 4, TIMES = 100 };
+    const uint64_t bytes = 4 * MIB;
+    struct gb_pool *pool = conf_pool(16 * MIB, true, true, true);
+    struct gb_stream *streams[STREAMS];
+    unsigned char *back = NULL;
+    int i;
+
+    gb_assert_ok(gb_pin_alloc(conf.be, STREAMS * 4096, (void **)&back, &conf.err), conf.err);
+    for (i = 0; i < STREAMS; i++)
+        gb_assert_ok(gb_stream_create(conf.be, 0, &streams[i], &conf.err), conf.err);
+    for (i = 0; i < TIMES; i++) {
+        int s = i % STREAMS;
+        unsigned char *p = conf_alloc(pool, streams[s], bytes);
+
+        conf_sync(streams[s]);
+        if (i >= STREAMS)
+            ck_assert_int_eq(back[s * 4096], (i - STREAMS) & 0xff);
+        gb_assert_ok(gb_mem_fill(conf.be, p, (uint64_t)i, 1, bytes, streams[s], &conf.err), conf.err);
+        gb_assert_ok(
+            gb_mem_copy(conf.be, back + s * 4096, p + bytes - 4096, 4096, GB_COPY_FROM_DEVICE, streams[s], &conf.err),
+            conf.err);
+        conf_free(p, streams[s]);
+    }
+    for (i = 0; i < STREAMS; i++)
+        gb_stream_destroy(conf.be, streams[i]);
+    gb_pool_destroy(conf.be, pool);
+    gb_pin_free(conf.be, back);
+}
+END_TEST
+
+void conf_add_threads(Suite *suite) {
+    conf_add(suite, "threads, own streams", threads_with_streams_of_their_own);
+    conf_add(suite, "threads, shared streams", threads_on_shared_streams);
+    conf_add(suite, "memory changes streams", memory_changes_streams_without_mixing);
+}
