@@ -158,7 +158,7 @@ int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec,
     case GB_OPTION_SIZE:
     case GB_OPTION_COUNT:
     case GB_OPTION_SECONDS: {
-        uint64_t number;
+        uint64_t number = 0;
 
         rc = set_number(spec, &number, where, text, err);
         if (rc == 0 && *had <= source)

@@ -1,0 +1,70 @@
+/* The daemon as a value: started, run, stopped in order. */
+#ifndef GB_DAEMON_DAEMON_H
+#define GB_DAEMON_DAEMON_H
+
+#include <stdbool.h>
+
+#include "api/api.h"
+#include "backend/backend.h"
+#include "base/log.h"
+#include "core/core.h"
+#include "daemon/listen.h"
+#include "daemon/options.h"
+#include "http/http.h"
+#include "store/store.h"
+
+/* Exit statuses, by the names of sysexits.h. */
+enum gb_exit {
+    GB_EXIT_OK = 0,
+    GB_EXIT_USAGE = 64,    /* an option is unknown or ill-formed */
+    GB_EXIT_SOFTWARE = 70, /* something that the options name cannot be had */
+    GB_EXIT_DEVICE = 75,   /* the device is lost: start again */
+    GB_EXIT_CONFIG = 78    /* the options are well-formed but must not or cannot work */
+};
+
+/* Zero-initialised with options filled is ready for gb_daemon_start. */
+struct gb_daemon {
+    struct gb_options options;
+    struct gb_log log;
+    char *state_dir;
+    char *database;
+    char *listen_file;
+    char backend_note[GB_BACKEND_NOTE_SIZE];
+    struct gb_backend *backend;
+    struct gb_store *store;
+    struct gb_token_store *tokens;
+    struct gb_core *core;
+    struct gb_api *api;
+    struct gb_http_server *server;
+    struct gb_listeners listeners;
+    bool exposed;     /* other machines may reach it: never without a token */
+    bool device_lost; /* said so in the log */
+    int signal_fd;
+};
+
+/* Opens everything from the store up to the sockets. Returns GB_EXIT_OK, or another status with *err; what was opened
+ * then still needs gb_daemon_done. Signals of gb_signals_block are blocked already. */
+enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err);
+
+/* Serves until a signal or, if so asked, the loss of the device; then ends in order. Returns the exit status. */
+enum gb_exit gb_daemon_run(struct gb_daemon *daemon);
+
+/* Closes what is open, top down. Also after a failed start. */
+void gb_daemon_done(struct gb_daemon *daemon);
+
+/* Reads the tokens again and puts them in force; without any, an exposed daemon lets nobody in. *ret_count: how many. */
+int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
+
+/* Raises the limit on open files so that this many connections fit, or says what to do. */
+int gb_limits_raise(uint64_t connections, struct gb_error *err);
+
+/* Opens all sockets that the options and systemd name. */
+int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);
+
+/* `gpubufd token ...`: argv[0] is "token". Returns the exit status; errors go to standard error. */
+enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv);
+
+/* Prints an error of the options with what is permitted. Returns GB_EXIT_USAGE. */
+enum gb_exit gb_usage_error(const struct gb_error *err);
+
+#endif

@@ -1,0 +1,289 @@
+#include "daemon/listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+
+#define BACKLOG 4096
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+    struct sockaddr_un un;
+    struct sockaddr_storage storage;
+};
+
+static struct gb_listener *next_slot(struct gb_listeners *listeners, struct gb_error *err) {
+    if (listeners->count == GB_LISTEN_MAX) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "more than %d listening addresses", GB_LISTEN_MAX);
+        return NULL;
+    }
+    listeners->items[listeners->count] = (struct gb_listener){.fd = -1};
+    return &listeners->items[listeners->count];
+}
+
+static int bad_spec(const char *spec, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "--listen: \"%.80s\" is not permitted; permitted: ADDR:PORT or [ADDR]:PORT with a numeric "
+                        "address and a port from 0 to 65535, or none",
+                        spec);
+}
+
+static int parse_spec(const char *spec, union address *ret, socklen_t *ret_len, struct gb_error *err) {
+    const char *colon = strrchr(spec, ':');
+    union address a = {.storage = {0}};
+    uint64_t port;
+    char host[64];
+    size_t n;
+
+    if (colon == NULL || gb_parse_u64(colon + 1, strlen(colon + 1), &port) != GB_PARSE_OK || port > 65535)
+        return bad_spec(spec, err);
+    n = (size_t)(colon - spec);
+    if (n >= sizeof host)
+        return bad_spec(spec, err);
+    if (n >= 2 && spec[0] == '[' && spec[n - 1] == ']') {
+        memcpy(host, spec + 1, n - 2);
+        host[n - 2] = '\0';
+        a.in6.sin6_family = AF_INET6;
+        a.in6.sin6_port = htons((uint16_t)port);
+        if (inet_pton(AF_INET6, host, &a.in6.sin6_addr) != 1)
+            return bad_spec(spec, err);
+        *ret_len = sizeof a.in6;
+    } else {
+        memcpy(host, spec, n);
+        host[n] = '\0';
+        a.in.sin_family = AF_INET;
+        a.in.sin_port = htons((uint16_t)port);
+        if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &a.in.sin_addr) != 1)
+            return bad_spec(spec, err);
+        *ret_len = sizeof a.in;
+    }
+    *ret = a;
+    return 0;
+}
+
+static bool is_loopback(const union address *a) {
+    static const unsigned char mapped[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+
+    if (a->any.sa_family == AF_INET)
+        return ntohl(a->in.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr) || memcmp(&a->in6.sin6_addr, mapped, sizeof mapped) == 0;
+}
+
+/* Fills what a listener says of itself from its socket's own address. */
+static int describe(struct gb_listener *listener, struct gb_error *err) {
+    union address a = {.storage = {0}};
+    socklen_t len = sizeof a;
+    char host[INET6_ADDRSTRLEN];
+
+    if (getsockname(listener->fd, &a.any, &len) != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "getsockname", errno);
+    switch (a.any.sa_family) {
+    case AF_UNIX:
+        listener->is_unix = true;
+        snprintf(listener->text, sizeof listener->text, "unix:%.*s", (int)sizeof a.un.sun_path, a.un.sun_path);
+        return 0;
+    case AF_INET:
+        inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof host);
+        snprintf(listener->text, sizeof listener->text, "%s:%u", host, ntohs(a.in.sin_port));
+        break;
+    case AF_INET6:
+        inet_ntop(AF_INET6, &a.in6.sin6_addr, host, sizeof host);
+        snprintf(listener->text, sizeof listener->text, "[%s]:%u", host, ntohs(a.in6.sin6_port));
+        break;
+    default:
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a listening socket of family %d is of no use here",
+                            a.any.sa_family);
+    }
+    listener->beyond_loopback = !is_loopback(&a);
+    return 0;
+}
+
+int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err) {
+    struct gb_listener *listener = next_slot(listeners, err);
+    const char *call = "socket";
+    union address a;
+    socklen_t len = 0;
+    int yes = 1;
+    int fd;
+
+    if (listener == NULL || parse_spec(spec, &a, &len, err) != 0)
+        return -1;
+    fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        goto fail;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (a.any.sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+    call = "bind";
+    if (bind(fd, &a.any, len) != 0)
+        goto fail;
+    call = "listen";
+    if (listen(fd, BACKLOG) != 0)
+        goto fail;
+    listener->fd = fd;
+    if (describe(listener, err) != 0) {
+        close(fd);
+        return -1;
+    }
+    listeners->count++;
+    return 0;
+
+fail:
+    gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
+    snprintf(err->detail, sizeof err->detail, "cannot listen on %.80s: %s", spec, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* 1: somebody answers on the socket; 0: nobody, or there is no such file; -1: something else stands there. */
+static int answers(const struct sockaddr_un *a) {
+    struct stat st;
+    int rc = 0;
+    int fd;
+
+    if (lstat(a->sun_path, &st) != 0)
+        return 0;
+    if (!S_ISSOCK(st.st_mode))
+        return -1;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    /* A full backlog (EAGAIN) is an answer as well. */
+    if (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0 || errno == EAGAIN)
+        rc = 1;
+    close(fd);
+    return rc;
+}
+
+static int bind_beside(int fd, const char *path, struct gb_error *err) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const char *call = "bind";
+
+    /* Bound under another name and renamed when it listens: nobody ever sees a socket that refuses. */
+    snprintf(a.sun_path, sizeof a.sun_path, "%s~", path);
+    unlink(a.sun_path);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0)
+        goto fail;
+    call = "chmod";
+    if (chmod(a.sun_path, 0660) != 0)
+        goto fail;
+    call = "listen";
+    if (listen(fd, BACKLOG) != 0)
+        goto fail;
+    call = "rename";
+    if (rename(a.sun_path, path) != 0)
+        goto fail;
+    return 0;
+
+fail:
+    gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
+    snprintf(err->detail, sizeof err->detail, "cannot listen on unix:%.108s: %s", path, strerror(errno));
+    unlink(a.sun_path);
+    return -1;
+}
+
+int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_error *err) {
+    struct gb_listener *listener = next_slot(listeners, err);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int taken;
+    int fd;
+
+    if (listener == NULL)
+        return -1;
+    if (strlen(path) + 2 > sizeof a.sun_path)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "--socket: the path is longer than %zu bytes, which UNIX sockets do not permit: name a "
+                            "shorter one with --socket PATH, or --socket none",
+                            sizeof a.sun_path - 2);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    taken = answers(&a);
+    if (taken != 0)
+        return gb_error_set(err, GB_ERR_INTERNAL, "cannot listen on unix:%.108s: %s", path,
+                            taken > 0 ? "another process answers there" : "a file that is no socket stands there");
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
+    if (bind_beside(fd, path, err) != 0) {
+        close(fd);
+        return -1;
+    }
+    listener->fd = fd;
+    listener->is_unix = true;
+    listener->made_path = true;
+    snprintf(listener->text, sizeof listener->text, "unix:%s", path);
+    listeners->count++;
+    return 0;
+}
+
+int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err) {
+    struct gb_listener *listener = next_slot(listeners, err);
+
+    if (listener == NULL)
+        return -1;
+    listener->fd = fd;
+    if (describe(listener, err) != 0)
+        return -1;
+    listeners->count++;
+    return 0;
+}
+
+bool gb_listen_beyond_loopback(const struct gb_listeners *listeners, const char **ret_text) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++) {
+        if (listeners->items[i].beyond_loopback) {
+            *ret_text = listeners->items[i].text;
+            return true;
+        }
+    }
+    return false;
+}
+
+int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_error *err) {
+    char *beside = NULL;
+    FILE *out = NULL;
+    int rc = -1;
+    size_t i;
+
+    if (asprintf(&beside, "%s~", path) < 0)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    out = fopen(beside, "we");
+    if (out == NULL) {
+        gb_error_errno(err, GB_ERR_INTERNAL, "fopen", errno);
+        goto out;
+    }
+    for (i = 0; i < listeners->count; i++)
+        fprintf(out, "%s\n", listeners->items[i].text);
+    rc = ferror(out) ? -1 : 0;
+    if (fclose(out) != 0 || rc != 0 || rename(beside, path) != 0) {
+        rc = gb_error_errno(err, GB_ERR_INTERNAL, "rename", errno);
+        unlink(beside);
+    }
+out:
+    free(beside);
+    return rc;
+}
+
+void gb_listen_done(struct gb_listeners *listeners, bool close_fds) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++) {
+        if (listeners->items[i].made_path)
+            unlink(listeners->items[i].text + strlen("unix:"));
+        if (close_fds)
+            close(listeners->items[i].fd);
+    }
+    listeners->count = 0;
+}

@@ -1,0 +1,48 @@
+/* Listening sockets: TCP, UNIX and those that systemd hands in. */
+#ifndef GB_DAEMON_LISTEN_H
+#define GB_DAEMON_LISTEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "daemon/options.h"
+
+#define GB_LISTEN_TEXT_SIZE 160
+#define GB_LISTEN_MAX 64
+
+struct gb_listener {
+    int fd;
+    bool is_unix;
+    bool made_path;                 /* the socket's file is ours to remove */
+    bool beyond_loopback;           /* other machines may reach it */
+    char text[GB_LISTEN_TEXT_SIZE]; /* "127.0.0.1:7070", "[::1]:7070" or "unix:PATH" */
+};
+
+/* Zero-initialised is empty. */
+struct gb_listeners {
+    struct gb_listener items[GB_LISTEN_MAX];
+    size_t count;
+};
+
+/* Opens one TCP socket: "ADDR:PORT", "[ADDR]:PORT", "localhost:PORT". Numeric addresses only: no name is looked up.
+ * INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the address cannot be had. */
+int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err);
+
+/* Opens a UNIX socket, mode 0660. The file appears in one step, ready to be connected to; one that a dead daemon left
+ * is replaced, one that somebody answers on is refused. */
+int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_error *err);
+
+/* Takes over a descriptor that already listens (socket activation). */
+int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err);
+
+/* True when one of them can be reached from another machine; *ret_text names it. */
+bool gb_listen_beyond_loopback(const struct gb_listeners *listeners, const char **ret_text);
+
+/* Writes the texts one a line to PATH, in one step. */
+int gb_listen_write(const struct gb_listeners *listeners, const char *path, struct gb_error *err);
+
+/* close: also closes the descriptors (before the server has them). Removes the files of the UNIX sockets. */
+void gb_listen_done(struct gb_listeners *listeners, bool close_fds);
+
+#endif

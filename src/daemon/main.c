@@ -1,0 +1,96 @@
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+
+enum gb_exit gb_usage_error(const struct gb_error *err) {
+    fprintf(stderr, "gpubufd: %s\n", err->detail);
+    if (err->code == GB_ERR_UNKNOWN_FIELD) {
+        fputs("permitted: ", stderr);
+        gb_options_names(stderr);
+        fputs("\n", stderr);
+    }
+    fputs("gpubufd --help says more\n", stderr);
+    return GB_EXIT_USAGE;
+}
+
+/* Before any thread exists: all inherit the mask, and only the descriptor sees these signals. */
+static int block_signals(void) {
+    sigset_t set;
+
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static enum gb_exit serve(struct gb_daemon *daemon) {
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_exit status;
+
+    /* Many arenas keep what bursts on many threads left behind; freed memory goes back. */
+    mallopt(M_ARENA_MAX, 4);
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
+    daemon->log = (struct gb_log){.fd = STDERR_FILENO, .json = strcmp(daemon->options.log_format, "json") == 0};
+    gb_log_level_parse(daemon->options.log_level, &daemon->log.level);
+    daemon->signal_fd = block_signals();
+    if (daemon->signal_fd < 0) {
+        perror("gpubufd: signalfd");
+        return GB_EXIT_SOFTWARE;
+    }
+    status = gb_daemon_start(daemon, &err);
+    if (status == GB_EXIT_OK)
+        status = gb_daemon_run(daemon);
+    else
+        gb_log(&daemon->log, GB_LOG_ERROR, "start", "%s%s%s", err.detail, err.native_name[0] != '\0' ? ": " : "",
+               err.native_name);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct gb_daemon daemon = {.signal_fd = -1};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_exit status = GB_EXIT_OK;
+    struct gb_log log;
+    int signal_fd;
+    int at = 1;
+    int taken = 1;
+
+    while (at < argc && taken == 1)
+        taken = gb_options_take(&daemon.options, argc, argv, &at, &err);
+    if (taken == 0 && strcmp(argv[at], "token") == 0) {
+        status = gb_token_command(&daemon.options, argc - at, argv + at);
+        gb_options_done(&daemon.options);
+        return status;
+    }
+    if (taken == 0)
+        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "there is no command \"%.64s\"; permitted: token, or none to serve",
+                     argv[at]);
+    if (taken != 1)
+        status = gb_usage_error(&err);
+    else if (daemon.options.help)
+        gb_options_help(stdout);
+    else if (daemon.options.version)
+        puts("gpubufd " PACKAGE_VERSION);
+    else if (gb_options_finish(&daemon.options, &err) != 0)
+        status = gb_usage_error(&err);
+    else
+        status = serve(&daemon);
+    log = daemon.log;
+    signal_fd = daemon.signal_fd;
+    gb_daemon_done(&daemon);
+    if (signal_fd >= 0) {
+        if (status == GB_EXIT_OK)
+            gb_log(&log, GB_LOG_INFO, "stopped", "in order");
+        close(signal_fd);
+    }
+    return status;
+}

@@ -1,0 +1,99 @@
+/* The main thread while the daemon serves: signals, tokens, the watchdog, the ordered stop. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/daemon.h"
+#include "daemon/systemd.h"
+
+#define TICK_MS 500
+#define DRAIN_TICK_MS 20
+
+/* Waits up to timeout_ms for a signal; 0 when none came. */
+static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
+    struct pollfd pfd = {.fd = daemon->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo info;
+
+    if (poll(&pfd, 1, timeout_ms) <= 0 || read(daemon->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return 0;
+    return (int)info.ssi_signo;
+}
+
+static void reload_tokens(struct gb_daemon *daemon, bool asked) {
+    struct gb_error err = GB_ERROR_INIT;
+    bool changed = false;
+    size_t count = 0;
+
+    if (gb_token_changed(daemon->tokens, &changed, &err) == 0 && (changed || asked) &&
+        gb_daemon_load_tokens(daemon, &count, &err) == 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "tokens", "%zu in force", count);
+    if (err.code != GB_OK)
+        gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
+}
+
+/* True when the device is lost and the daemon was asked to end then. */
+static bool check_device(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (daemon->device_lost || !gb_backend_dead(daemon->backend, &why))
+        return false;
+    daemon->device_lost = true;
+    gb_log(&daemon->log, GB_LOG_ERROR, "device_lost", "%s (%s); requests get 503 until the daemon is restarted",
+           why.detail, why.native_name);
+    return daemon->options.exit_on_device_loss;
+}
+
+static void stop_in_order(struct gb_daemon *daemon) {
+    uint64_t end_ns = gb_clock_ns() + daemon->options.stop_timeout * GB_NS_PER_S;
+    struct gb_http_server_stat stat;
+
+    gb_systemd_notify("STOPPING=1");
+    gb_log(&daemon->log, GB_LOG_INFO, "stopping", "running requests may go on for %llu s",
+           (unsigned long long)daemon->options.stop_timeout);
+    gb_api_set_draining(daemon->api);
+    gb_http_server_drain(daemon->server);
+    for (;;) {
+        int signal_number = next_signal(daemon, DRAIN_TICK_MS);
+
+        gb_http_server_stat(daemon->server, &stat);
+        if (stat.connections == 0)
+            return;
+        if (signal_number == SIGTERM || signal_number == SIGINT) {
+            gb_log(&daemon->log, GB_LOG_WARNING, "stopping", "second signal: %llu connections are cut",
+                   (unsigned long long)stat.connections);
+            return;
+        }
+        if (gb_clock_ns() >= end_ns) {
+            gb_log(&daemon->log, GB_LOG_WARNING, "stopping", "time is up: %llu connections are cut",
+                   (unsigned long long)stat.connections);
+            return;
+        }
+    }
+}
+
+enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
+    uint64_t watchdog_ms = gb_systemd_watchdog_ms();
+    int tick_ms = watchdog_ms != 0 && watchdog_ms / 3 < TICK_MS ? (int)(watchdog_ms / 3) + 1 : TICK_MS;
+    enum gb_exit status = GB_EXIT_OK;
+
+    gb_log(&daemon->log, GB_LOG_INFO, "ready", "version %s, state in %s", PACKAGE_VERSION, daemon->state_dir);
+    gb_systemd_notify("READY=1");
+    for (;;) {
+        int signal_number = next_signal(daemon, tick_ms);
+
+        if (signal_number == SIGTERM || signal_number == SIGINT)
+            break;
+        reload_tokens(daemon, signal_number == SIGHUP);
+        if (check_device(daemon)) {
+            status = GB_EXIT_DEVICE;
+            break;
+        }
+        if (watchdog_ms != 0)
+            gb_systemd_notify("WATCHDOG=1");
+    }
+    stop_in_order(daemon);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* Which sockets: those that systemd hands in, and those that the options name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+#include "daemon/state_dir.h"
+#include "daemon/systemd.h"
+
+static bool has_kind(const struct gb_listeners *listeners, bool is_unix) {
+    size_t i;
+
+    for (i = 0; i < listeners->count; i++)
+        if (listeners->items[i].is_unix == is_unix)
+            return true;
+    return false;
+}
+
+static int listen_tcp(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_text_list *specs = &daemon->options.listen;
+    size_t i;
+
+    /* A socket unit replaces the default address, not one that was asked for. */
+    if (daemon->options.source[GB_OPTION_ID_listen] == GB_SOURCE_DEFAULT && has_kind(&daemon->listeners, false))
+        return 0;
+    for (i = 0; i < specs->count; i++)
+        if (strcmp(specs->items[i], "none") != 0 && gb_listen_tcp(&daemon->listeners, specs->items[i], err) != 0)
+            return -1;
+    return 0;
+}
+
+static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
+    const char *given = daemon->options.socket;
+    struct gb_error own = GB_ERROR_INIT;
+    char *path;
+    int rc;
+
+    if (strcmp(given, "none") == 0)
+        return 0;
+    if (given[0] != '\0')
+        return gb_listen_unix(&daemon->listeners, given, err);
+    if (has_kind(&daemon->listeners, true))
+        return 0;
+    path = gb_state_path(daemon->state_dir, "gpubufd.sock");
+    if (path == NULL)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    rc = gb_listen_unix(&daemon->listeners, path, &own);
+    free(path);
+    /* Nobody asked for this socket: a state directory with a long name must not keep the daemon from starting. */
+    if (rc != 0 && own.code == GB_ERR_INVALID_ARGUMENT) {
+        gb_log(&daemon->log, GB_LOG_WARNING, "socket", "no UNIX socket: %s", own.detail);
+        return 0;
+    }
+    if (rc != 0)
+        *err = own;
+    return rc;
+}
+
+int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err) {
+    int first = 0;
+    int n = gb_systemd_sockets(&first);
+    size_t i;
+    int fd;
+
+    for (fd = first; fd < first + n; fd++)
+        if (gb_listen_adopt(&daemon->listeners, fd, err) != 0)
+            return -1;
+    if (listen_tcp(daemon, err) != 0 || listen_unix(daemon, err) != 0)
+        return -1;
+    if (daemon->listeners.count == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--listen none and --socket none leave nothing to listen on");
+    for (i = 0; i < daemon->listeners.count; i++)
+        gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
+    return 0;
+}

@@ -1,0 +1,15 @@
+/* The folder of the database, the UNIX socket and the file of addresses. */
+#ifndef GB_DAEMON_STATE_DIR_H
+#define GB_DAEMON_STATE_DIR_H
+
+#include "base/error.h"
+
+/* The folder that `given` names, or the default when it is empty: $STATE_DIRECTORY (from systemd), /var/lib/gpubufd as
+ * root, $XDG_STATE_HOME/gpubufd, ~/.local/state/gpubufd. Made with its parents (mode 0700) when absent. Returns a
+ * malloc'd absolute path, NULL on error. */
+char *gb_state_dir(const char *given, struct gb_error *err);
+
+/* DIR/NAME, malloc'd; NULL when memory is exhausted. */
+char *gb_state_path(const char *dir, const char *name);
+
+#endif

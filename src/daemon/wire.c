@@ -1,0 +1,173 @@
+/* Everything from the store up to the sockets, opened bottom up and closed top down. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/state_dir.h"
+#include "daemon/systemd.h"
+
+static int out_of_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+}
+
+static unsigned or_by_cores(uint64_t given, unsigned least, unsigned most) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (given != 0)
+        return (unsigned)given;
+    if (cores < (long)least)
+        return least;
+    return cores > (long)most ? most : (unsigned)cores;
+}
+
+/* The server hands its hooks the api as app; the log has to come from here. Set before the server starts. */
+static const struct gb_log *access_log;
+
+static void ended(void *app, const struct gb_http_request *request, int status, uint64_t ns) {
+    (void)app;
+    gb_log(access_log, GB_LOG_DEBUG, "request", "%s %s %.*s %d %.3f ms", request->id,
+           gb_http_method_name(request->method), (int)request->target.len, request->target.s, status, (double)ns / 1e6);
+}
+
+static int open_paths(struct gb_daemon *daemon, struct gb_error *err) {
+    daemon->state_dir = gb_state_dir(daemon->options.state_dir, err);
+    if (daemon->state_dir == NULL)
+        return -1;
+    daemon->database = gb_state_path(daemon->state_dir, "gpubufd.db");
+    daemon->listen_file = gb_state_path(daemon->state_dir, "listen");
+    return daemon->database == NULL || daemon->listen_file == NULL ? out_of_memory(err) : 0;
+}
+
+static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_store_config config = {
+        .path = daemon->database,
+        .sync_full = strcmp(daemon->options.store_sync, "full") == 0,
+        .samples_max = daemon->options.samples_max,
+        .queue_max = 65536,
+    };
+
+    if (gb_store_open(&config, &daemon->store, err) != 0)
+        return -1;
+    return gb_token_store_open(daemon->database, &daemon->tokens, err);
+}
+
+static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    const struct gb_core_config config = {
+        .backend = daemon->backend,
+        .store = daemon->store,
+        .slots_bytes = o->slots_bytes,
+        .slot_bytes = o->slot_bytes,
+        .sessions_max = o->max_sessions,
+        .buffers_max = o->max_buffers,
+        .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
+        .sample_interval_s = o->sample_interval,
+    };
+
+    return gb_core_open(&config, &daemon->core, err);
+}
+
+static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    int fds[GB_LISTEN_MAX];
+    size_t i;
+
+    struct gb_http_server_config config = {
+        .app = daemon->api,
+        .routes = gb_api_routes,
+        .route_count = gb_api_route_count,
+        .authorize = gb_api_authorize,
+        .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
+        .listen_fds = fds,
+        .listen_fd_count = daemon->listeners.count,
+        .hosts = (const char *const *)o->host_name.items,
+        .host_count = o->host_name.count,
+        .loops = or_by_cores(o->http_threads, 1, 4),
+        .bulk_loops = or_by_cores(o->bulk_threads, 2, 16),
+        .connections_max = (unsigned)o->max_connections,
+        .connection_memory = (size_t)o->connection_memory,
+        .json_max = (size_t)o->max_json,
+        .takeover_bytes = o->takeover_bytes,
+        .idle_timeout_s = (unsigned)o->idle_timeout,
+        .stall_timeout_s = (unsigned)o->stall_timeout,
+        .min_rate_bytes_s = o->min_rate,
+        .wait_max_s = (unsigned)o->wait_max,
+    };
+
+    for (i = 0; i < daemon->listeners.count; i++)
+        fds[i] = daemon->listeners.items[i].fd;
+    access_log = &daemon->log;
+    return gb_http_server_start(&config, &daemon->server, err);
+}
+
+/* Sockets that others can reach need a token, before the first of them is served. */
+static enum gb_exit check_tokens(struct gb_daemon *daemon, struct gb_error *err) {
+    const char *text = NULL;
+    size_t count = 0;
+
+    daemon->exposed = gb_listen_beyond_loopback(&daemon->listeners, &text);
+    if (gb_daemon_load_tokens(daemon, &count, err) != 0)
+        return GB_EXIT_SOFTWARE;
+    if (count > 0 || !daemon->exposed)
+        return GB_EXIT_OK;
+    gb_error_set(err, GB_ERR_UNAUTHENTICATED,
+                 "refusing to listen on %s: other machines could reach it, and no token is configured; make one with: "
+                 "gpubufd token add NAME --scope write --state-dir %.128s",
+                 text, daemon->state_dir);
+    return GB_EXIT_CONFIG;
+}
+
+static enum gb_exit exit_of(const struct gb_error *err) {
+    return err->code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
+}
+
+enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    enum gb_exit status;
+    size_t tokens;
+
+    if (o->slot_bytes > o->slots_bytes) {
+        gb_error_set(err, GB_ERR_INTERNAL, "--slot-bytes is larger than --slots-bytes, which holds the slots");
+        return GB_EXIT_CONFIG;
+    }
+    if (gb_limits_raise(o->max_connections, err) != 0 || open_paths(daemon, err) != 0)
+        return GB_EXIT_CONFIG;
+    if (open_store(daemon, err) != 0 || gb_daemon_listen(daemon, err) != 0)
+        return exit_of(err);
+    status = check_tokens(daemon, err);
+    if (status != GB_EXIT_OK)
+        return status;
+    if (gb_backend_open(o->backend, &daemon->backend, daemon->backend_note, err) != 0)
+        return exit_of(err);
+    gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
+    if (open_core(daemon, err) != 0 || gb_daemon_load_tokens(daemon, &tokens, err) != 0)
+        return GB_EXIT_SOFTWARE;
+    daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
+    if (daemon->api == NULL) {
+        out_of_memory(err);
+        return GB_EXIT_SOFTWARE;
+    }
+    if (start_server(daemon, err) != 0 || gb_listen_write(&daemon->listeners, daemon->listen_file, err) != 0)
+        return GB_EXIT_SOFTWARE;
+    return GB_EXIT_OK;
+}
+
+void gb_daemon_done(struct gb_daemon *daemon) {
+    bool served = daemon->server != NULL;
+
+    if (served)
+        unlink(daemon->listen_file);
+    gb_http_server_stop(daemon->server, 0);
+    gb_listen_done(&daemon->listeners, !served);
+    gb_api_free(daemon->api);
+    gb_core_close(daemon->core);
+    gb_backend_close(daemon->backend);
+    gb_token_store_close(daemon->tokens);
+    gb_store_close(daemon->store);
+    free(daemon->listen_file);
+    free(daemon->database);
+    free(daemon->state_dir);
+    gb_options_done(&daemon->options);
+    *daemon = (struct gb_daemon){.signal_fd = -1};
+}
