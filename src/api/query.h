@@ -1,0 +1,39 @@
+/* Query parameters, path parameters and pages of lists. */
+#ifndef GB_API_QUERY_H
+#define GB_API_QUERY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/name.h"
+#include "http/http.h"
+
+/* Each sets *ret when the parameter is given and leaves it alone otherwise. Returns 1 when given, 0 when not, -1 with
+ * INVALID_ARGUMENT (or INVALID_NAME). */
+int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
+int gb_query_u64(const struct gb_http_request *request, const char *name, uint64_t *ret, struct gb_error *err);
+int gb_query_name(const struct gb_http_request *request, const char *name, struct gb_name *ret, struct gb_error *err);
+
+/* The n-th capture of the route as a name; `what` is "session name" and the like. Returns 0 or -1. */
+int gb_param_name(const struct gb_http_request *request, unsigned n, const char *what, struct gb_name *ret,
+                  struct gb_error *err);
+
+/* One page of a list, ordered by id. */
+#define GB_PAGE_LIMIT 100
+#define GB_PAGE_LIMIT_MAX 1000
+struct gb_page {
+    int64_t after_id; /* 0: from the start */
+    unsigned limit;
+};
+
+/* From ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, struct gb_error *err);
+
+/* A cursor is the id of the last item seen, which clients need not know. */
+int gb_cursor_parse(const char *text, size_t len, int64_t *ret_id, struct gb_error *err);
+#define GB_CURSOR_SIZE 24
+char *gb_cursor_text(int64_t id, char *out);
+int gb_limit_parse(const char *text, size_t len, unsigned *ret_limit, struct gb_error *err);
+
+#endif
