@@ -1,0 +1,57 @@
+"""What the policy tests share: the tree's files, and a report that counts."""
+import os
+import re
+import sys
+
+TOP = os.path.realpath(os.environ.get('srcdir') or os.path.join(os.path.dirname(__file__), '..', '..'))
+BUILD = os.path.realpath(os.environ.get('builddir') or '.')
+SKIPPED = 77
+
+
+class Report:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+
+    def check(self, good, text):
+        """Counts one check; prints the text when it is bad."""
+        if good:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print('wrong:', text)
+
+    def end(self):
+        if self.passed + self.failed == 0:
+            print('nothing was checked')
+            self.failed = 1
+        print(f'{self.passed} passed, {self.failed} failed')
+        sys.exit(1 if self.failed else 0)
+
+
+def skip(why):
+    print('SKIP', why)
+    sys.exit(SKIPPED)
+
+
+def files(pattern, *folders):
+    """Paths below the folders, relative to the top, that match the pattern."""
+    found = []
+    for folder in folders:
+        for base, dirs, names in os.walk(os.path.join(TOP, folder)):
+            dirs[:] = sorted(d for d in dirs if not d.startswith(('.', '_', 'build')) and d != '__pycache__')
+            for name in sorted(names):
+                path = os.path.relpath(os.path.join(base, name), TOP)
+                if re.search(pattern, path):
+                    found.append(path)
+    return found
+
+
+def read(path):
+    with open(os.path.join(TOP, path), encoding='utf-8') as file:
+        return file.read()
+
+
+def c_text(literals):
+    """The text of adjacent C string literals without escapes but for quotes."""
+    return ''.join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"')
