@@ -15,8 +15,8 @@ static int held_by_another(int fd, const char *path, struct gb_error *err) {
 
     holder[n > 0 ? strspn(holder, "0123456789") : 0] = '\0';
     return gb_error_set(err, GB_ERR_INTERNAL,
-                        "another gpubufd%s%s uses the database %s; stop it, or choose another state directory",
-                        holder[0] ? ", process " : "", holder, path);
+                        "another gpubufd%s%s%s uses the database %s; stop it, or choose another state directory",
+                        holder[0] ? ", process " : "", holder, holder[0] ? "," : "", path);
 }
 
 static void write_holder(int fd) {

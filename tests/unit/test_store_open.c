@@ -1,0 +1,256 @@
+/* Opening: what is refused and left as it is, what is made, what is migrated. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gb_test.h"
+#include "store_fixture.h"
+
+#define SCHEMA_NEWEST 1
+
+/* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
+static void assert_refused(const struct store_fixture *f, const char *word) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_store *store = NULL;
+
+    ck_assert_int_eq(gb_store_open(&f->config, &store, &err), -1);
+    ck_assert_ptr_null(store);
+    ck_assert_int_eq(err.code, GB_ERR_INTERNAL);
+    ck_assert_msg(strstr(err.detail, word) != NULL, "\"%s\" lacks \"%s\"", err.detail, word);
+}
+
+static void write_file(const char *path, const void *data, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, data, n), (ssize_t)n);
+    close(fd);
+}
+
+static size_t read_file(const char *path, unsigned char *out, size_t size) {
+    int fd = open(path, O_RDONLY);
+    ssize_t n;
+
+    ck_assert_int_ge(fd, 0);
+    n = read(fd, out, size);
+    ck_assert_int_ge(n, 0);
+    close(fd);
+    return (size_t)n;
+}
+
+START_TEST(a_new_database_is_private_and_marked) {
+    struct store_fixture f;
+    struct stat st;
+    char mode[64];
+
+    umask(0);
+    store_fixture_init(&f);
+    ck_assert_int_eq(stat(f.path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA application_id"), 0x47505542);
+    store_sql_text(f.path, "PRAGMA journal_mode", mode);
+    ck_assert_str_eq(mode, "wal");
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type ="
+                                           " 'table' AND name NOT LIKE 'sqlite%' AND NOT strict"),
+                     0);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(closing_empties_the_log) {
+    struct store_fixture f;
+    struct gb_session_rec rec = store_session(1, "s");
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_token_store *tokens;
+    struct stat st;
+    char wal[128];
+
+    store_fixture_init(&f);
+    /* A second connection keeps the log's file from being removed, so that its size can be seen. */
+    gb_assert_ok(gb_token_store_open(f.path, &tokens, &err), err);
+    gb_assert_ok(store_put_session_now(f.store, &rec, &err), err);
+    snprintf(wal, sizeof(wal), "%s-wal", f.path);
+    ck_assert_int_eq(stat(wal, &st), 0);
+    ck_assert_int_gt(st.st_size, 0);
+    store_fixture_close(&f);
+    ck_assert_int_eq(stat(wal, &st), 0);
+    ck_assert_int_eq(st.st_size, 0);
+    gb_token_store_close(tokens);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(no_database_is_refused_and_kept) {
+    static const char text[] = "This is a letter to my mother. It is long enough to be a page of something, and it is "
+                               "no database at all, whatever its name says.";
+    unsigned char after[sizeof(text) + 1];
+    struct store_fixture f;
+
+    store_fixture_dir(&f);
+    write_file(f.path, text, sizeof(text));
+    assert_refused(&f, "cannot be read as a database");
+    ck_assert_uint_eq(read_file(f.path, after, sizeof(after)), sizeof(text));
+    ck_assert_mem_eq(after, text, sizeof(text));
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(another_programs_database_is_refused_and_kept) {
+    struct store_fixture f;
+    unsigned char before[32768];
+    unsigned char after[32768];
+    size_t n;
+
+    store_fixture_dir(&f);
+    write_file(f.path, "", 0);
+    store_sql_exec(f.path, "CREATE TABLE recipes(name TEXT)");
+    n = read_file(f.path, before, sizeof(before));
+    assert_refused(&f, "another program");
+    ck_assert_uint_eq(read_file(f.path, after, sizeof(after)), n);
+    ck_assert_mem_eq(after, before, n);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_damaged_database_is_refused_and_kept) {
+    struct store_fixture f;
+    struct gb_session_rec session = store_session(1, "s");
+    static unsigned char before[1 << 20];
+    static unsigned char after[1 << 20];
+    struct gb_buffer_rec buffer;
+    char name[16];
+    size_t n;
+    int i;
+
+    store_fixture_init(&f);
+    gb_store_put_session(f.store, &session, NULL, NULL);
+    for (i = 1; i <= 300; i++) {
+        snprintf(name, sizeof(name), "b%d", i);
+        buffer = store_buffer(i, 1, name);
+        gb_store_put_buffer(f.store, &buffer, NULL, NULL);
+    }
+    store_fixture_close(&f);
+    n = read_file(f.path, before, sizeof(before));
+    ck_assert_uint_gt(n, 40960);
+    memset(before + n - 8192, 0x5a, 8192);
+    write_file(f.path, before, n);
+    assert_refused(&f, "is damaged");
+    ck_assert_uint_eq(read_file(f.path, after, sizeof(after)), n);
+    ck_assert_mem_eq(after, before, n);
+    write_file(f.path, before, n / 2); /* cut short */
+    assert_refused(&f, f.path);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_newer_schema_is_refused) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_token_store *tokens;
+
+    store_fixture_init(&f);
+    store_fixture_close(&f);
+    store_sql_exec(f.path, "PRAGMA user_version = 1000");
+    assert_refused(&f, "has schema 1000");
+    gb_assert_fails(gb_token_store_open(f.path, &tokens, &err), err, GB_ERR_INTERNAL);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), 1000);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_missing_counter_is_added) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_counters counters = {.uploads = 3, .trims = 4};
+
+    store_fixture_init(&f);
+    gb_store_put_counters(f.store, &counters, NULL, NULL);
+    store_fixture_close(&f);
+    store_sql_exec(f.path, "ALTER TABLE counters DROP COLUMN trims");
+    store_fixture_open(&f);
+    gb_assert_ok(gb_store_load_counters(f.store, &counters, &err), err);
+    ck_assert_uint_eq(counters.uploads, 3);
+    ck_assert_uint_eq(counters.trims, 0);
+    counters.trims = 9;
+    gb_store_put_counters(f.store, &counters, NULL, NULL);
+    store_fixture_close(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT trims FROM counters"), 9);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_second_opener_is_refused) {
+    struct store_fixture f;
+    struct gb_session_rec rec = store_session(1, "s");
+    struct gb_error err = GB_ERROR_INIT;
+    char who[48];
+
+    store_fixture_init(&f);
+    snprintf(who, sizeof(who), "another gpubufd, process %ld, uses", (long)getpid());
+    assert_refused(&f, who);
+    gb_assert_ok(store_put_session_now(f.store, &rec, &err), err);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM sessions"), 1);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(another_process_is_refused) {
+    struct store_fixture f;
+    struct gb_store *store;
+    int status = -1;
+    pid_t child;
+
+    store_fixture_dir(&f);
+    store_fixture_open(&f);
+    child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        _exit(gb_store_open(&f.config, &store, NULL) == -1 ? 42 : 1);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_place_that_cannot_be_used_is_named) {
+    struct store_fixture f;
+
+    store_fixture_dir(&f);
+    snprintf(f.path, sizeof(f.path), "%s/absent/gpubufd.db", f.dir);
+    assert_refused(&f, "absent/gpubufd.db");
+    snprintf(f.path, sizeof(f.path), "%s/folder", f.dir);
+    ck_assert_int_eq(mkdir(f.path, 0700), 0);
+    assert_refused(&f, "folder");
+    store_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(closing_nothing_is_fine) {
+    gb_store_close(NULL);
+    gb_token_store_close(NULL);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("store_open");
+
+    gb_test_add(suite, "new", a_new_database_is_private_and_marked, 60);
+    gb_test_add(suite, "log", closing_empties_the_log, 60);
+    gb_test_add(suite, "no_database", no_database_is_refused_and_kept, 60);
+    gb_test_add(suite, "foreign", another_programs_database_is_refused_and_kept, 60);
+    gb_test_add(suite, "damaged", a_damaged_database_is_refused_and_kept, 60);
+    gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
+    gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
+    gb_test_add(suite, "second", a_second_opener_is_refused, 60);
+    gb_test_add(suite, "process", another_process_is_refused, 60);
+    gb_test_add(suite, "place", a_place_that_cannot_be_used_is_named, 60);
+    gb_test_add(suite, "null", closing_nothing_is_fine, 60);
+    return gb_test_run(suite);
+}
