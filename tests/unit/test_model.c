@@ -1,0 +1,217 @@
+/* The model layer: element types, shapes, and the words for kinds, states and scopes. */
+#include <string.h>
+
+#include "gb_test.h"
+#include "model/model.h"
+
+START_TEST(dtypes_by_name) {
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_dtype dtype = GB_DTYPE_COUNT;
+    int i;
+
+    for (i = 0; i < GB_DTYPE_COUNT; i++) {
+        const char *name = gb_dtype_name((enum gb_dtype)i);
+
+        gb_assert_ok(gb_dtype_parse(name, strlen(name), &dtype, &err), err);
+        ck_assert_int_eq(dtype, i);
+        ck_assert_uint_gt(gb_dtype_bytes(dtype), 0);
+    }
+    ck_assert_str_eq(gb_dtype_name(GB_DTYPE_FLOAT8_E4M3FN), "float8_e4m3fn");
+    ck_assert_uint_eq(gb_dtype_bytes(GB_DTYPE_COMPLEX128), 16);
+    ck_assert_uint_eq(gb_dtype_bytes(GB_DTYPE_BFLOAT16), 2);
+    ck_assert_str_eq(gb_dtype_name(GB_DTYPE_COUNT), "unknown");
+    ck_assert_uint_eq(gb_dtype_bytes(GB_DTYPE_COUNT), 0);
+    ck_assert_ptr_null(gb_dtype_npy(GB_DTYPE_COUNT));
+}
+END_TEST
+
+START_TEST(unknown_dtypes_are_told_the_known) {
+    static const char *const bad[] = {"", "float", "float3", "Float32", "float32 ", "float32x"};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_dtype dtype = GB_DTYPE_COUNT;
+    size_t i;
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_dtype_parse(bad[i], strlen(bad[i]), &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_dtype_parse("int8\0", 5, &dtype, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(dtype, GB_DTYPE_COUNT);
+    gb_dtype_parse("a\x01\xff\"quite-long-word-that-does-not-fit-in-a-sentence", 51, &dtype, &err);
+    for (i = 0; i < GB_DTYPE_COUNT; i++)
+        ck_assert_ptr_nonnull(strstr(err.detail, gb_dtype_name((enum gb_dtype)i)));
+    for (i = 0; err.detail[i] != '\0'; i++)
+        ck_assert(err.detail[i] >= 0x20 && err.detail[i] < 0x7f);
+    ck_assert_ptr_nonnull(strstr(err.detail, "..."));
+}
+END_TEST
+
+START_TEST(dtypes_by_npy_descr) {
+    static const struct {
+        const char *descr;
+        enum gb_dtype dtype;
+    } good[] = {
+        {"<f4", GB_DTYPE_FLOAT32}, {"=f4", GB_DTYPE_FLOAT32}, {"|b1", GB_DTYPE_BOOL},        {"<u1", GB_DTYPE_UINT8},
+        {">i1", GB_DTYPE_INT8},    {"<i8", GB_DTYPE_INT64},   {"<c16", GB_DTYPE_COMPLEX128},
+    };
+    static const char *const bad[] = {">f4",     "|f4", "|O", "|V2", "<V2", "<f16", "<U3",  "|S5",
+                                      "<M8[ns]", "f4",  "<f", "<",   "",    "b1",   "<f4 ", "<c1"};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_dtype dtype = GB_DTYPE_COUNT;
+    size_t i;
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_dtype_parse_npy(bad[i], strlen(bad[i]), &dtype, &err), err, GB_ERR_UNSUPPORTED_ARRAY);
+    gb_assert_fails(gb_dtype_parse_npy("<\0004", 3, &dtype, &err), err, GB_ERR_UNSUPPORTED_ARRAY);
+    ck_assert_int_eq(dtype, GB_DTYPE_COUNT);
+    for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        gb_assert_ok(gb_dtype_parse_npy(good[i].descr, strlen(good[i].descr), &dtype, &err), err);
+        ck_assert_int_eq(dtype, good[i].dtype);
+    }
+    for (i = 0; i < GB_DTYPE_COUNT; i++) {
+        const char *descr = gb_dtype_npy((enum gb_dtype)i);
+
+        if (!descr)
+            continue;
+        gb_assert_ok(gb_dtype_parse_npy(descr, strlen(descr), &dtype, &err), err);
+        ck_assert_uint_eq(dtype, i);
+    }
+    ck_assert_ptr_null(gb_dtype_npy(GB_DTYPE_BFLOAT16));
+    gb_dtype_parse_npy(">f4", 3, &dtype, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "big-endian"));
+    err = GB_ERROR_INIT;
+    gb_dtype_parse_npy("|O", 2, &dtype, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "Python objects"));
+}
+END_TEST
+
+START_TEST(shapes_and_text) {
+    static const struct {
+        const char *text;
+        const char *again;
+        unsigned dims;
+    } good[] = {
+        {"", "", 0},
+        {"5", "5", 1},
+        {"5,", "5", 1},
+        {"2,3,4", "2,3,4", 3},
+        {"2,3,4,", "2,3,4", 3},
+        {"0,18446744073709551615", "0,18446744073709551615", 2},
+        {"1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", 16},
+        {"007", "7", 1},
+    };
+    static const char *const bad[] = {",",
+                                      "1,,2",
+                                      "1,2,,",
+                                      ",1",
+                                      "-1",
+                                      "1,-2",
+                                      "a",
+                                      "1 ,2",
+                                      "18446744073709551616",
+                                      "0x1",
+                                      "1.5",
+                                      "(2, 3)",
+                                      "1;2",
+                                      "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_shape shape = {.dims = 99};
+    char text[GB_SHAPE_TEXT_SIZE];
+    size_t i;
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_shape_parse(bad[i], strlen(bad[i]), &shape, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_uint_eq(shape.dims, 99);
+    for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        gb_assert_ok(gb_shape_parse(good[i].text, strlen(good[i].text), &shape, &err), err);
+        ck_assert_uint_eq(shape.dims, good[i].dims);
+        gb_shape_text(&shape, text);
+        ck_assert_str_eq(text, good[i].again);
+    }
+    shape.dims = GB_DIMS_MAX;
+    for (i = 0; i < GB_DIMS_MAX; i++)
+        shape.dim[i] = UINT64_MAX;
+    gb_shape_text(&shape, text);
+    ck_assert_uint_eq(strlen(text), GB_DIMS_MAX * 21 - 1);
+}
+END_TEST
+
+START_TEST(bytes_of_shapes) {
+    static const struct {
+        struct gb_shape shape;
+        enum gb_dtype dtype;
+        uint64_t bytes;
+    } good[] = {
+        {{0, {0}}, GB_DTYPE_FLOAT64, 8},
+        {{3, {2, 3, 4}}, GB_DTYPE_FLOAT32, 96},
+        {{3, {2, 0, 4}}, GB_DTYPE_FLOAT32, 0},
+        {{3, {UINT64_MAX, UINT64_MAX, 0}}, GB_DTYPE_FLOAT32, 0},
+        {{1, {UINT64_MAX}}, GB_DTYPE_UINT8, UINT64_MAX},
+        {{1, {1ULL << 62}}, GB_DTYPE_UINT16, 1ULL << 63},
+        {{2, {1ULL << 32, (1ULL << 32) - 1}}, GB_DTYPE_BOOL, ((1ULL << 32) - 1) << 32},
+    };
+    static const struct {
+        struct gb_shape shape;
+        enum gb_dtype dtype;
+    } bad[] = {
+        {{1, {UINT64_MAX}}, GB_DTYPE_UINT16},
+        {{1, {1ULL << 61}}, GB_DTYPE_FLOAT64},
+        {{2, {1ULL << 32, 1ULL << 32}}, GB_DTYPE_BOOL},
+        {{3, {3, 1ULL << 33, 1ULL << 33}}, GB_DTYPE_BOOL},
+    };
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t bytes = 4711;
+    size_t i;
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_shape_bytes(&bad[i].shape, bad[i].dtype, &bytes, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_uint_eq(bytes, 4711);
+    for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        gb_assert_ok(gb_shape_bytes(&good[i].shape, good[i].dtype, &bytes, &err), err);
+        ck_assert_uint_eq(bytes, good[i].bytes);
+    }
+}
+END_TEST
+
+START_TEST(words) {
+    static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable"};
+    static const char *const scopes[] = {"read", "write", "admin"};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_kind kind = GB_KIND_COUNT;
+    enum gb_scope scope = GB_SCOPE_COUNT;
+    int i;
+
+    for (i = 0; i < GB_KIND_COUNT; i++) {
+        ck_assert_str_eq(gb_kind_name((enum gb_kind)i), kinds[i]);
+        gb_assert_ok(gb_kind_parse(kinds[i], strlen(kinds[i]), &kind, &err), err);
+        ck_assert_int_eq(kind, i);
+    }
+    for (i = 0; i < GB_SCOPE_COUNT; i++) {
+        ck_assert_str_eq(gb_scope_name((enum gb_scope)i), scopes[i]);
+        gb_assert_ok(gb_scope_parse(scopes[i], strlen(scopes[i]), &scope, &err), err);
+        ck_assert_int_eq(scope, i);
+    }
+    gb_assert_fails(gb_kind_parse("Device", 6, &kind, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_kind_parse("gpu", 3, &kind, &err);
+    ck_assert_str_eq(err.detail, "the kind \"gpu\" is not permitted; permitted are device, shared, managed, pinned, "
+                                 "pageable");
+    err = GB_ERROR_INIT;
+    gb_assert_fails(gb_scope_parse("", 0, &scope, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_str_eq(gb_buffer_state_name(GB_BUFFER_READY), "ready");
+    ck_assert_str_eq(gb_buffer_state_name(GB_BUFFER_PARTIAL), "partial");
+    ck_assert_str_eq(gb_buffer_state_name(GB_BUFFER_LOST), "lost");
+    ck_assert_str_eq(gb_kind_name(GB_KIND_COUNT), "unknown");
+    ck_assert_str_eq(gb_scope_name(GB_SCOPE_COUNT), "unknown");
+    ck_assert_str_eq(gb_buffer_state_name((enum gb_buffer_state)9), "unknown");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("model");
+
+    gb_test_add(suite, "dtypes", dtypes_by_name, 30);
+    gb_test_add(suite, "unknown_dtypes", unknown_dtypes_are_told_the_known, 30);
+    gb_test_add(suite, "npy", dtypes_by_npy_descr, 30);
+    gb_test_add(suite, "shapes", shapes_and_text, 30);
+    gb_test_add(suite, "bytes", bytes_of_shapes, 30);
+    gb_test_add(suite, "words", words, 30);
+    return gb_test_run(suite);
+}
