@@ -135,7 +135,7 @@ START_TEST(flags) {
 END_TEST
 
 START_TEST(map_holds_what_is_put) {
-    static char keys[2000][8];
+    static char keys[2000][16];
     static char marks[2000];
     struct gb_map map = {0};
     size_t at = 0;
@@ -174,7 +174,7 @@ END_TEST
 
 /* Names that come and go must not fill the map with graves. */
 START_TEST(map_does_not_grow_by_turnover) {
-    static char keys[20000][8];
+    static char keys[20000][16];
     struct gb_map map = {0};
     int i;
 
