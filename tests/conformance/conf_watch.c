@@ -15,8 +15,9 @@ static void count(void *arg, const struct gb_error *error) {
     struct counter *counter = arg;
 
     __atomic_add_fetch(&counter->count, 1, __ATOMIC_SEQ_CST);
-    counter->errors += error != NULL;
-    counter->thread = pthread_self();
+    if (error)
+        __atomic_add_fetch(&counter->errors, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&counter->thread, pthread_self(), __ATOMIC_SEQ_CST);
     sem_post(&counter->fired);
 }
 
