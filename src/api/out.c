@@ -141,8 +141,12 @@ void gb_out_time(struct gb_out *out, const char *key, int64_t wall_us) {
     gb_out_string(out, key, gb_rfc3339(wall_us, text));
 }
 
-int gb_out_reply(struct gb_out *out, struct gb_http_response *response, int status, struct gb_error *err) {
+void gb_out_end(struct gb_out *out) {
     put(out, "\n", 1);
+}
+
+int gb_out_reply(struct gb_out *out, struct gb_http_response *response, int status, struct gb_error *err) {
+    gb_out_end(out);
     if (out->failed) {
         gb_out_done(out);
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");

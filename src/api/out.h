@@ -38,6 +38,9 @@ void gb_out_time(struct gb_out *out, const char *key, int64_t wall_us);
 /* Text that is JSON already. */
 void gb_out_raw(struct gb_out *out, const char *key, const char *json);
 
+/* Ends the text with a newline. */
+void gb_out_end(struct gb_out *out);
+
 /* Ends the text with a newline and gives it to the response as application/json with this status. Returns 0, or -1 with
  * SATURATED when memory was exhausted; the writer is empty either way. */
 int gb_out_reply(struct gb_out *out, struct gb_http_response *response, int status, struct gb_error *err);

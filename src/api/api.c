@@ -1,0 +1,139 @@
+#include "api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/context.h"
+#include "api/out.h"
+#include "base/clock.h"
+#include "base/crc32c.h"
+
+const struct gb_http_route gb_api_routes[] = {
+#define GB_ROUTE(method, path, name, body, access, query)                                                              \
+    {GB_HTTP_##method, path, gb_api_##name, GB_BODY_##body, GB_ACCESS_##access, query},
+#include "api/routes.def"
+#undef GB_ROUTE
+};
+const size_t gb_api_route_count = sizeof(gb_api_routes) / sizeof(gb_api_routes[0]);
+
+/* --- what does not change ----------------------------------------------------------------------------------------- */
+
+static void render_root(struct gb_out *out, const struct gb_api *api) {
+    gb_out_open(out, NULL, '{');
+    gb_out_string(out, "name", "gpubufd");
+    gb_out_string(out, "version", api->version);
+    gb_out_string(out, "api", "v1");
+    gb_out_time(out, "started_at", api->started_us);
+    gb_out_open(out, "backend", '{');
+    gb_out_string(out, "name", api->backend_name);
+    gb_out_string(out, "note", api->backend_note);
+    gb_out_close(out, '}');
+    gb_out_u64(out, "devices", (uint64_t)api->devices);
+    gb_out_open(out, "links", '{');
+    gb_out_string(out, "devices", "/v1/devices");
+    gb_out_string(out, "sessions", "/v1/sessions");
+    gb_out_string(out, "stats", "/v1/stats");
+    gb_out_string(out, "openapi", "/openapi.json");
+    gb_out_string(out, "live", "/livez");
+    gb_out_string(out, "ready", "/readyz");
+    gb_out_close(out, '}');
+    gb_out_close(out, '}');
+    gb_out_end(out);
+}
+
+static struct gb_http_canned *canned_json(const char *text, size_t n) {
+    char etag[16];
+
+    snprintf(etag, sizeof(etag), "\"%08" PRIx32 "\"", gb_crc32c(0, text, n));
+    return gb_http_canned_new(200, "application/json", etag, text, n);
+}
+
+static int prepare(struct gb_api *api) {
+    static const char live[] = "{\"status\":\"ok\"}\n";
+    struct gb_out out = {0};
+
+    render_root(&out, api);
+    if (!out.failed)
+        api->root = canned_json(out.s, out.used);
+    gb_out_done(&out);
+    api->live = gb_http_canned_new(200, "application/json", NULL, live, sizeof(live) - 1);
+    api->openapi = canned_json(gb_openapi_json, gb_openapi_json_len);
+    return api->root && api->live && api->openapi ? 0 : -1;
+}
+
+static int read_devices(struct gb_api *api) {
+    struct gb_device_rec rec;
+    int i;
+
+    api->devices = gb_device_count(api->core);
+    api->uuid = calloc((size_t)api->devices + 1, sizeof(*api->uuid));
+    if (!api->uuid)
+        return -1;
+    for (i = 0; i < api->devices; i++) {
+        if (gb_device_get(api->core, i, &rec, NULL) == 0)
+            memcpy(api->uuid[i], rec.uuid, sizeof(rec.uuid));
+    }
+    return 0;
+}
+
+struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
+                          const char *version) {
+    struct gb_api *api = calloc(1, sizeof(*api));
+
+    if (!api)
+        return NULL;
+    api->core = core;
+    api->started_us = gb_wall_us();
+    atomic_init(&api->draining, false);
+    gb_snapshot_init(&api->stats);
+    api->version = strdup(version);
+    api->backend_name = strdup(gb_backend_name(backend));
+    api->backend_note = strdup(backend_note);
+    if (!api->version || !api->backend_name || !api->backend_note || read_devices(api) < 0 || prepare(api) < 0) {
+        gb_api_free(api);
+        return NULL;
+    }
+    return api;
+}
+
+void gb_api_free(struct gb_api *api) {
+    if (!api)
+        return;
+    gb_http_canned_unref(api->live);
+    gb_http_canned_unref(api->root);
+    gb_http_canned_unref(api->openapi);
+    gb_snapshot_done(&api->stats);
+    free(api->uuid);
+    free(api->version);
+    free(api->backend_name);
+    free(api->backend_note);
+    free(api);
+}
+
+void gb_api_set_draining(struct gb_api *api) {
+    atomic_store(&api->draining, true);
+}
+
+/* --- who may ------------------------------------------------------------------------------------------------------ */
+
+int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
+    static const char prefix[] = "/v1/sessions/{s}";
+    struct gb_api *api = app;
+    bool in_session = strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0;
+    enum gb_scope scope = request->route->access == GB_ACCESS_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    const char *value;
+
+    if (request->route->access == GB_ACCESS_OPEN || !gb_tokens_required(api->core))
+        return 0;
+    value = gb_http_header(request, "Authorization");
+    if (!value)
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
+    if (strncasecmp(value, "Bearer ", 7) != 0)
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
+    value += 7;
+    value += strspn(value, " ");
+    return gb_tokens_check(api->core, value, scope, in_session ? request->param[0].s : "", err);
+}

@@ -1,0 +1,34 @@
+/* The HTTP interface: routes, and the object that their handlers work on. */
+#ifndef GB_API_API_H
+#define GB_API_API_H
+
+#include <stddef.h>
+
+#include "base/error.h"
+#include "core/core.h"
+#include "http/http.h"
+
+extern const struct gb_http_route gb_api_routes[];
+extern const size_t gb_api_route_count;
+
+/* etc/openapi.json, embedded by the build. */
+extern const char gb_openapi_json[];
+extern const size_t gb_openapi_json_len;
+
+/* gb_http_server_config.app of a server with these routes. */
+struct gb_api;
+
+/* core and backend are borrowed until gb_api_free; backend_note says why this backend was picked. NULL when memory is
+ * exhausted. */
+struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
+                          const char *version);
+/* The server has stopped. NULL is accepted. */
+void gb_api_free(struct gb_api *api);
+
+/* From now on /readyz says 503. [any thread, never blocks] */
+void gb_api_set_draining(struct gb_api *api);
+
+/* gb_http_server_config.authorize: once a token is in force every route that is not open needs one. [now] */
+int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err);
+
+#endif

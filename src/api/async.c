@@ -1,0 +1,66 @@
+#include "api/async.h"
+
+#include <stdlib.h>
+
+struct wait {
+    struct gb_call *call;
+    gb_async_reply *reply;
+};
+
+static void wake(void *arg) {
+    struct gb_http_request *request = arg;
+
+    gb_http_wake(request);
+    gb_http_request_unref(request);
+}
+
+static void wait_free(void *state) {
+    struct wait *wait = state;
+
+    gb_call_unref(wait->call);
+    free(wait);
+}
+
+struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err) {
+    struct wait *wait = calloc(1, sizeof(*wait));
+
+    /* The call's end may come after the request's. */
+    if (wait)
+        wait->call = gb_call_new(wake, gb_http_request_ref(request));
+    if (!wait || !wait->call) {
+        if (wait)
+            gb_http_request_unref(request);
+        free(wait);
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return NULL;
+    }
+    request->state = wait;
+    request->state_free = wait_free;
+    return wait->call;
+}
+
+static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct wait *wait = request->state;
+
+    if (atomic_load(&wait->call->finished)) {
+        if (wait->call->error.code == GB_OK)
+            return wait->reply(request, wait->call, response, err);
+        *err = wait->call->error;
+        return GB_STEP_ERROR;
+    }
+    if (request->timed_out) {
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the work was started and has not ended in the permitted time; it goes on");
+        return GB_STEP_ERROR;
+    }
+    return GB_STEP_WAIT;
+}
+
+enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
+                          uint64_t deadline_ns, struct gb_error *err) {
+    struct wait *wait = request->state;
+
+    wait->reply = reply;
+    request->resume = resume;
+    request->deadline_ns = deadline_ns;
+    return resume(request, response, err);
+}

@@ -1,0 +1,28 @@
+/* Waiting for a call of the core: one way for all handlers.
+ *
+ *     call = gb_async_begin(request, err);
+ *     if (!call)
+ *         return GB_STEP_ERROR;
+ *     gb_session_create(core, &params, call);
+ *     return gb_async_end(request, response, reply_session, 0, err);
+ */
+#ifndef GB_API_ASYNC_H
+#define GB_API_ASYNC_H
+
+#include "core/core.h"
+#include "http/http.h"
+
+/* Turns a successful call into the reply. Runs on a thread of the server. */
+typedef enum gb_step gb_async_reply(struct gb_http_request *request, const struct gb_call *call,
+                                    struct gb_http_response *response, struct gb_error *err);
+
+/* A call whose end wakes the request, kept in request->state. NULL with SATURATED when memory is exhausted. Once it has
+ * returned a call, a function of the core that takes it must follow, and then gb_async_end. */
+struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err);
+
+/* Replies at once when the call has finished, else waits for it; deadline_ns as gb_http_request's, after which the reply
+ * is TIMED_OUT. Failures of the call become the error. */
+enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
+                          uint64_t deadline_ns, struct gb_error *err);
+
+#endif

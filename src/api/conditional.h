@@ -1,0 +1,46 @@
+/* Entity tags of our records and the preconditions on them.
+ *
+ *     data      "<id>.<generation>"        the raw bytes
+ *               "<id>.<generation>-npy"    the same as .npy
+ *     buffer    "b<id>.<version>"          its metadata
+ *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
+ *               alone, the part before the first '-'
+ */
+#ifndef GB_API_CONDITIONAL_H
+#define GB_API_CONDITIONAL_H
+
+#include "core/core.h"
+#include "http/http.h"
+
+#define GB_ETAG_SIZE 96
+
+/* Each writes the tag without quotes and returns out. */
+char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out);
+char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
+char *gb_etag_session(const struct gb_session_view *view, char *out);
+
+/* What a change depends on: If-Match, If-None-Match, and the version that a merge was made from. */
+struct gb_conditions {
+    char *if_match; /* NULL: absent */
+    char *if_none_match;
+    int64_t version; /* 0: any */
+};
+
+/* Reads and checks the headers; several lines of one header count as one list. Returns 0, or -1 with MALFORMED_REQUEST
+ * or SATURATED. */
+int gb_conditions_read(const struct gb_http_request *request, struct gb_conditions **ret, struct gb_error *err);
+void gb_conditions_free(void *conditions);
+
+/* For gb_buffer_check and gb_session_check: 0, or -1 with PRECONDITION_FAILED. A buffer answers to the tags of its data, in
+ * either form, and of its metadata. */
+int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
+int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
+struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);
+struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions);
+
+/* For GET of a representation with this tag: adds the ETag header. 1: send it; 0: the response is the 304; -1 with
+ * PRECONDITION_FAILED. */
+int gb_conditions_get(const struct gb_http_request *request, const char *tag, struct gb_http_response *response,
+                      struct gb_error *err);
+
+#endif

@@ -1,0 +1,39 @@
+/* What handlers share. */
+#ifndef GB_API_CONTEXT_H
+#define GB_API_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api/api.h"
+#include "api/query.h"
+#include "api/snapshot.h"
+
+/* gb_http_route.access. */
+enum gb_access { GB_ACCESS_OPEN, GB_ACCESS_READ, GB_ACCESS_WRITE };
+
+struct gb_api {
+    struct gb_core *core;
+    char *version;
+    char *backend_name;
+    char *backend_note;
+    int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
+    atomic_bool draining;
+    char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
+    int devices;
+    struct gb_http_canned *live;
+    struct gb_http_canned *root;
+    struct gb_http_canned *openapi;
+    struct gb_snapshot stats;
+};
+
+static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {
+    return request->app;
+}
+
+/* Handlers, by the names in routes.def. */
+#define GB_ROUTE(method, path, name, body, access, query) gb_http_handler gb_api_##name;
+#include "api/routes.def"
+#undef GB_ROUTE
+
+#endif

@@ -1,0 +1,26 @@
+/* Records as JSON. Each writes one object; key is NULL inside a list. */
+#ifndef GB_API_RENDER_H
+#define GB_API_RENDER_H
+
+#include "api/context.h"
+#include "api/out.h"
+#include "core/core.h"
+
+void gb_render_session(struct gb_out *out, const char *key, const struct gb_session_view *view);
+void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
+                      const struct gb_buffer_rec *rec);
+void gb_render_device(struct gb_out *out, const char *key, const struct gb_device_rec *rec);
+void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view);
+void gb_render_stream(struct gb_out *out, const char *key, const char *session, const char *stream);
+
+/* Index and UUID: an index alone is not an identity. */
+void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_api *api, int device);
+
+/* "transfers" and "allocations" members inside the object that is open. */
+void gb_render_counters(struct gb_out *out, const struct gb_counters *counters);
+
+/* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
+void gb_render_list_open(struct gb_out *out);
+void gb_render_list_close(struct gb_out *out, bool more, int64_t last_id);
+
+#endif

@@ -1,0 +1,105 @@
+/* /v1/stats and /v1/sessions/{s}/stats */
+#include "api/context.h"
+#include "api/render.h"
+#include "base/clock.h"
+
+static void render_store(struct gb_out *out, const struct gb_store_stat *stat) {
+    gb_out_open(out, "store", '{');
+    gb_out_u64(out, "commits", stat->commits);
+    gb_out_u64(out, "changes", stat->changes);
+    gb_out_u64(out, "failures", stat->failures);
+    gb_out_u64(out, "queued", stat->queued);
+    gb_out_seconds(out, "seconds_committing", stat->commit_ns);
+    gb_out_close(out, '}');
+}
+
+static void render_pools(struct gb_out *out, const struct gb_api *api) {
+    struct gb_pool_view view;
+    unsigned i;
+
+    gb_out_open(out, "pools", '[');
+    for (i = 0; i < gb_pool_count(api->core); i++) {
+        if (gb_pool_at(api->core, i, &view, NULL) == 0)
+            gb_render_pool(out, NULL, api, &view);
+    }
+    gb_out_close(out, ']');
+}
+
+static void render_stats(struct gb_out *out, const struct gb_api *api) {
+    struct gb_core_stats stats;
+
+    gb_core_stats(api->core, &stats);
+    gb_out_open(out, NULL, '{');
+    gb_out_u64(out, "sequence", stats.sequence);
+    gb_out_time(out, "started_at", stats.started_at_us);
+    gb_out_open(out, "sessions", '{');
+    gb_out_u64(out, "count", stats.sessions);
+    gb_out_u64(out, "expired", stats.counters.expired_sessions);
+    gb_out_close(out, '}');
+    gb_out_open(out, "buffers", '{');
+    gb_out_u64(out, "count", stats.buffers);
+    gb_out_u64(out, "bytes", stats.buffer_bytes);
+    gb_out_u64(out, "lost", stats.lost_buffers);
+    gb_out_close(out, '}');
+    gb_render_counters(out, &stats.counters);
+    gb_out_open(out, "running", '{');
+    gb_out_u64(out, "uploads", stats.uploads_running);
+    gb_out_u64(out, "downloads", stats.downloads_running);
+    gb_out_close(out, '}');
+    render_pools(out, api);
+    gb_out_open(out, "slots", '{');
+    gb_out_u64(out, "total", stats.slots_total);
+    gb_out_u64(out, "free", stats.slots_free);
+    gb_out_u64(out, "slot_bytes", stats.slot_bytes);
+    gb_out_u64(out, "waits", stats.slot_waits);
+    gb_out_close(out, '}');
+    render_store(out, &stats.store);
+    gb_out_close(out, '}');
+    gb_out_end(out);
+}
+
+enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    uint64_t sequence = gb_core_sequence(api->core);
+    uint64_t now_ns = gb_clock_ns();
+    struct gb_http_canned *canned = gb_snapshot_get(&api->stats, sequence, now_ns);
+    struct gb_out out = {0};
+
+    if (!canned) {
+        render_stats(&out, api);
+        canned = gb_snapshot_put(&api->stats, sequence, now_ns, api->started_us, &out);
+    }
+    if (!canned) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return GB_STEP_ERROR;
+    }
+    gb_http_response_canned(response, canned);
+    return GB_STEP_REPLY;
+}
+
+enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_session_stats stats;
+    struct gb_out out = {0};
+    struct gb_name name;
+
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
+        gb_session_stats(gb_api_of(request)->core, &name, &stats, err) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    gb_out_u64(&out, "sequence", stats.sequence);
+    gb_out_string(&out, "session", stats.session.rec.name.s);
+    gb_out_open(&out, "buffers", '{');
+    gb_out_u64(&out, "count", stats.session.buffers);
+    gb_out_u64(&out, "bytes", stats.session.used_bytes);
+    gb_out_u64(&out, "lost", stats.lost_buffers);
+    gb_out_close(&out, '}');
+    gb_out_open(&out, "quota", '{');
+    gb_out_limit(&out, "bytes", stats.session.rec.quota.bytes);
+    gb_out_limit(&out, "buffers", stats.session.rec.quota.buffers);
+    gb_out_limit(&out, "pinned_bytes", stats.session.rec.quota.pinned_bytes);
+    gb_out_close(&out, '}');
+    gb_render_counters(&out, &stats.counters);
+    gb_out_close(&out, '}');
+    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
