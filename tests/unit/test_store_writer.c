@@ -268,6 +268,39 @@ START_TEST(a_failing_disk_fails_changes) {
 }
 END_TEST
 
+/* Takes as long as the writer waits for another process, five seconds. */
+START_TEST(a_locked_database_fails_the_group) {
+    static struct journal j;
+    struct store_fixture f;
+    struct store_gate gate;
+    sqlite3 *other;
+    int i;
+
+    with_session(&f);
+    journal_init(&j);
+    ck_assert_int_eq(sqlite3_open(f.path, &other), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    store_gate_close(&gate, f.store);
+    for (i = 0; i < 3; i++)
+        put_numbered(&f, i + 1, &j.reports[i]);
+    gb_store_flush(f.store, journal_report, &j.reports[3]);
+    store_gate_open(&gate);
+    store_wait_until(&j.wait, 4);
+    ck_assert_int_eq(sqlite3_exec(other, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    for (i = 0; i < 3; i++) {
+        ck_assert_int_eq(j.error[i].code, GB_ERR_STORE_FAILED);
+        ck_assert_str_eq(j.error[i].native_name, "SQLITE_BUSY");
+    }
+    ck_assert_int_eq(j.error[3].code, GB_OK);
+    put_numbered(&f, 9, &j.reports[4]);
+    store_wait_until(&j.wait, 5);
+    ck_assert_int_eq(j.error[4].code, GB_OK);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT sum(id) FROM buffers"), 9);
+    sqlite3_close(other);
+    store_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_writer");
 
@@ -278,5 +311,6 @@ int main(void) {
     gb_test_add(suite, "close", closing_carries_out_what_reports_queue, 60);
     gb_test_add(suite, "disk_full", a_full_disk_fails_changes_until_there_is_room, 60);
     gb_test_add(suite, "disk_error", a_failing_disk_fails_changes, 60);
+    gb_test_add(suite, "locked", a_locked_database_fails_the_group, 60);
     return gb_test_run(suite);
 }
