@@ -1,0 +1,158 @@
+/* The host backend when malloc fails: every allocation that a use case makes on the calling thread fails once, in turn.
+ * A call may refuse then, with INTERNAL or OUT_OF_MEMORY; nothing may crash, and what was made can be given back. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "gb_test.h"
+
+/* Sanitizers bring a malloc of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *ptr, size_t size);
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+void *realloc(void *ptr, size_t size);
+
+static __thread long until_failure = -1; /* negative: none fails */
+static __thread bool has_failed;
+
+static bool fails_now(void) {
+    if (until_failure < 0 || until_failure-- > 0)
+        return false;
+    has_failed = true;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    return fails_now() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    return fails_now() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *ptr, size_t size) {
+    return fails_now() ? NULL : __libc_realloc(ptr, size);
+}
+
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+static void heard(void *arg, const struct gb_error *error) {
+    (void)error;
+    __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
+
+struct things {
+    struct gb_backend *be;
+    struct gb_stream *s1;
+    struct gb_stream *s2;
+    struct gb_event *event;
+    struct gb_pool *pool;
+    void *pinned;
+    void *p[40];
+    int accepted;
+    int told;
+};
+
+/* Fills the streams' queues beyond their first size. */
+static int queue_much(struct things *t, struct gb_error *err) {
+    int i;
+
+    for (i = 0; i < 60; i++) {
+        if (gb_stream_call(t->be, t->s1, nothing, NULL, err) < 0 ||
+            gb_mem_copy(t->be, t->p[0], t->pinned, 65536, GB_COPY_TO_DEVICE, t->s1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int use(struct things *t, struct gb_error *err) {
+    const struct gb_pool_config config = {.release_threshold_bytes = 0, .allow_internal_dependencies = true};
+    char note[GB_BACKEND_NOTE_SIZE];
+    int i;
+
+    if (gb_backend_open("fault:fill@9=delay/0:host:discrete,bytes=128M", &t->be, note, err) < 0 ||
+        gb_stream_create(t->be, 0, &t->s1, err) < 0 || gb_stream_create(t->be, 0, &t->s2, err) < 0 ||
+        gb_event_create(t->be, 0, &t->event, err) < 0 || gb_pool_create(t->be, 0, &config, &t->pool, err) < 0 ||
+        gb_pin_alloc(t->be, 1 << 20, &t->pinned, err) < 0)
+        return -1;
+    for (i = 0; i < 40; i++) {
+        if (gb_mem_alloc(t->be, t->pool, i % 2 == 0 ? t->s1 : t->s2, 1 << 20, &t->p[i], err) < 0)
+            return -1;
+    }
+    if (queue_much(t, err) < 0 || gb_event_record(t->be, t->event, t->s1, err) < 0 ||
+        gb_stream_wait(t->be, t->s2, t->event, err) < 0 || gb_watch(t->be, t->event, heard, &t->told, err) < 0)
+        return -1;
+    t->accepted++;
+    return gb_stream_sync(t->be, t->s1, err);
+}
+
+static void give_back(struct things *t) {
+    struct gb_error err = GB_ERROR_INIT;
+    int i;
+
+    for (i = 0; i < 40; i++) {
+        if (t->p[i])
+            gb_assert_ok(gb_mem_free(t->be, t->p[i], t->s1, &err), err);
+    }
+    if (t->be) {
+        gb_stream_destroy(t->be, t->s1);
+        gb_stream_destroy(t->be, t->s2);
+        gb_event_destroy(t->be, t->event);
+        gb_pool_destroy(t->be, t->pool);
+        gb_pin_free(t->be, t->pinned);
+    }
+    gb_backend_close(t->be);
+    ck_assert_int_eq(t->told, t->accepted);
+}
+
+START_TEST(every_allocation_may_fail) {
+    long refused = 0;
+    bool more = true;
+    long n;
+
+    for (n = 0; more; n++) {
+        struct things things = {.be = NULL};
+        struct gb_error err = GB_ERROR_INIT;
+        int r;
+
+        has_failed = false;
+        until_failure = n;
+        r = use(&things, &err);
+        until_failure = -1;
+        more = has_failed;
+        if (r < 0) {
+            ck_assert_msg(has_failed, "a call refused without cause: %s", err.detail);
+            ck_assert_msg(err.code == GB_ERR_INTERNAL || err.code == GB_ERR_OUT_OF_MEMORY, "%s", err.detail);
+            ck_assert_str_ne(err.detail, "");
+            refused++;
+        }
+        give_back(&things);
+    }
+    ck_assert_int_gt(refused, 10);
+    ck_assert_int_gt(n, refused); /* some are made good, and the last round had none to fail */
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("host backend without memory");
+
+    gb_test_add(suite, "every allocation may fail", every_allocation_may_fail, 120);
+    return gb_test_run(suite);
+}
+
+#else
+
+int main(void) {
+    return 77; /* skipped, to Automake */
+}
+
+#endif
