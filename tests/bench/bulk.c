@@ -14,7 +14,8 @@
 
 #define HEAD_MAX 2048
 #define SOURCE_BYTES ((uint64_t)4 << 20)
-#define ERRORS_MAX 8 /* a connection that fails this often gives up */
+#define STALL_S 20   /* a server that does nothing for so long has failed */
+#define ERRORS_MAX 3 /* a connection that fails this often gives up */
 
 struct worker;
 typedef bool transaction(struct worker *worker);
@@ -40,7 +41,10 @@ static bool fail(struct worker *worker, const char *what, int status) {
     if (status)
         snprintf(worker->problem, sizeof worker->problem, "%s: status %d", what, status);
     else
-        snprintf(worker->problem, sizeof worker->problem, "%s: %s", what, errno ? strerror(errno) : "end of stream");
+        snprintf(worker->problem, sizeof worker->problem, "%s: %s", what,
+                 errno == EAGAIN ? "no progress"
+                 : errno         ? strerror(errno)
+                                 : "end of stream");
     return false;
 }
 
@@ -56,7 +60,10 @@ static bool call(struct worker *worker) {
         return true;
     worker->fd = bench_connect(worker->options->port);
     worker->connects++;
-    return worker->fd >= 0 || fail(worker, "connect", 0);
+    if (worker->fd < 0)
+        return fail(worker, "connect", 0);
+    bench_give_up_after(worker->fd, STALL_S);
+    return true;
 }
 
 static bool more(struct worker *worker) {

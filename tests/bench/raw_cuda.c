@@ -1,8 +1,4 @@
 /* The ceiling on a GPU: recv into one of two pinned slots while the other is copied to the device, and back. */
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
 #include "raw.h"
 
 #include "util.h"

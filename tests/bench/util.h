@@ -23,6 +23,8 @@ int bench_connect(int port);
 int bench_listen(int port, int *ret_port);
 void bench_nodelay(int fd);
 void bench_nonblocking(int fd);
+/* A blocking send or recv that makes no progress for so long fails with EAGAIN. */
+void bench_give_up_after(int fd, int seconds);
 
 /* The whole of it, or false when the other side is gone. bench_sendv_all changes the vector. */
 bool bench_send_all(int fd, const void *data, size_t bytes);

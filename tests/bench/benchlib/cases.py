@@ -1,0 +1,267 @@
+"""What is measured: the cases of the issue, each with its sides and targets."""
+import contextlib
+import time
+
+from . import measure, servers
+from .measure import Side
+from .servers import GIB
+
+MIB = 1 << 20
+KIB = 1 << 10
+
+
+class Case:
+    """One line of the table. `targets` maps a side to the least ratio ours / side."""
+
+    mode = ""
+    connections = 1
+    bytes = 0
+    unit = "GB/s"
+
+    def __init__(self, key, title, targets, **kwargs):
+        self.key = key
+        self.title = title
+        self.targets = targets
+        self.__dict__.update(kwargs)
+
+    def extra(self, ours):
+        """Further figures of ours, by what they are."""
+        return {}
+
+    def need_bytes(self):
+        """Memory that all sides together hold at most."""
+        return 512 * MIB
+
+    @contextlib.contextmanager
+    def started(self, settings, kinds, notes):
+        """The servers by name; those that this machine cannot run are left out with a note."""
+        running = {}
+        try:
+            for kind in kinds:
+                server = kind(settings, self)
+                try:
+                    if kind is servers.Mhd and "gpubufd" in running:
+                        server.answer_bytes = running["gpubufd"].stats_bytes()
+                    running[server.name] = server
+                    server.start()
+                except servers.Missing as why:
+                    notes.append(f"{self.key}: {server.name} left out: {why}")
+                    running.pop(server.name).stop()
+            yield running
+        finally:
+            for server in running.values():
+                server.stop()
+
+
+class Transfer(Case):
+    """Bodies up or down. `expect`: a curl-like client, one connection for each upload, the body after 100 Continue."""
+
+    expect = False
+    requests = 1
+
+    def need_bytes(self):
+        # Two generations in the daemon, one in each of the others, whose turns do not overlap.
+        return 5 * self.connections * self.bytes + 512 * MIB
+
+    def kinds(self, settings):
+        if settings.device == "cuda":
+            return [servers.Daemon, servers.Raw, servers.Aiohttp]
+        if self.mode == "get":
+            return [servers.Daemon, servers.Raw, servers.Nginx]
+        return [servers.Daemon, servers.Raw, servers.Nginx, servers.Redis]
+
+    def targets_of(self, running):
+        """(name of the side, server, words for the generator)"""
+        for server in running.values():
+            name = "ours" if server.name == "gpubufd" else server.name
+            if self.mode == "get":
+                yield name, server, server.get_target()
+                if server.name == "nginx":
+                    yield "nginx sendfile", server, server.get_sendfile_target()
+                if server.name == "aiohttp":
+                    yield "aiohttp streamed", server, server.get_streamed_target()
+                continue
+            words = server.put_target()
+            if not self.expect:
+                yield name, server, words
+                continue
+            # Neither Redis nor the raw socket knows the handshake; they get the new connection alone.
+            handshake = [] if name in ("raw", "redis") else ["--expect"]
+            yield name, server, words + ["--fresh"] + handshake
+            if name == "raw":
+                yield "raw kept open", server, words
+
+    def run(self, settings, notes):
+        words = ["--connections", self.connections, "--bytes", self.bytes]
+
+        def turn(server, target):
+            # The others are several times slower; shorter turns of theirs keep the whole run bearable.
+            fair = server.name in ("gpubufd", "raw")
+            count = self.requests if fair else max(1, self.requests // 4)
+            return lambda: measure.load(settings, target + words + ["--requests", count])
+
+        with self.started(settings, self.kinds(settings), notes) as running:
+            if self.mode == "get":
+                for server in running.values():
+                    server.prepare_get(lambda w: measure.load(settings, w))
+            sides = [Side(name, server, turn(server, target)) for name, server, target in self.targets_of(running)]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class Poll(Case):
+    mode = "poll"
+    unit = "k/s"
+    connections = 64
+    bytes = KIB
+    seconds = 1.0
+
+    def words(self):
+        return ["--connections", self.connections, "--seconds", self.seconds]
+
+    def side(self, settings, name, server, target):
+        return Side(name, server, lambda: measure.load(settings, target + self.words()), "requests_per_s")
+
+    def run(self, settings, notes):
+        kinds = [servers.Daemon, servers.Mhd, servers.Nginx]
+        if settings.device == "cuda":
+            kinds.append(servers.Aiohttp)
+        with self.started(settings, kinds, notes) as running:
+            sides = [self.side(settings, "ours" if s.name == "gpubufd" else s.name, s, s.poll_target())
+                     for s in running.values()]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class NotModified(Poll):
+    """304s of a buffer's bytes and metadata, against polls that are answered in full."""
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon, servers.Nginx], notes) as running:
+            sides = []
+            ours = running.get("gpubufd")
+            if ours:
+                measure.load(settings, ours.put_target() + ["--bytes", KIB, "--requests", 1])
+                sides = [self.side(settings, "ours", ours, ours.poll_buffer_target("/data")),
+                         self.side(settings, "own 200", ours, ours.poll_target()),
+                         self.side(settings, "own metadata 304", ours, ours.poll_buffer_target(""))]
+            if "nginx" in running:
+                sides.append(self.side(settings, "nginx 304", running["nginx"], running["nginx"].poll_file_target()))
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class PollBesideUploads(Poll):
+    """The slowest hundredth of the polls while four uploads run all the time."""
+
+    unit = "ms"
+    lower_is_better = True
+    bytes = 64 * MIB
+    seconds = 2.0
+
+    def need_bytes(self):
+        return 4 * 4 * self.bytes + 512 * MIB
+
+    def turn(self, settings, server):
+        beside = server.put_target() + ["--connections", 4, "--bytes", self.bytes, "--expect", "--fresh", "--seconds",
+                                        self.seconds + 1]
+        with measure.Background(settings, beside) as uploads:
+            time.sleep(0.3)  # they are under way; the polls end before they do
+            result = measure.load(settings, server.poll_target() + self.words())
+            result["uploads"] = uploads.result()
+        result["errors"] += result["uploads"]["errors"]
+        result["p99_ms"] = result["p99_us"] / 1000
+        result["uploads_bytes_per_s"] = result["uploads"]["bytes_per_s"]
+        return result
+
+    def extra(self, ours):
+        return {"k polls/s": ours.median("requests_per_s") / 1e3, "GB/s up": ours.median("uploads_bytes_per_s") / 1e9}
+
+    def run(self, settings, notes):
+        kinds = [servers.Daemon] if settings.device == "cuda" else [servers.Daemon, servers.Nginx]
+        with self.started(settings, kinds, notes) as running:
+            sides = [Side("ours" if s.name == "gpubufd" else s.name, s, lambda s=s: self.turn(settings, s), "p99_ms")
+                     for s in running.values()]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class Pairs(Case):
+    """Create and delete a buffer by name, each durable in the database when it is acknowledged."""
+
+    mode = "pairs"
+    unit = "pairs/s"
+    connections = 16
+    bytes = MIB
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon], notes) as running:
+            sides = [Side("ours", s, lambda s=s: measure.load(
+                settings, s.pairs_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", 2]),
+                "requests_per_s") for s in running.values()]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
+class Idle(Case):
+    """Idle keep-alive connections: what each costs, and the rate of polls beside them. A fresh daemon for each round,
+    since memory that was once used is not always given back."""
+
+    mode = "idle"
+    unit = "KiB"
+    lower_is_better = True
+    idle = 4000
+
+    def run(self, settings, notes):
+        side = None
+        for _ in range(min(settings.rounds, 3)):
+            with self.started(settings, [servers.Daemon], notes) as running:
+                for server in running.values():
+                    side = side or Side("ours", server, None, "kib_per_connection")
+                    result = measure.load(settings, ["idle"] + server.poll_target()[1:] + [
+                        "--connections", 64, "--seconds", 1, "--idle", self.idle, "--pid", server.process.pid])
+                    result["kib_per_connection"] = result["bytes_per_connection"] / KIB
+                    result["polls_kept"] = result["with"]["requests_per_s"] / result["without"]["requests_per_s"]
+                    result["server_cpu_s"] = 0
+                    side.turns.append(result)
+                    if result["errors"] or result["still_open"] < self.idle:
+                        side.failure = f"{result['errors']} errors, {result['still_open']} of {self.idle} left open"
+        return [side] if side else []
+
+    def extra(self, ours):
+        return {"polls kept beside them": ours.median("polls_kept")}
+
+
+def transfers(device):
+    many = 8 if device == "cuda" else 4
+    put = {"expect": {1: 0.90, 4: 0.85}, "at once": {1: 0.85, 4: 0.60}} if device == "host" else \
+          {"expect": {1: 0.85, 8: 0.75}, "at once": {1: None, 8: None}}
+    get = {1: 0.95, 4: 0.80} if device == "host" else {1: 0.85, 8: 0.75}
+    # Body and requests by each connection in a turn: about a second of work.
+    sizes = [("64m", "64 MiB", 64 * MIB, {1: 32, many: 12}), ("1g", "1 GiB", GIB, {1: 3, many: 2})]
+    for size, text, size_bytes, requests in sizes:
+        for way, short in (("expect", "expect"), ("at once", "once")):
+            for n in (1, many):
+                targets = {"raw": put[way][n], "nginx": 2, "redis": 2, "aiohttp": 3}
+                yield Transfer(f"put{size}-{short}-x{n}", f"PUT {text}, {way}, x{n}", targets, mode="put",
+                               connections=n, bytes=size_bytes, requests=requests[n], expect=short == "expect")
+    for way, short in (("expect", "expect"), ("at once", "once")):
+        for n in (1, many):
+            targets = {"raw": 0.75 if device == "host" else None}
+            yield Transfer(f"put1m-{short}-x{n}", f"PUT 1 MiB, {way}, x{n}", targets, mode="put", connections=n,
+                           bytes=MIB, requests=2000 // n, expect=short == "expect")
+    for size, text, size_bytes, requests in sizes:
+        for n in (1, many):
+            targets = {"raw": get[n], "nginx": 1, "aiohttp": 8}
+            yield Transfer(f"get{size}-x{n}", f"GET {text}, x{n}", targets, mode="get", connections=n, bytes=size_bytes,
+                           requests=requests[n])
+
+
+def all_cases(device):
+    cases = list(transfers(device))
+    cases.append(Poll("poll", "GET /v1/stats, 64 connections", {"libmicrohttpd": 0.8, "nginx": 1, "aiohttp": 5}))
+    cases.append(NotModified("poll304", "304 of a buffer, 64 connections", {"own 200": 1}))
+    cases.append(PollBesideUploads("p99", "p99 of polls beside 4 uploads", {"ours": 20}))
+    cases.append(Pairs("pairs", "create + delete 1 MiB, 16 connections", {"ours": 3000}))
+    cases.append(Idle("idle", "idle connection, 4,000 held", {"ours": 40, "polls kept beside them": 0.95}))
+    return cases

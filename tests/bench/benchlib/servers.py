@@ -1,0 +1,338 @@
+"""The servers that are measured: gpubufd, the ceilings and what else a user could take.
+
+Each is started on a free loopback port from a temporary folder and ended when the case is over."""
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+GIB = 1 << 30
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PR_SET_PDEATHSIG = 1
+BUFFERS = "/v1/sessions/default/buffers"
+
+
+class Missing(Exception):
+    """A side that cannot be measured on this machine, and why."""
+
+
+class Settings:
+    """Where the programs are and what the run was asked for."""
+
+    def __init__(self, args):
+        self.bin = args.bin
+        self.daemon = args.daemon
+        self.daemon_args = args.daemon_arg
+        self.device = args.device
+        self.backend = args.backend or args.device
+        self.rounds = args.rounds
+        self.python = args.python
+        self.work = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=args.tmp)
+        shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else args.tmp
+        self.shm = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=shm)
+
+    def program(self, name):
+        path = os.path.join(self.bin, name)
+        if not os.access(path, os.X_OK):
+            raise Missing(f"no program {path} (make bench-programs)")
+        return path
+
+    def remove(self):
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def system_program(name, package):
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not path:
+        raise Missing(f"no {name} (Debian package {package})")
+    return path
+
+
+class Server:
+    """One server process, its children included. Subclasses give `start`, and the targets that they can serve:
+    put_target, get_target and poll_target give the arguments of the load generator."""
+
+    name = ""
+
+    def __init__(self, settings, case):
+        self.settings = settings
+        self.case = case
+        self.port = 0
+        self.process = None
+        self.folder = tempfile.mkdtemp(prefix=self.name + "-", dir=settings.work)
+        self.log_path = os.path.join(self.folder, "log")
+
+    def spawn(self, command, **kwargs):
+        log = open(self.log_path, "ab")
+        kwargs.setdefault("stdout", log)
+        self.process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent,
+                                        cwd=self.folder, **kwargs)
+        log.close()
+
+    def spawn_and_read_port(self, command):
+        self.spawn(command, stdout=subprocess.PIPE)
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != b"PORT":
+            raise Missing(f"{self.name} did not start: {self.log()}")
+        self.port = int(line[1])
+
+    def wait_until(self, ready, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.process.poll() is not None:
+                raise Missing(f"{self.name} ended with {self.process.returncode}: {self.log()}")
+            if time.monotonic() > deadline:
+                raise Missing(f"{self.name}: {what} did not happen in {seconds} s: {self.log()}")
+            time.sleep(0.01)
+
+    def accepts(self):
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def log(self):
+        try:
+            with open(self.log_path, errors="replace") as f:
+                return f.read()[-400:].strip().replace("\n", " | ")
+        except OSError:
+            return ""
+
+    def pids(self):
+        """The process and its children (a worker of a worker is not looked for)."""
+        pid = self.process.pid
+        found = [pid]
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children") as f:
+                found += [int(p) for p in f.read().split()]
+        except OSError:
+            pass
+        return found
+
+    def cpu_s(self):
+        total = 0
+        for pid in self.pids():
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            total += int(fields[11]) + int(fields[12])
+        return total / TICKS_PER_S
+
+    def prepare_get(self, load):
+        """Puts the bodies that a GET case reads where this server finds them."""
+        load(self.put_target() + ["--connections", self.case.connections, "--bytes", self.case.bytes, "--requests", 1])
+
+    def clean(self):
+        """After each turn: gives back what another side needs to fit into memory."""
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process and self.process.stdout:
+            self.process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Daemon(Server):
+    name = "gpubufd"
+
+    def start(self):
+        if not os.access(self.settings.daemon, os.X_OK):
+            raise Missing(f"no daemon at {self.settings.daemon} (--daemon)")
+        state = os.path.join(self.folder, "state")
+        listen = os.path.join(state, "listen")
+        os.mkdir(state)
+        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", "none", "--state-dir", state,
+                    "--backend", self.settings.backend, "--log-level", "warn"] + self.settings.daemon_args)
+        self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
+
+    def read_port(self, listen):
+        with open(listen) as f:
+            for line in f:
+                address = line.strip()
+                if address.startswith("127.0.0.1:"):
+                    self.port = int(address.rsplit(":", 1)[1])
+        return self.port
+
+    def stats_bytes(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/stats", timeout=10) as reply:
+            return len(reply.read())
+
+    def put_target(self):
+        return ["put", "--port", self.port, "--path", BUFFERS + "/bench-%d/data"]
+
+    def get_target(self):
+        return ["get", "--port", self.port, "--path", BUFFERS + "/bench-%d/data"]
+
+    def poll_target(self):
+        return ["poll", "--port", self.port, "--path", "/v1/stats"]
+
+    def poll_buffer_target(self, tail):
+        return ["poll", "--port", self.port, "--path", BUFFERS + "/bench-0" + tail, "--etag"]
+
+    def pairs_target(self):
+        return ["pairs", "--port", self.port, "--path", BUFFERS]
+
+
+class Raw(Server):
+    name = "raw"
+
+    def start(self):
+        command = [self.settings.program("gb-bench-raw"), "--bytes", str(self.case.bytes), "--threads",
+                   str(self.case.connections)]
+        if self.settings.device == "cuda":
+            command.append("--cuda")
+        self.spawn_and_read_port(command)
+
+    def put_target(self):
+        return ["put", "--port", self.port]
+
+    def get_target(self):
+        return ["get", "--port", self.port]
+
+    def prepare_get(self, load):
+        pass
+
+
+class Mhd(Server):
+    """Made after the daemon: it answers as many bytes as the daemon's statistics have."""
+
+    name = "libmicrohttpd"
+    answer_bytes = 1024
+
+    def start(self):
+        self.spawn_and_read_port([self.settings.program("gb-bench-mhd"), "--bytes", str(self.answer_bytes)])
+
+    def poll_target(self):
+        return ["poll", "--port", self.port]
+
+
+class Nginx(Server):
+    name = "nginx"
+
+    CONF = """
+daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/log error; {user}
+events {{ worker_connections 8192; }}
+http {{
+    access_log off; default_type application/octet-stream; etag on;
+    client_max_body_size 0; client_body_buffer_size 1m; client_body_temp_path {shm}/tmp;
+    proxy_temp_path {folder}/t1; fastcgi_temp_path {folder}/t2; uwsgi_temp_path {folder}/t3; scgi_temp_path {folder}/t4;
+    keepalive_requests 1000000000; keepalive_timeout 3600; tcp_nodelay on; output_buffers 2 512k;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        root {shm};
+        location /dav/ {{ dav_methods PUT DELETE; create_full_put_path on; sendfile off; }}
+        location /sendfile/ {{ alias {shm}/dav/; sendfile on; }}
+        location = /small {{ default_type application/json; return 200 "{small}"; }}
+    }}
+}}
+"""
+
+    def start(self):
+        nginx = system_program("nginx", "nginx-light")
+        self.port = free_port()
+        self.shm = tempfile.mkdtemp(prefix="nginx-", dir=self.settings.shm)
+        for name in ("dav", "tmp"):
+            os.mkdir(os.path.join(self.shm, name))
+        conf = os.path.join(self.folder, "nginx.conf")
+        with open(conf, "w") as f:
+            f.write(self.CONF.format(folder=self.folder, shm=self.shm, port=self.port, small="x" * 1024,
+                                     user="user root;" if os.geteuid() == 0 else ""))
+        self.spawn([nginx, "-p", self.folder, "-e", self.log_path, "-c", conf])
+        self.wait_until(self.accepts, "listening")
+
+    def put_target(self):
+        return ["put", "--port", self.port, "--path", "/dav/%d"]
+
+    def get_target(self):
+        return ["get", "--port", self.port, "--path", "/dav/%d"]
+
+    def get_sendfile_target(self):
+        return ["get", "--port", self.port, "--path", "/sendfile/%d"]
+
+    def poll_target(self):
+        return ["poll", "--port", self.port, "--path", "/small"]
+
+    def poll_file_target(self):
+        path = os.path.join(self.shm, "dav", "small")
+        with open(path, "w") as f:
+            f.write("x" * 1024)
+        return ["poll", "--port", self.port, "--path", "/dav/small", "--etag"]
+
+    def clean(self):
+        if self.case.mode == "put":
+            for name in os.listdir(os.path.join(self.shm, "dav")):
+                os.unlink(os.path.join(self.shm, "dav", name))
+
+    def stop(self):
+        super().stop()
+        if hasattr(self, "shm"):
+            shutil.rmtree(self.shm, ignore_errors=True)
+
+
+class Redis(Server):
+    name = "redis"
+
+    def start(self):
+        redis = system_program("redis-server", "redis-server")
+        self.port = free_port()
+        self.spawn([redis, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                    "--proto-max-bulk-len", "8gb", "--client-query-buffer-limit", "8gb", "--dir", self.folder])
+        self.wait_until(self.accepts, "listening")
+
+    def put_target(self):
+        return ["redis", "--port", self.port, "--path", "bench-%d"]
+
+    def clean(self):
+        if self.case.bytes * self.case.connections >= GIB:
+            with socket.create_connection(("127.0.0.1", self.port), 30) as s:
+                s.sendall(b"*1\r\n$8\r\nFLUSHALL\r\n")
+                s.recv(64)
+
+
+class Aiohttp(Server):
+    """What a user would write: aiohttp, uvloop and torch, the tensor on the device."""
+
+    name = "aiohttp"
+
+    def start(self):
+        python = self.settings.python or sys.executable
+        missing = subprocess.run([python, "-c", "import aiohttp, uvloop, torch"], capture_output=True, text=True)
+        if missing.returncode:
+            raise Missing("no aiohttp + uvloop + torch: " + missing.stderr.strip().rsplit("\n", 1)[-1])
+        script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "aiohttp_server.py")
+        self.spawn_and_read_port([python, script, "--bytes", str(self.case.bytes)])
+
+    def put_target(self):
+        return ["put", "--port", self.port, "--path", "/buffers/%d"]
+
+    def get_target(self):
+        return ["get", "--port", self.port, "--path", "/buffers/%d"]
+
+    def get_streamed_target(self):
+        return ["get", "--port", self.port, "--path", "/buffers/%d?streamed=1"]
+
+    def poll_target(self):
+        return ["poll", "--port", self.port, "--path", "/stats"]
