@@ -318,6 +318,40 @@ START_TEST(without_opportunity_a_finished_free_is_not_shared) {
 }
 END_TEST
 
+/* s1 frees, s2 waits for s1, s3 waits for s2: s3 may have the memory. */
+START_TEST(dependencies_pass_through_streams) {
+    const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .follow_event_dependencies = true};
+    struct gb_stream *streams[3];
+    struct gb_event *events[2];
+    struct gb_pool *pool = NULL;
+    sem_t gate;
+    char *p;
+    int i;
+
+    open_spec("host:bytes=256M");
+    sem_init(&gate, 0, 0);
+    for (i = 0; i < 3; i++)
+        streams[i] = new_stream(0);
+    gb_assert_ok(gb_pool_create(be, 0, &config, &pool, &err), err);
+    p = new_memory(pool, streams[0], 32 * MIB);
+    gb_assert_ok(gb_stream_call(be, streams[0], pass_gate, &gate, &err), err);
+    gb_assert_ok(gb_mem_free(be, p, streams[0], &err), err);
+    for (i = 0; i < 2; i++) {
+        gb_assert_ok(gb_event_create(be, 0, &events[i], &err), err);
+        gb_assert_ok(gb_event_record(be, events[i], streams[i], &err), err);
+        gb_assert_ok(gb_stream_wait(be, streams[i + 1], events[i], &err), err);
+    }
+    ck_assert_ptr_eq(new_memory(pool, streams[2], 32 * MIB), p);
+    sem_post(&gate);
+    for (i = 0; i < 2; i++)
+        gb_event_destroy(be, events[i]);
+    for (i = 0; i < 3; i++)
+        gb_stream_destroy(be, streams[i]);
+    gb_pool_destroy(be, pool);
+    gb_backend_close(be);
+}
+END_TEST
+
 struct meeting {
     sem_t arrived;
     sem_t leave;
@@ -447,6 +481,7 @@ int main(void) {
     gb_test_add(suite, "segments too small", a_pool_gives_up_segments_that_are_too_small, 30);
     gb_test_add(suite, "queued frees", a_pool_outlives_its_queued_frees, 30);
     gb_test_add(suite, "opportunity off", without_opportunity_a_finished_free_is_not_shared, 30);
+    gb_test_add(suite, "dependencies", dependencies_pass_through_streams, 30);
     gb_test_add(suite, "blocked calls", blocked_calls_do_not_use_up_the_threads, 60);
     gb_test_add(suite, "parked streams", parked_streams_need_no_thread, 60);
     gb_test_add(suite, "last freed, first given", a_freed_block_is_the_next_one_given, 30);
