@@ -25,7 +25,9 @@ class Report:
         if self.passed + self.failed == 0:
             print('nothing was checked')
             self.failed = 1
-        print(f'{self.passed} passed, {self.failed} failed')
+        print(f'{self.passed + self.failed} places looked at')
+        # One rule is one test, however many places keep it.
+        print(f'{0 if self.failed else 1} passed, {self.failed} failed')
         sys.exit(1 if self.failed else 0)
 
 

@@ -1,0 +1,62 @@
+/* Ranges and lists of entity tags. */
+#include <string.h>
+
+#include "fuzz.h"
+#include "http/conditions.h"
+#include "http/range.h"
+
+const char *const gb_fuzz_seeds[] = {
+    "bytes=0-99",
+    "bytes=-5",
+    "bytes=18446744073709551615-",
+    "bytes=5-4,7-8",
+    "\"1.2\", W/\"1.3-npy\" , \"\"",
+    "*",
+    "W/\"a\",,\"b\"",
+    "\"unfinished",
+    "bytes = 1 - 2\t",
+    NULL,
+};
+
+static void check_range(const char *text, uint64_t size) {
+    struct gb_range range;
+
+    if (gb_range_parse(text, size, &range) == GB_RANGE_PART)
+        FUZZ_ASSERT(range.length >= 1 && range.first < size && range.length <= size - range.first);
+}
+
+static void check_tags(const char *text) {
+    const char *const tags[] = {"1.2", "1.2-npy"};
+    struct gb_error err = GB_ERROR_INIT;
+    const char *at = text;
+    struct gb_etag tag;
+    size_t steps = 0;
+    int rc;
+
+    do {
+        rc = gb_etag_next(text, &at, &tag);
+        FUZZ_ASSERT(at >= text && at <= text + strlen(text));
+        FUZZ_ASSERT(++steps <= strlen(text) + 1);
+    } while (rc == 1);
+    /* A malformed list matches nothing. */
+    if (gb_etag_list_check("If-Match", text, &err) != 0)
+        FUZZ_ASSERT(!gb_etag_list_match(text, true, tags, 2));
+    /* What matches strongly matches weakly. */
+    if (gb_etag_list_match(text, false, tags, 2))
+        FUZZ_ASSERT(gb_etag_list_match(text, true, tags, 2));
+    (void)gb_etag_if_range(text, "1.2");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *text = malloc(size + 1);
+
+    FUZZ_ASSERT(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    check_range(text, 0);
+    check_range(text, 100);
+    check_range(text, UINT64_MAX);
+    check_tags(text);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,107 @@
+/* Runs a fuzz target without a fuzzer: its seeds, then the same mutations of them every time, or the files given as
+ * arguments (what a fuzzer has found). Whatever goes wrong ends the program by a signal. */
+#include <stdio.h>
+#include <string.h>
+
+#include "fuzz.h"
+
+#define MUTANTS_PER_SEED 5000
+#define INPUT_MAX 4096
+
+static uint32_t next_random(uint32_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
+/* A heap block of exactly this size, so that a read past its end is seen by the address sanitizer. */
+static void run_one(const char *data, size_t n) {
+    uint8_t *exact = malloc(n > 0 ? n : 1);
+
+    FUZZ_ASSERT(exact != NULL);
+    memcpy(exact, data, n);
+    LLVMFuzzerTestOneInput(exact, n);
+    free(exact);
+}
+
+static size_t mutate(char *data, size_t n, uint32_t *state) {
+    static const char interesting[] = "\0\n\"'\\{}[](),:;=-+*/%. 019aAnNtTW\x7f\x80\xff";
+    unsigned changes = 1 + next_random(state) % 4;
+
+    while (changes-- > 0) {
+        size_t at = n > 0 ? next_random(state) % n : 0;
+        char c = interesting[next_random(state) % (sizeof interesting - 1)];
+
+        switch (next_random(state) % 5) {
+        case 0: /* replace */
+            if (n > 0)
+                data[at] = c;
+            break;
+        case 1: /* insert */
+            if (n < INPUT_MAX) {
+                memmove(data + at + 1, data + at, n - at);
+                data[at] = c;
+                n++;
+            }
+            break;
+        case 2: /* drop the end */
+            n = at;
+            break;
+        case 3: /* drop one */
+            if (n > 0) {
+                memmove(data + at, data + at + 1, n - at - 1);
+                n--;
+            }
+            break;
+        default: { /* repeat a piece */
+            size_t piece = n - at < 64 ? n - at : 64;
+
+            if (n + piece <= INPUT_MAX) {
+                memmove(data + at + piece, data + at, n - at);
+                n += piece;
+            }
+            break;
+        }
+        }
+    }
+    return n;
+}
+
+static int run_file(const char *path) {
+    char data[1 << 16];
+    FILE *file = fopen(path, "rb");
+    size_t n;
+
+    if (file == NULL) {
+        perror(path);
+        return 1;
+    }
+    n = fread(data, 1, sizeof data, file);
+    fclose(file);
+    run_one(data, n);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    char data[INPUT_MAX + 1];
+    unsigned runs = 0;
+    int failed = 0;
+    size_t i;
+    int k;
+
+    for (k = 1; k < argc; k++)
+        failed |= run_file(argv[k]);
+    for (i = 0; argc == 1 && gb_fuzz_seeds[i] != NULL; i++) {
+        size_t n = strlen(gb_fuzz_seeds[i]);
+        uint32_t state = 2463534242u + (uint32_t)i;
+
+        run_one(gb_fuzz_seeds[i], n);
+        for (k = 0; k < MUTANTS_PER_SEED; k++, runs++) {
+            memcpy(data, gb_fuzz_seeds[i], n);
+            run_one(data, mutate(data, n, &state));
+        }
+    }
+    printf("%u mutants of %zu seeds\n%zu passed, %d failed\n", runs, i, i > 0 ? i : (size_t)(argc - 1), failed);
+    return failed;
+}
