@@ -79,7 +79,16 @@ void gb_conditions_free(void *conditions) {
         return;
     free(c->if_match);
     free(c->if_none_match);
+    free(c->labels);
     free(c);
+}
+
+int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err) {
+    free(conditions->labels);
+    conditions->labels = strdup(labels);
+    if (!conditions->labels)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    return 0;
 }
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
@@ -110,7 +119,8 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
         tags[0] = gb_etag_data(rec, false, text[0]);
         tags[1] = gb_etag_data(rec, true, text[1]);
         tags[2] = gb_etag_buffer(rec, text[2]);
-        if (c->version > 0 && c->version != rec->version)
+        if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
+            (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);
     }
     /* "*" matches whatever exists. */
@@ -141,7 +151,7 @@ static bool names_session(const char *list, bool weak, const struct gb_session_r
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
 
-    if (rec && c->version > 0 && c->version != rec->version)
+    if (rec && c->labels && strcmp(c->labels, rec->labels) != 0)
         return raced("session", err);
     return judge("session", c->if_match && (!rec || !names_session(c->if_match, false, rec)),
                  c->if_none_match && rec && names_session(c->if_none_match, true, rec), rec != NULL, err);

@@ -19,17 +19,20 @@ char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out);
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
 char *gb_etag_session(const struct gb_session_view *view, char *out);
 
-/* What a change depends on: If-Match, If-None-Match, and the version that a merge was made from. */
+/* What a change depends on: If-Match, If-None-Match, and what it was worked out from. */
 struct gb_conditions {
     char *if_match; /* NULL: absent */
     char *if_none_match;
-    int64_t version; /* 0: any */
+    char *labels;       /* merged labels build on this text; NULL: any */
+    int64_t generation; /* dtype or shape alone build on this content; 0: any */
 };
 
 /* Reads and checks the headers; several lines of one header count as one list. Returns 0, or -1 with MALFORMED_REQUEST
  * or SATURATED. */
 int gb_conditions_read(const struct gb_http_request *request, struct gb_conditions **ret, struct gb_error *err);
 void gb_conditions_free(void *conditions);
+/* The change holds only while the labels are these. Returns 0, or -1 with SATURATED. */
+int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err);
 
 /* For gb_buffer_check and gb_session_check: 0, or -1 with PRECONDITION_FAILED. A buffer answers to the tags of its data, in
  * either form, and of its metadata. */

@@ -118,7 +118,7 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     return send_session(&view, 200, response, err);
 }
 
-/* Labels are merged into what stands there now; the record's version guards the merge. */
+/* Labels are merged into what stands there now; an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
     struct gb_session_view view;
@@ -131,7 +131,7 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
     if (r == 0)
         r = read_fields(body, view.rec.labels, params, err);
     if (r == 0 && params->has_labels)
-        conditions->version = view.rec.version;
+        r = gb_conditions_labels(conditions, view.rec.labels, err);
     json_decref(body);
     return r;
 }

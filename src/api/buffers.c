@@ -1,0 +1,262 @@
+/* /v1/sessions/{s}/buffers: metadata. The bytes are in upload.c and download.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/async.h"
+#include "api/body.h"
+#include "api/conditional.h"
+#include "api/context.h"
+#include "api/render.h"
+#include "base/parse.h"
+
+#define CREATE_WAIT_MAX_S 60
+
+static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
+                     struct gb_error *err) {
+    if (gb_param_name(request, 0, "session name", ret_session, err) < 0)
+        return -1;
+    return gb_param_name(request, 1, "buffer name", ret_buffer, err);
+}
+
+static enum gb_step send_buffer(struct gb_http_request *request, const struct gb_buffer_rec *rec, int status,
+                                struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
+    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+static enum gb_step reply_buffer(struct gb_http_request *request, const struct gb_call *call,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
+        return GB_STEP_ERROR;
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                                 request->param[0].s, call->buffer.name.s) < 0)
+        return GB_STEP_ERROR;
+    return send_buffer(request, &call->buffer, call->created ? 201 : 200, response, err);
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------- */
+
+/* bytes, dtype and shape say the same thing in two ways: what is missing follows from the rest. */
+static int read_layout(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+    uint64_t bytes = 0;
+    uint64_t of_shape;
+    int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
+    int has_dtype = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
+    int has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
+    size_t width;
+
+    if (has_shape < 0)
+        return -1;
+    if (has_shape && !has_dtype)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'shape' needs 'dtype' beside it");
+    if (!has_shape && !has_bytes)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'dtype' and 'shape'");
+    if (!has_shape) {
+        width = gb_dtype_bytes(params->dtype);
+        if (bytes % width != 0)
+            return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "%llu bytes are no whole number of %s, which has %zu each",
+                                (unsigned long long)bytes, gb_dtype_name(params->dtype), width);
+        params->shape = (struct gb_shape){.dims = 1, .dim = {bytes / width}};
+    }
+    if (gb_shape_bytes(&params->shape, params->dtype, &of_shape, err) < 0)
+        return -1;
+    if (of_shape > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the shape has more than 2^63 - 1 bytes");
+    if (has_bytes && of_shape != bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, 'bytes' says %llu",
+                            (unsigned long long)of_shape, (unsigned long long)bytes);
+    params->bytes = of_shape;
+    params->has_shape = true;
+    return 0;
+}
+
+static int read_create(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+    int r = gb_json_name(body, "name", &params->name, err);
+
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    if (r < 0 || read_layout(body, params, err) < 0)
+        return -1;
+    if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
+        gb_json_name(body, "stream", &params->stream, err) < 0)
+        return -1;
+    r = gb_json_labels(body, "labels", NULL, params->labels, err);
+    params->has_labels = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_buffer_params params = {
+        .dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .pool = {"default"}, .stream = {"default"}};
+    unsigned wait_s = gb_http_prefer_wait(request, 0, CREATE_WAIT_MAX_S, NULL);
+    struct gb_call *call;
+    json_t *body;
+    int r;
+
+    if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
+        gb_body_object(request, "name bytes dtype shape kind pool stream labels", false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = read_create(body, &params, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
+    return gb_async_end(request, response, reply_buffer, 0, err);
+}
+
+/* --- read --------------------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_buffer_rec rec;
+    struct gb_name session;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+    int r;
+
+    if (read_path(request, &session, &name, err) < 0 ||
+        gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
+    if (r <= 0)
+        return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return send_buffer(request, &rec, 200, response, err);
+}
+
+struct walk {
+    struct gb_out out;
+    const struct gb_api *api;
+    const char *session;
+    int64_t last_id;
+};
+
+static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    gb_render_buffer(&walk->out, NULL, walk->api, walk->session, rec);
+    walk->last_id = rec->id;
+    return 0;
+}
+
+enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct walk walk = {.api = gb_api_of(request), .session = request->param[0].s};
+    struct gb_name session;
+    struct gb_page page;
+    bool more = false;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_page_read(request, &page, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_list_open(&walk.out);
+    if (gb_buffer_list(walk.api->core, &session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    gb_render_list_close(&walk.out, more, walk.last_id);
+    return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+/* --- change ------------------------------------------------------------------------------------------------------- */
+
+/* The same bytes seen as another dtype and shape, and labels merged into what stands there. Both build on the record as it
+ * is now; the conditions see to it that it still is when the change is made. */
+static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
+                      struct gb_error *err) {
+    int has_dtype;
+    int has_shape;
+    int has_labels;
+
+    params->dtype = rec->dtype;
+    params->shape = rec->shape;
+    has_dtype = gb_json_dtype(body, "dtype", &params->dtype, err);
+    has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
+    if (has_shape < 0)
+        return -1;
+    if (gb_shape_bytes(&params->shape, params->dtype, &params->bytes, err) < 0)
+        return -1;
+    if (params->bytes != rec->bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the buffer has %llu%s",
+                            (unsigned long long)params->bytes, (unsigned long long)rec->bytes,
+                            has_shape ? "" : "; give 'shape' beside 'dtype'");
+    params->has_shape = has_dtype || has_shape;
+    has_labels = gb_json_labels(body, "labels", rec->labels, params->labels, err);
+    params->has_labels = has_labels > 0;
+    return has_labels < 0 ? -1 : 0;
+}
+
+static int prepare_patch(const struct gb_http_request *request, struct gb_buffer_params *params,
+                         struct gb_conditions *conditions, struct gb_error *err) {
+    struct gb_buffer_rec rec;
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "labels dtype shape", false, &body, err) < 0)
+        return -1;
+    r = gb_buffer_get(gb_api_of(request)->core, &params->session, &params->name, &rec, err);
+    if (r == 0)
+        r = read_patch(body, &rec, params, err);
+    if (r == 0 && params->has_shape)
+        conditions->generation = rec.generation;
+    if (r == 0 && params->has_labels)
+        r = gb_conditions_labels(conditions, rec.labels, err);
+    json_decref(body);
+    return r;
+}
+
+enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_buffer_params params = {.has_shape = false};
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call = NULL;
+
+    if (read_path(request, &params.session, &params.name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    if (prepare_patch(request, &params, conditions, err) == 0)
+        call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
+    return gb_async_end(request, response, reply_buffer, 0, err);
+}
+
+static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    (void)request;
+    (void)call;
+    (void)err;
+    response->status = 204;
+    return GB_STEP_REPLY;
+}
+
+enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (read_path(request, &session, &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
+    return gb_async_end(request, response, reply_deleted, 0, err);
+}

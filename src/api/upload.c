@@ -1,0 +1,147 @@
+/* PUT .../data: what the headers say, and the reply. */
+#include "api/upload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/media.h"
+#include "api/render.h"
+#include "base/clock.h"
+
+#define UPLOAD_WAIT_MAX_S 60
+
+static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+    const struct gb_http_text *format = gb_http_query(request, "format");
+    bool layout = gb_http_query(request, "dtype") || gb_http_query(request, "shape");
+    bool npy_type;
+
+    if (gb_media_encoding(gb_http_header(request, "Content-Encoding"), err) < 0 ||
+        gb_media_tensor(gb_http_header(request, "Content-Type"), &npy_type, err) < 0)
+        return -1;
+    plan->said_npy = npy_type;
+    plan->may_npy = !layout;
+    if (format) {
+        plan->said_npy = strcmp(format->s, "npy") == 0;
+        if (!plan->said_npy && strcmp(format->s, "raw") != 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw or npy");
+        plan->may_npy = false;
+    }
+    if (plan->said_npy && layout)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a .npy says dtype and shape itself; leave them out, or give ?format=raw for raw bytes");
+    plan->may_npy = plan->may_npy || plan->said_npy;
+    return 0;
+}
+
+static int read_layout(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+    const struct gb_http_text *dtype = gb_http_query(request, "dtype");
+    const struct gb_http_text *shape = gb_http_query(request, "shape");
+    struct gb_buffer_params *buffer = &plan->params.buffer;
+
+    buffer->dtype = GB_DTYPE_UINT8;
+    if (dtype && gb_dtype_parse(dtype->s, dtype->len, &buffer->dtype, err) < 0)
+        return -1;
+    if (shape && gb_shape_parse(shape->s, shape->len, &buffer->shape, err) < 0)
+        return -1;
+    plan->has_shape = shape != NULL;
+    return 0;
+}
+
+static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
+                          struct gb_error *err) {
+    static const char *const fixed[] = {"dtype", "shape", "kind", "pool"};
+    const struct gb_http_text *kind = gb_http_query(request, "kind");
+    size_t i;
+    int r = gb_query_u64(request, "offset", &params->offset, err);
+
+    if (r < 0 || gb_query_bool(request, "in_place", &params->in_place, err) < 0 ||
+        gb_query_name(request, "stream", &params->buffer.stream, err) < 0 ||
+        gb_query_name(request, "pool", &params->buffer.pool, err) < 0)
+        return -1;
+    if (kind && gb_kind_parse(kind->s, kind->len, &params->buffer.kind, err) < 0)
+        return -1;
+    params->partial = r > 0;
+    for (i = 0; params->partial && i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (gb_http_query(request, fixed[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "a write at an offset changes nothing but bytes; leave %s out", fixed[i]);
+    }
+    return 0;
+}
+
+/* A buffer that is replaced stays where it is unless the client says otherwise. */
+static int read_existing(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_error absent = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    if (gb_buffer_get(gb_api_of(request)->core, &params->buffer.session, &params->buffer.name, &rec, &absent) < 0) {
+        if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
+            return 0;
+        *err = absent;
+        return -1;
+    }
+    params->buffer.kind = rec.kind;
+    params->buffer.pool = rec.pool;
+    if (params->partial)
+        params->buffer.dtype = rec.dtype;
+    return 0;
+}
+
+static int read_plan(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+
+    params->buffer.kind = GB_KIND_DEVICE;
+    strcpy(params->buffer.pool.s, "default");
+    strcpy(params->buffer.stream.s, "default");
+    params->wait_ms = gb_http_prefer_wait(request, 0, UPLOAD_WAIT_MAX_S, NULL) * 1000;
+    if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
+        gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
+        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
+        return -1;
+    params->partial = gb_http_query(request, "offset") != NULL;
+    if (read_existing(request, params, err) < 0)
+        return -1;
+    return read_placement(request, params, err);
+}
+
+enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_upload_plan *plan = calloc(1, sizeof(*plan));
+    struct gb_conditions *conditions;
+    struct gb_http_sink *sink = NULL;
+
+    (void)response;
+    if (!plan) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return GB_STEP_ERROR;
+    }
+    if (read_plan(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
+        plan->params.check = gb_conditions_buffer_check(conditions);
+        sink = gb_upload_sink_new(request, plan, err);
+    }
+    free(plan);
+    if (!sink)
+        return GB_STEP_ERROR;
+    request->sink = sink;
+    return GB_STEP_BODY;
+}
+
+enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
+                             const struct gb_transfer_times *times, uint64_t recv_ns, struct gb_http_response *response,
+                             struct gb_error *err) {
+    const double ms = 1e-6;
+    struct gb_out out = {0};
+    char etag[GB_ETAG_SIZE];
+
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(rec, false, etag)) < 0 ||
+        (created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                            request->param[0].s, rec->name.s) < 0) ||
+        gb_http_response_header(response, err, "Server-Timing",
+                                "recv;dur=%.3f, queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
+                                (double)(recv_ns - request->started_ns) * ms, times->queue_ms, times->copy_ms,
+                                (double)(gb_clock_ns() - request->started_ns) * ms) < 0) {
+        gb_out_done(&out);
+        return GB_STEP_ERROR;
+    }
+    return gb_out_reply(&out, response, created ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}

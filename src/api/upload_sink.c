@@ -1,0 +1,254 @@
+/* The body of an upload. Only a .npy's header (or the few bytes that tell there is none) is gathered here; every byte after
+ * it is received where the core wants it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/upload.h"
+#include "base/clock.h"
+
+enum stage {
+    STAGE_PROBE,  /* the first bytes, which tell what the body is */
+    STAGE_HEADER, /* the rest of a .npy header */
+    STAGE_PAYLOAD,
+    STAGE_ENDED /* the core knows that all has arrived */
+};
+
+struct sink {
+    struct gb_http_sink sink; /* first */
+    struct gb_core *core;
+    struct gb_upload_plan plan;
+    struct gb_upload *upload;
+    enum stage stage;
+    bool has_length;
+    uint64_t length; /* of the body */
+    char *head;
+    size_t head_used;
+    size_t head_need;
+    size_t spilled; /* of head, given to the core as payload */
+    size_t spill;   /* of head, payload in all */
+    uint64_t payload;
+    uint64_t recv_ns;
+};
+
+static int no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
+}
+
+/* The plan is complete. */
+static int begin(struct sink *s, struct gb_error *err) {
+    if (gb_upload_begin(s->core, &s->plan.params, &s->upload, err) < 0)
+        return -1;
+    s->plan.params.check.arg = NULL; /* the core's now */
+    s->stage = STAGE_PAYLOAD;
+    return 0;
+}
+
+/* Begins with the first bytes of the body, gathered for a look, as payload. */
+static int begin_raw(struct sink *s, struct gb_error *err) {
+    if (gb_upload_plan_raw(&s->plan, s->has_length, s->length, err) < 0)
+        return -1;
+    s->spill = s->head_used;
+    return begin(s, err);
+}
+
+static int too_short(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its .npy");
+}
+
+static int begin_npy(struct sink *s, struct gb_error *err) {
+    struct gb_npy npy;
+
+    if (gb_npy_parse_header(s->head, s->head_used, &npy, err) < 0 ||
+        gb_upload_plan_npy(&s->plan, &npy, s->has_length, s->length - s->head_used, err) < 0)
+        return -1;
+    return begin(s, err);
+}
+
+/* The first bytes are there. */
+static int look(struct sink *s, struct gb_error *err) {
+    char *bigger;
+
+    if (!s->plan.said_npy && !gb_npy_magic(s->head, s->head_used))
+        return begin_raw(s, err);
+    if (s->head_used < GB_NPY_PREFIX)
+        return too_short(err);
+    if (gb_npy_header_bytes(s->head, &s->head_need, err) < 0)
+        return -1;
+    if (s->has_length && s->head_need > s->length)
+        return too_short(err);
+    bigger = realloc(s->head, s->head_need);
+    if (!bigger)
+        return no_memory(err);
+    s->head = bigger;
+    s->stage = STAGE_HEADER;
+    return s->head_used == s->head_need ? begin_npy(s, err) : 0;
+}
+
+/* Gives gathered payload to the core. 1: done; 0: wait; -1. */
+static int push_spill(struct sink *s, struct gb_error *err) {
+    void *room;
+    size_t n;
+    int r;
+
+    while (s->spilled < s->spill) {
+        r = gb_upload_room(s->upload, &room, &n, err);
+        if (r <= 0)
+            return r;
+        if (n > s->spill - s->spilled)
+            n = s->spill - s->spilled;
+        memcpy(room, s->head + s->spilled, n);
+        if (gb_upload_fill(s->upload, n, err) < 0)
+            return -1;
+        s->spilled += n;
+        s->payload += n;
+    }
+    return 1;
+}
+
+static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+    int r;
+
+    if (s->stage < STAGE_PAYLOAD) {
+        *ret_ptr = s->head + s->head_used;
+        *ret_n = s->head_need - s->head_used;
+        return 1;
+    }
+    r = push_spill(s, err);
+    if (r <= 0)
+        return r;
+    if (s->payload == s->plan.params.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has more",
+                            (unsigned long long)s->plan.params.bytes);
+    return gb_upload_room(s->upload, ret_ptr, ret_n, err);
+}
+
+static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+
+    if (s->stage >= STAGE_PAYLOAD) {
+        s->payload += n;
+        return gb_upload_fill(s->upload, n, err);
+    }
+    s->head_used += n;
+    if (s->head_used < s->head_need)
+        return 0;
+    return s->stage == STAGE_PROBE ? look(s, err) : begin_npy(s, err);
+}
+
+/* The whole body has arrived: everything must be told to the core, once. 1: told; 0: wait; -1. */
+static int conclude(struct sink *s, struct gb_error *err) {
+    int r;
+
+    if (s->stage == STAGE_PROBE && look(s, err) < 0)
+        return -1;
+    if (s->stage == STAGE_HEADER)
+        return too_short(err);
+    if (s->stage == STAGE_ENDED)
+        return 1;
+    r = push_spill(s, err);
+    if (r <= 0)
+        return r;
+    if (s->payload != s->plan.params.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has %llu",
+                            (unsigned long long)s->plan.params.bytes, (unsigned long long)s->payload);
+    if (gb_upload_end(s->upload, err) < 0)
+        return -1;
+    s->stage = STAGE_ENDED;
+    return 1;
+}
+
+/* Also what wakes call until the result is there. */
+static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct sink *s = (struct sink *)request->sink;
+    struct gb_transfer_times times;
+    struct gb_buffer_rec rec;
+    bool created;
+    int r = conclude(s, err);
+
+    if (r > 0)
+        r = gb_upload_result(s->upload, &rec, &created, &times, err);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r > 0)
+        return gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+    if (!request->timed_out)
+        return GB_STEP_WAIT;
+    gb_error_set(err, GB_ERR_TIMED_OUT,
+                 "the bytes arrived, but the device or the database did not finish in the permitted time");
+    return GB_STEP_ERROR;
+}
+
+static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+
+    s->recv_ns = gb_clock_ns();
+    request->resume = finish;
+    request->deadline_ns = 0;
+    return finish(request, response, err);
+}
+
+static void sink_free(struct gb_http_sink *sink) {
+    struct sink *s = (struct sink *)sink;
+
+    gb_upload_free(s->upload);
+    gb_conditions_free(s->plan.params.check.arg);
+    free(s->head);
+    free(s);
+}
+
+static void wake(void *arg) {
+    gb_http_wake(arg);
+}
+
+/* Of a body that may be .npy the headers tell at least this much: it is no shorter than itself without the longest
+ * header. So an upload far over quota is refused before it is sent. */
+static int check_early(const struct sink *s, struct gb_error *err) {
+    struct gb_upload_params params = s->plan.params;
+
+    params.bytes = s->has_length && s->length > GB_NPY_HEADER_MAX ? s->length - GB_NPY_HEADER_MAX : 0;
+    params.buffer.bytes = params.bytes;
+    params.buffer.dtype = GB_DTYPE_UINT8;
+    params.buffer.shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
+    params.buffer.has_shape = true;
+    return gb_upload_check(s->core, &params, err);
+}
+
+static int prepare(struct sink *s, struct gb_error *err) {
+    if (!s->plan.may_npy)
+        return begin_raw(s, err);
+    if (s->has_length && s->length > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a body of more than 2^63 - 1 bytes");
+    if (check_early(s, err) < 0)
+        return -1;
+    s->head_need = s->has_length && s->length < GB_NPY_PREFIX ? (size_t)s->length : GB_NPY_PREFIX;
+    s->head = malloc(GB_NPY_PREFIX);
+    if (!s->head)
+        return no_memory(err);
+    /* Nothing will come that could tell. */
+    return s->head_need == 0 ? look(s, err) : 0;
+}
+
+struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_plan *plan,
+                                        struct gb_error *err) {
+    struct sink *s = calloc(1, sizeof(*s));
+
+    if (!s) {
+        gb_conditions_free(plan->params.check.arg);
+        no_memory(err);
+        return NULL;
+    }
+    s->sink = (struct gb_http_sink){.room = sink_room, .fill = sink_fill, .end = sink_end, .free = sink_free};
+    s->core = gb_api_of(request)->core;
+    s->plan = *plan;
+    s->plan.params.wake = wake;
+    s->plan.params.arg = request;
+    s->has_length = request->has_content_length;
+    s->length = request->content_length;
+    if (prepare(s, err) < 0) {
+        sink_free(&s->sink);
+        return NULL;
+    }
+    return &s->sink;
+}
