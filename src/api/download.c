@@ -237,8 +237,10 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
         gb_query_name(request, "stream", &stream, err) < 0 ||
-        gb_download_open(gb_api_of(request)->core, &session, &d->rec.name, &stream, wake, request, &d->core, err) < 0)
+        gb_download_open(gb_api_of(request)->core, &session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
+        fail(response);
         return -1;
+    }
     rec = gb_download_record(d->core);
     if (same_content(rec, &d->rec))
         return 1;

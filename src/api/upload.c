@@ -70,7 +70,8 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
 }
 
 /* A buffer that is replaced stays where it is unless the client says otherwise. */
-static int read_existing(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+static int read_existing(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
 
@@ -80,6 +81,8 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
         *err = absent;
         return -1;
     }
+    plan->exists = true;
+    plan->existing_bytes = rec.bytes;
     params->buffer.kind = rec.kind;
     params->buffer.pool = rec.pool;
     if (params->partial)
@@ -99,7 +102,7 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
         read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
         return -1;
     params->partial = gb_http_query(request, "offset") != NULL;
-    if (read_existing(request, params, err) < 0)
+    if (read_existing(request, plan, err) < 0)
         return -1;
     return read_placement(request, params, err);
 }

@@ -11,6 +11,8 @@ struct gb_upload_plan {
     bool said_npy; /* ?format=npy or Content-Type: application/x-npy */
     bool may_npy;  /* its first bytes decide */
     bool has_shape;
+    bool exists; /* there is a buffer of that name, with so many bytes */
+    uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_npy; check.arg owned until begun */
 };
 

@@ -202,12 +202,17 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-/* Of a body that may be .npy the headers tell at least this much: it is no shorter than itself without the longest
- * header. So an upload far over quota is refused before it is sent. */
+/* Of a body that may be .npy the headers tell at least this much: without the longest header it is no shorter than so. An
+ * upload far over quota is thus refused before it is sent. What is written in its place or in part takes no more than there
+ * is. */
 static int check_early(const struct sink *s, struct gb_error *err) {
     struct gb_upload_params params = s->plan.params;
 
     params.bytes = s->has_length && s->length > GB_NPY_HEADER_MAX ? s->length - GB_NPY_HEADER_MAX : 0;
+    if (s->plan.exists && (params.partial || params.in_place)) {
+        params.bytes = s->plan.existing_bytes;
+        params.offset = 0;
+    }
     params.buffer.bytes = params.bytes;
     params.buffer.dtype = GB_DTYPE_UINT8;
     params.buffer.shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
