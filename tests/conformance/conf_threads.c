@@ -10,6 +10,7 @@ struct worker {
     pthread_t thread;
     unsigned number;
     struct gb_stream *stream; /* NULL: one of its own for each ten rounds */
+    struct gb_pool *pool;     /* of the test that shares a small one */
     const char *failed;
     struct gb_error err;
 };
@@ -95,6 +96,67 @@ START_TEST(threads_on_shared_streams) {
 }
 END_TEST
 
+/* One round in the small pool: fills a block, fetches its first and last bytes, frees it, all without waiting. */
+static const char *borrow(struct worker *w, struct gb_stream *stream, unsigned char *back, unsigned round) {
+    const uint64_t bytes = 64 + (uint64_t)(w->number * 31 + round * 17) % 40 * 65536;
+    struct gb_error full = GB_ERROR_INIT;
+    void *p = NULL;
+
+    while (gb_mem_alloc(conf.be, w->pool, stream, bytes, &p, &full) < 0) {
+        if (full.code != GB_ERR_OUT_OF_MEMORY || gb_stream_sync(conf.be, stream, &w->err) < 0)
+            return "an allocation failed";
+        full = GB_ERROR_INIT;
+    }
+    if (gb_mem_fill(conf.be, p, w->number * 16 + round % 16, 1, bytes, stream, &w->err) < 0 ||
+        gb_mem_copy(conf.be, back, p, 32, GB_COPY_FROM_DEVICE, stream, &w->err) < 0 ||
+        gb_mem_copy(conf.be, back + 32, (char *)p + bytes - 32, 32, GB_COPY_FROM_DEVICE, stream, &w->err) < 0 ||
+        gb_mem_free(conf.be, p, stream, &w->err) < 0)
+        return "a call failed";
+    return NULL;
+}
+
+static void *borrow_much(void *arg) {
+    struct worker *w = arg;
+    unsigned char *back = conf.pinned + w->number * MIB;
+    unsigned i;
+    unsigned j;
+
+    for (i = 0; i < ROUNDS && !w->failed; i++)
+        w->failed = borrow(w, w->stream, back + i * 64, i);
+    if (gb_stream_sync(conf.be, w->stream, &w->err) < 0)
+        w->failed = "no sync";
+    for (i = 0; i < ROUNDS && !w->failed; i++) {
+        for (j = 0; j < 64; j++) {
+            if (back[i * 64 + j] != w->number * 16 + i % 16)
+                w->failed = "the bytes are another's";
+        }
+    }
+    return NULL;
+}
+
+/* More is asked for at one time than there is: blocks change streams by every way that the pool knows. */
+START_TEST(threads_share_a_small_pool) {
+    struct gb_pool *pool = conf_pool(32 * MIB, true, true, true);
+    struct worker workers[THREADS];
+    unsigned i;
+
+    for (i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.number = i, .pool = pool, .err = GB_ERROR_INIT};
+        gb_assert_ok(gb_stream_create(conf.be, 0, &workers[i].stream, &conf.err), conf.err);
+    }
+    for (i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, borrow_much, &workers[i]), 0);
+    for (i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        gb_stream_destroy(conf.be, workers[i].stream);
+    }
+    for (i = 0; i < THREADS; i++)
+        ck_assert_msg(!workers[i].failed, "thread %u: %s: %s", i, workers[i].failed, workers[i].err.detail);
+    ck_assert_uint_eq(conf_stat(pool).used_bytes, 0);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
 /* Blocks pass from stream to stream through the pool while writers check that nobody else writes into theirs. */
 START_TEST(memory_changes_streams_without_mixing) {
     enum { STREAMS = 4, TIMES = 100 };
@@ -130,5 +192,6 @@ END_TEST
 void conf_add_threads(Suite *suite) {
     conf_add(suite, "threads, own streams", threads_with_streams_of_their_own);
     conf_add(suite, "threads, shared streams", threads_on_shared_streams);
+    conf_add(suite, "threads, a small pool", threads_share_a_small_pool);
     conf_add(suite, "memory changes streams", memory_changes_streams_without_mixing);
 }
