@@ -1,5 +1,6 @@
 /* Runs a fuzz target without a fuzzer: its seeds, then the same mutations of them every time, or the files given as
- * arguments (what a fuzzer has found). Whatever goes wrong ends the program by a signal. */
+ * arguments (what a fuzzer has found). Whatever goes wrong ends the program by a signal. "--seeds DIR" writes the seeds
+ * as files for a fuzzer to start from. */
 #include <stdio.h>
 #include <string.h>
 
@@ -83,6 +84,22 @@ static int run_file(const char *path) {
     return 0;
 }
 
+static int write_seeds(const char *folder) {
+    char path[4096];
+    FILE *file;
+    size_t i;
+
+    for (i = 0; gb_fuzz_seeds[i] != NULL; i++) {
+        snprintf(path, sizeof path, "%s/seed-%zu", folder, i);
+        file = fopen(path, "wb");
+        if (file == NULL || fputs(gb_fuzz_seeds[i], file) < 0 || fclose(file) != 0) {
+            perror(path);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     char data[INPUT_MAX + 1];
     unsigned runs = 0;
@@ -90,6 +107,8 @@ int main(int argc, char **argv) {
     size_t i;
     int k;
 
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
+        return write_seeds(argv[2]);
     for (k = 1; k < argc; k++)
         failed |= run_file(argv[k]);
     for (i = 0; argc == 1 && gb_fuzz_seeds[i] != NULL; i++) {
