@@ -1,0 +1,142 @@
+/* Getting memory: on the lane, with patience when there is none. */
+#include "base/clock.h"
+#include "core/content.h"
+#include "core/session.h"
+
+#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+
+static struct gb_alloc *alloc_of(struct gb_task *task) {
+    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+}
+
+static void finish(struct gb_alloc *a, struct gb_error *error) {
+    struct gb_content *c = a->content;
+    struct gb_core_device *device = c->device;
+    struct gb_core *core = device->core;
+
+    if (!error) {
+        atomic_fetch_add(&device->allocations, 1);
+        GB_TALLY(core, c->session, allocations, 1);
+        GB_TALLY(core, c->session, allocated_bytes, c->bytes);
+    } else {
+        atomic_fetch_add(&device->failures, 1);
+        GB_TALLY(core, c->session, allocation_failures, 1);
+        gb_core_note(core, error);
+    }
+    gb_core_refresh_pool(device);
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
+        struct gb_pool_stat stat;
+
+        gb_core_pool_stat(device, &stat);
+        gb_error_numbers(error, gb_core_pool_limit(device), stat.used_bytes, c->bytes);
+    }
+    gb_core_changed(core);
+    a->done(a, error);
+}
+
+static int try(struct gb_alloc *a, struct gb_error *err) {
+    struct gb_content *c = a->content;
+
+    return gb_mem_alloc(c->device->core->backend, c->device->pool, c->stream, c->bytes, &c->ptr, err);
+}
+
+/* What the pool keeps unused may be in pieces too small, or wanted by another pool. */
+static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
+    struct gb_core_device *device = a->content->device;
+    struct gb_core *core = device->core;
+
+    if (gb_pool_trim(core->backend, device->pool, 0, NULL) == 0)
+        GB_TALLY(core, a->content->session, trims, 1);
+    GB_TALLY(core, a->content->session, allocation_retries, 1);
+    return try(a, err);
+}
+
+static void starve(struct gb_alloc *a) {
+    struct gb_core_device *device = a->content->device;
+    struct gb_alloc **at = &device->starved;
+
+    while (*at)
+        at = &(*at)->next;
+    a->next = NULL;
+    *at = a;
+    device->memory_freed = false;
+    device->starved_next_ns = gb_clock_ns() + RETRY_NS;
+}
+
+static void allocate(struct gb_task *task) {
+    struct gb_alloc *a = alloc_of(task);
+    struct gb_content *c = a->content;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_session_stream_make(c->session, c->device->index, &c->stream, &err) < 0) {
+        finish(a, &err);
+        return;
+    }
+    if (c->bytes == 0) {
+        a->done(a, NULL);
+        return;
+    }
+    if (try(a, &err) == 0) {
+        finish(a, NULL);
+        return;
+    }
+    if (err.code == GB_ERR_OUT_OF_MEMORY) {
+        err = GB_ERROR_INIT;
+        if (trim_and_try(a, &err) == 0) {
+            finish(a, NULL);
+            return;
+        }
+        if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)) {
+            starve(a);
+            return;
+        }
+    }
+    finish(a, &err);
+}
+
+/* True when it is over with this one. */
+static bool try_starved(struct gb_alloc *a) {
+    struct gb_core_device *device = a->content->device;
+    struct gb_error err = GB_ERROR_INIT;
+    bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
+    int r;
+
+    if (last) {
+        r = trim_and_try(a, &err);
+    } else {
+        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
+        r = try(a, &err);
+    }
+    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
+        return false;
+    finish(a, r < 0 ? &err : NULL);
+    return true;
+}
+
+bool gb_alloc_again(void *arg) {
+    struct gb_core_device *device = arg;
+    struct gb_alloc **at;
+
+    if (!device->starved)
+        return false;
+    if (!device->memory_freed && gb_clock_ns() < device->starved_next_ns)
+        return true;
+    device->memory_freed = false;
+    for (at = &device->starved; *at;) {
+        struct gb_alloc *a = *at;
+        struct gb_alloc *next = a->next;
+
+        if (try_starved(a))
+            *at = next;
+        else
+            at = &a->next;
+    }
+    device->starved_next_ns = gb_clock_ns() + RETRY_NS;
+    return device->starved != NULL;
+}
+
+void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
+    alloc->deadline_ns = wait_ms > 0 ? gb_clock_ns() + wait_ms * GB_NS_PER_MS : 0;
+    alloc->task.run = allocate;
+    gb_lane_post(&alloc->content->device->lane, &alloc->task);
+}

@@ -1,0 +1,55 @@
+/* The bytes of a buffer: device memory with a count of who reads it. Its bytes count against the session's quota from
+ * gb_content_new_locked, before the device is asked, until the memory was given back. */
+#ifndef GB_CORE_CONTENT_H
+#define GB_CORE_CONTENT_H
+
+#include "core/core_internal.h"
+
+struct gb_session;
+
+struct gb_content {
+    atomic_uint refs; /* the buffer's, each reader's, the writer's */
+    struct gb_session *session;
+    struct gb_core_device *device;
+    uint64_t bytes;
+    void *ptr;                /* NULL: nothing allocated (yet), or zero bytes */
+    struct gb_stream *stream; /* where it is freed in order */
+    struct gb_ev *ready;      /* recorded after the last write; NULL: complete before anyone could see it */
+    struct gb_content *next;  /* in a list of those to be dropped */
+    struct gb_task task;
+    void (*then)(void *arg);
+    void *then_arg;
+};
+
+/* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
+int gb_content_new_locked(struct gb_session *session, int device, uint64_t bytes, struct gb_content **ret,
+                          struct gb_error *err);
+struct gb_content *gb_content_ref(struct gb_content *content);
+
+/* Drops a reference; NULL is accepted. The last one queues the free in stream order, and the bytes leave the quota.
+ * then(arg), if given, runs once: after that free when this was the last reference, else at once. Not under the
+ * session's lock. */
+void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);
+
+/* Drops a list linked by next. */
+void gb_content_drop_all(struct gb_content *list);
+
+/* --- getting memory ------------------------------------------------------------------------------------------------------ */
+
+struct gb_alloc {
+    struct gb_task task;
+    struct gb_alloc *next;
+    struct gb_content *content;                                         /* borrowed: ptr and stream are set */
+    uint64_t deadline_ns;                                               /* wait for memory until then; 0: do not */
+    atomic_bool cancelled;                                              /* stop waiting */
+    void (*done)(struct gb_alloc *alloc, const struct gb_error *error); /* on the lane; error NULL: there it is */
+};
+
+/* Makes the session's stream if need be and allocates content->bytes on it. When memory is exhausted: trims the pool,
+ * tries once more, waits for frees until the deadline. */
+void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
+
+/* The lane's: tries those again that wait. True while there are any. */
+bool gb_alloc_again(void *device);
+
+#endif

@@ -1,0 +1,124 @@
+/* What the files of this layer share: the core and its devices.
+ *
+ * Threads: one lane per device (lane.h), one housekeeper (house.h), the backend's watch threads, the store's writer, and
+ * the callers'. Locks, in this order: the sessions map, one session, one transfer, then the leaves (slots, events, lanes,
+ * a pool's numbers, tokens). None is held across a call of the backend or the store, nor across a caller's callback,
+ * but for a transfer's wake lock, which is held across wake alone. */
+#ifndef GB_CORE_CORE_INTERNAL_H
+#define GB_CORE_CORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/map.h"
+#include "core/core.h"
+#include "core/events.h"
+#include "core/house.h"
+#include "core/idlist.h"
+#include "core/lane.h"
+#include "core/slots.h"
+#include "core/tally.h"
+#include "core/tokens.h"
+
+struct gb_alloc;
+
+struct gb_core_device {
+    struct gb_core *core;
+    int index;
+    struct gb_device_rec rec; /* as at start */
+    _Atomic uint64_t free_bytes;
+    struct gb_pool *pool; /* the backend's default pool */
+    struct gb_name pool_name;
+    struct gb_pool_config pool_config;
+    struct gb_lane lane;
+    struct gb_events events;
+    struct gb_alloc *starved; /* waiting for memory; the lane's alone */
+    uint64_t starved_next_ns;
+    bool memory_freed; /* since the last try; the lane's alone */
+    pthread_mutex_t stat_lock;
+    bool stat_lock_ready;
+    struct gb_pool_stat stat;
+    _Atomic uint64_t allocations;
+    _Atomic uint64_t frees;
+    _Atomic uint64_t failures;
+};
+
+struct gb_core {
+    struct gb_core_config config;
+    struct gb_backend *backend;
+    struct gb_store *store;
+    int64_t started_at_us;
+
+    int device_count;
+    struct gb_core_device *devices;
+    struct gb_slots slots; /* none when the CPU reaches all memory */
+    bool slots_needed;
+
+    pthread_mutex_t sessions_lock; /* for the two below */
+    struct gb_map sessions;        /* by name, those being made and deleted included */
+    struct gb_idlist sessions_by_id;
+    _Atomic int64_t last_session_id;
+    _Atomic int64_t last_buffer_id;
+
+    _Atomic uint64_t sequence;
+    struct gb_tally tally;
+    _Atomic uint64_t live_sessions;
+    _Atomic uint64_t live_buffers;
+    _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
+    _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
+    _Atomic uint64_t lost_buffers;
+    _Atomic uint64_t uploads_running;
+    _Atomic uint64_t downloads_running;
+
+    struct gb_house house;
+    struct gb_tokens tokens;
+
+    pthread_mutex_t objects_lock; /* for the two below */
+    pthread_cond_t objects_gone;
+    uint64_t objects; /* sessions and calls that still use the core */
+};
+
+/* Something that uses the core begins and ends; gb_core_close waits for the last. */
+void gb_core_enter(struct gb_core *core);
+void gb_core_leave(struct gb_core *core);
+
+/* Before every acknowledgement. */
+static inline void gb_core_changed(struct gb_core *core) {
+    atomic_fetch_add(&core->sequence, 1);
+}
+
+/* Tells the housekeeper when err says that the device died. */
+void gb_core_note(struct gb_core *core, const struct gb_error *err);
+
+/* -1 with DEVICE_LOST when the device is dead. Cheap. */
+int gb_core_alive(struct gb_core *core, struct gb_error *err);
+
+/* Reads the pool's numbers anew. */
+void gb_core_refresh_pool(struct gb_core_device *device);
+
+void gb_core_pool_stat(struct gb_core_device *device, struct gb_pool_stat *ret); /* as of the last reading */
+uint64_t gb_core_pool_limit(const struct gb_core_device *device);
+
+/* The device that a pool's name stands for: "" and "default" are device 0. POOL_NOT_FOUND. */
+int gb_core_pool_device(struct gb_core *core, const struct gb_name *pool, int *ret_device, struct gb_error *err);
+
+/* Is this kind of memory to be had? UNSUPPORTED with the reason. */
+int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
+
+/* "" and "default" are the session's stream. STREAM_NOT_FOUND. */
+int gb_core_check_stream(const struct gb_name *stream, struct gb_error *err);
+
+/* core_device.c */
+int gb_core_devices_open(struct gb_core *core, struct gb_error *err);
+void gb_core_devices_close(struct gb_core *core);
+
+/* core_load.c */
+int gb_core_load(struct gb_core *core, struct gb_error *err);
+
+/* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */
+void gb_call_finish(struct gb_call *call, const struct gb_error *error);
+
+/* For the many places where memory may end. Returns -1. */
+int gb_no_memory(struct gb_error *err);
+
+#endif

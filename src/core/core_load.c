@@ -1,0 +1,123 @@
+/* What an earlier process left in the database. Its buffers' bytes died with it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/session.h"
+
+static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    struct gb_session *s = gb_session_new(core, rec, GB_SESSION_LIVE);
+
+    if (!s)
+        return gb_no_memory(err);
+    if (gb_session_enroll(s, UINT64_MAX, err) < 0) {
+        gb_session_unref(s);
+        return -1;
+    }
+    atomic_fetch_add(&core->live_sessions, 1);
+    return 0;
+}
+
+static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct gb_buffer *b = calloc(1, sizeof(*b));
+    struct gb_buffer_rec lost = *rec;
+
+    if (!b)
+        return gb_no_memory(err);
+    b->name = rec->name;
+    b->id = rec->id;
+    if (gb_map_put(&s->buffers, b->name.s, b) < 0) {
+        free(b);
+        return gb_no_memory(err);
+    }
+    if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
+        return gb_no_memory(err); /* the place in the map goes with the session */
+    /* Not written back: the next start would come to the same result, and the next change writes it. */
+    if (lost.state != GB_BUFFER_LOST) {
+        lost.state = GB_BUFFER_LOST;
+        lost.version++;
+    }
+    s->counted_buffers++;
+    atomic_fetch_add(&s->core->counted_buffers, 1);
+    gb_buffer_set_locked(s, b, &lost, NULL);
+    return 0;
+}
+
+static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    struct gb_session *s = gb_session_after(core, rec->session_id - 1);
+    int r;
+
+    if (!s || s->id != rec->session_id) {
+        gb_session_unref(s);
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has buffer %lld in session %lld, which it has not",
+                            (long long)rec->id, (long long)rec->session_id);
+    }
+    pthread_mutex_lock(&s->lock);
+    r = add_buffer(s, rec, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return r;
+}
+
+/* --- the session that always exists ------------------------------------------------------------------------------------------- */
+
+struct wait {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void wait_done(void *arg) {
+    struct wait *w = arg;
+
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int make_default(struct gb_core *core, struct gb_error *err) {
+    struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
+    struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct gb_session *s = gb_session_find(core, &params.name, NULL);
+    struct gb_call *call;
+    int r = 0;
+
+    if (s) {
+        gb_session_unref(s);
+        return 0;
+    }
+    call = gb_call_new(wait_done, &w);
+    if (!call)
+        return gb_no_memory(err);
+    gb_session_create(core, &params, call);
+    pthread_mutex_lock(&w.lock);
+    while (!w.done)
+        pthread_cond_wait(&w.cond, &w.lock);
+    pthread_mutex_unlock(&w.lock);
+    if (call->error.code != GB_OK) {
+        if (err && err->code == GB_OK)
+            *err = call->error;
+        r = -1;
+    }
+    gb_call_unref(call);
+    return r;
+}
+
+int gb_core_load(struct gb_core *core, struct gb_error *err) {
+    struct gb_counters counters;
+    int64_t session;
+    int64_t buffer;
+
+    if (gb_store_last_ids(core->store, &session, &buffer, err) < 0 ||
+        gb_store_load_counters(core->store, &counters, err) < 0)
+        return -1;
+    atomic_store(&core->last_session_id, session);
+    atomic_store(&core->last_buffer_id, buffer);
+    gb_tally_set(&core->tally, &counters);
+    if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
+        gb_store_load_buffers(core->store, load_buffer, core, err) < 0)
+        return -1;
+    return make_default(core, err);
+}

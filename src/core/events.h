@@ -1,0 +1,34 @@
+/* Events of one device, kept for reuse: creating one is not free. */
+#ifndef GB_CORE_EVENTS_H
+#define GB_CORE_EVENTS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "backend/backend.h"
+
+struct gb_ev {
+    struct gb_ev *next;
+    struct gb_event *event;
+};
+
+struct gb_events {
+    struct gb_backend *backend;
+    int device;
+    pthread_mutex_t lock;
+    bool ready;
+    struct gb_ev *first;
+};
+
+void gb_events_init(struct gb_events *events, struct gb_backend *backend, int device);
+
+/* All must have been given back. Zeroed is accepted. */
+void gb_events_done(struct gb_events *events);
+
+/* NULL with err set when the device makes none. */
+struct gb_ev *gb_events_take(struct gb_events *events, struct gb_error *err);
+
+/* [any thread, never blocks] NULL is accepted. No watch on it may be pending. */
+void gb_events_give(struct gb_events *events, struct gb_ev *ev);
+
+#endif

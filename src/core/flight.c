@@ -1,0 +1,76 @@
+/* One slot and its copy. */
+#include "core/transfer.h"
+
+static int take_events(struct gb_flight *f, struct gb_error *err) {
+    struct gb_transfer *t = f->transfer;
+    struct gb_events *events = &t->device->events;
+
+    f->start = gb_events_take(events, err);
+    if (!f->start)
+        return -1;
+    f->end = gb_events_take(events, err);
+    if (!f->end)
+        return -1;
+    f->first = !t->mark;
+    if (!f->first)
+        return 0;
+    t->mark = gb_events_take(events, err);
+    return t->mark ? gb_event_mark(t->core->backend, t->mark->event, err) : -1;
+}
+
+int gb_flight_copy(struct gb_flight *f, void *ptr, enum gb_copy_direction direction, struct gb_stream *stream,
+                   struct gb_error *err) {
+    struct gb_backend *be = f->transfer->core->backend;
+    void *dst = direction == GB_COPY_TO_DEVICE ? ptr : f->slot;
+    void *src = direction == GB_COPY_TO_DEVICE ? f->slot : ptr;
+
+    f->stream = stream;
+    if (take_events(f, err) < 0)
+        return -1;
+    if (gb_event_record(be, f->start->event, stream, err) < 0)
+        return -1;
+    if (gb_mem_copy(be, dst, src, f->bytes, direction, stream, err) < 0)
+        return -1;
+    return gb_event_record(be, f->end->event, stream, err);
+}
+
+void gb_flight_account(struct gb_flight *f) {
+    struct gb_transfer *t = f->transfer;
+    struct gb_backend *be = t->core->backend;
+    uint64_t copy_ns = 0;
+    uint64_t queue_ns = 0;
+
+    /* A time that cannot be had is no reason to fail a transfer. */
+    gb_event_elapsed(be, f->start->event, f->end->event, &copy_ns, NULL);
+    if (f->first)
+        gb_event_elapsed(be, t->mark->event, f->start->event, &queue_ns, NULL);
+    pthread_mutex_lock(&t->lock);
+    t->copy_ns += copy_ns;
+    t->queue_ns += queue_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void gb_flight_release(struct gb_flight *f) {
+    struct gb_transfer *t = f->transfer;
+
+    gb_events_give(&t->device->events, f->start);
+    gb_events_give(&t->device->events, f->end);
+    f->start = NULL;
+    f->end = NULL;
+    gb_slots_give(&t->core->slots, f->slot);
+    f->slot = NULL;
+}
+
+static void settle(struct gb_task *task) {
+    struct gb_flight *f = (struct gb_flight *)((char *)task - offsetof(struct gb_flight, task));
+    struct gb_transfer *t = f->transfer;
+
+    gb_stream_sync(t->core->backend, f->stream, NULL);
+    gb_flight_release(f);
+    gb_transfer_unref(t);
+}
+
+void gb_flight_settle(struct gb_flight *f) {
+    f->task.run = settle;
+    gb_lane_post(&f->transfer->device->lane, &f->task);
+}

@@ -1,0 +1,241 @@
+#include "core/house.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/session.h"
+
+#define SAVE_NS (10 * GB_NS_PER_S)
+
+/* --- idle sessions ------------------------------------------------------------------------------------------------------------ */
+
+static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    struct gb_session *s = arg;
+
+    (void)rec;
+    return gb_session_idle(s) ? 0 : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
+}
+
+/* The check holds the session. */
+static void drop_session(void *arg) {
+    gb_session_unref(arg);
+}
+
+struct expiry {
+    struct gb_core *core;
+    struct gb_call *call;
+};
+
+static void expired(void *arg) {
+    struct expiry *e = arg;
+
+    if (e->call->error.code == GB_OK)
+        atomic_fetch_add(&e->core->tally.expired_sessions, 1);
+    gb_core_changed(e->core);
+    free(e);
+}
+
+/* Takes over the reference. */
+static void expire(struct gb_session *s) {
+    struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session};
+    struct gb_call *call = gb_call_new(expired, NULL);
+    struct expiry *e = malloc(sizeof(*e));
+
+    /* Without memory: another time. */
+    if (!call || !e) {
+        free(call);
+        free(e);
+        gb_session_unref(s);
+        return;
+    }
+    *e = (struct expiry){.core = s->core, .call = call};
+    call->arg = e;
+    gb_session_delete(s->core, &s->name, &check, call);
+    gb_call_unref(call);
+}
+
+static void expire_idle(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        bool idle;
+
+        id = s->id;
+        pthread_mutex_lock(&s->lock);
+        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
+        pthread_mutex_unlock(&s->lock);
+        if (idle)
+            expire(s);
+        else
+            gb_session_unref(s);
+    }
+}
+
+/* --- a dead device -------------------------------------------------------------------------------------------------------------- */
+
+static struct gb_content *lose_all_locked(struct gb_session *s) {
+    struct gb_content *list = NULL;
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at))) {
+        struct gb_content *content;
+
+        if (!b->live || b->rec.state == GB_BUFFER_LOST)
+            continue;
+        content = gb_buffer_lose_locked(s, b);
+        if (content) {
+            content->next = list;
+            list = content;
+        }
+    }
+    return list;
+}
+
+/* Not written to the database: every start calls all bytes lost, so a record there says nothing about them. */
+static void mark_lost(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        struct gb_content *list;
+
+        id = s->id;
+        pthread_mutex_lock(&s->lock);
+        list = lose_all_locked(s);
+        pthread_mutex_unlock(&s->lock);
+        if (list)
+            gb_core_changed(core);
+        gb_content_drop_all(list);
+        gb_session_unref(s);
+    }
+}
+
+/* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
+
+static void refresh(struct gb_core *core) {
+    struct gb_device_rec rec;
+    int i;
+
+    for (i = 0; i < core->device_count; i++) {
+        struct gb_core_device *d = &core->devices[i];
+
+        gb_core_refresh_pool(d);
+        if (gb_backend_device_get(core->backend, i, &rec, NULL) == 0)
+            atomic_store(&d->free_bytes, rec.free_bytes);
+    }
+}
+
+static void sample(struct gb_core *core) {
+    int i;
+
+    for (i = 0; i < core->device_count; i++) {
+        struct gb_core_device *d = &core->devices[i];
+        struct gb_pool_sample sample = {.at_us = gb_wall_us(), .device = i, .pool = d->pool_name};
+
+        gb_core_pool_stat(d, &sample.stat);
+        gb_store_put_sample(core->store, &sample, NULL, NULL);
+    }
+}
+
+void gb_house_save(struct gb_core *core) {
+    struct gb_counters now;
+
+    gb_tally_read(&core->tally, &now);
+    if (memcmp(&now, &core->house.saved, sizeof(now)) == 0)
+        return;
+    gb_store_put_counters(core->store, &now, NULL, NULL);
+    core->house.saved = now;
+}
+
+static void tick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+    uint64_t now_ns = gb_clock_ns();
+
+    if (gb_backend_dead(core->backend, NULL))
+        mark_lost(core);
+    else
+        refresh(core);
+    expire_idle(core);
+    if (core->config.sample_interval_s > 0 &&
+        now_ns - house->sampled_ns >= core->config.sample_interval_s * GB_NS_PER_S) {
+        sample(core);
+        house->sampled_ns = now_ns;
+    }
+    if (now_ns - house->saved_ns >= SAVE_NS) {
+        gb_house_save(core);
+        house->saved_ns = now_ns;
+    }
+}
+
+/* --- the thread ------------------------------------------------------------------------------------------------------------------- */
+
+static bool wait_tick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+    uint64_t interval_ms = core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
+    struct timespec until = gb_after_ms(interval_ms);
+    bool stopping;
+    int r = 0;
+
+    pthread_mutex_lock(&house->lock);
+    while (!house->stopping && !house->kicked && r == 0)
+        r = pthread_cond_timedwait(&house->wake, &house->lock, &until);
+    house->kicked = false;
+    stopping = house->stopping;
+    pthread_mutex_unlock(&house->lock);
+    return !stopping;
+}
+
+static void *house_main(void *arg) {
+    struct gb_core *core = arg;
+
+    while (wait_tick(core))
+        tick(core);
+    return NULL;
+}
+
+void gb_house_init(struct gb_core *core) {
+    pthread_mutex_init(&core->house.lock, NULL);
+    gb_cond_init(&core->house.wake);
+}
+
+void gb_house_done(struct gb_core *core) {
+    pthread_cond_destroy(&core->house.wake);
+    pthread_mutex_destroy(&core->house.lock);
+}
+
+int gb_house_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_house *house = &core->house;
+
+    house->sampled_ns = gb_clock_ns();
+    house->saved_ns = house->sampled_ns;
+    gb_tally_read(&core->tally, &house->saved);
+    if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
+        return -1;
+    house->started = true;
+    return 0;
+}
+
+void gb_house_stop(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+
+    if (!house->started)
+        return;
+    pthread_mutex_lock(&house->lock);
+    house->stopping = true;
+    pthread_cond_signal(&house->wake);
+    pthread_mutex_unlock(&house->lock);
+    pthread_join(house->thread, NULL);
+    house->started = false;
+}
+
+void gb_house_kick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+
+    pthread_mutex_lock(&house->lock);
+    house->kicked = true;
+    pthread_cond_signal(&house->wake);
+    pthread_mutex_unlock(&house->lock);
+}

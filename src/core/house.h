@@ -1,0 +1,40 @@
+/* The housekeeper: one thread that ends idle sessions, samples the pools, refreshes what is only looked at, saves the
+ * counters and marks what a dead device took with it. */
+#ifndef GB_CORE_HOUSE_H
+#define GB_CORE_HOUSE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+struct gb_core;
+
+struct gb_house {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool started;
+    bool stopping;
+    bool kicked;
+    /* The thread's alone: */
+    uint64_t sampled_ns;
+    uint64_t saved_ns;
+    struct gb_counters saved;
+};
+
+void gb_house_init(struct gb_core *core);
+void gb_house_done(struct gb_core *core);
+
+int gb_house_start(struct gb_core *core, struct gb_error *err);
+void gb_house_stop(struct gb_core *core);
+
+/* Queues the counters for the database when they changed. The thread's, and at the end. */
+void gb_house_save(struct gb_core *core);
+
+/* [any thread, never blocks] Look now. */
+void gb_house_kick(struct gb_core *core);
+
+#endif

@@ -1,0 +1,113 @@
+#include "core/lane.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+void gb_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+struct timespec gb_after_ms(uint64_t ms) {
+    uint64_t at_ns = gb_clock_ns() + ms * GB_NS_PER_MS;
+
+    return (struct timespec){.tv_sec = (time_t)(at_ns / GB_NS_PER_S), .tv_nsec = (long)(at_ns % GB_NS_PER_S)};
+}
+
+int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err) {
+    sigset_t all;
+    sigset_t before;
+    int r;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = pthread_create(ret, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
+    pthread_setname_np(*ret, name);
+    return 0;
+}
+
+/* The next task; NULL when the tick came first, or at the end with *ret_end set. */
+static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_end) {
+    struct timespec until = gb_after_ms(GB_LANE_TICK_MS);
+    struct gb_task *task;
+    int r = 0;
+
+    pthread_mutex_lock(&lane->lock);
+    while (!lane->first && !lane->stopping && r == 0) {
+        if (ticking)
+            r = pthread_cond_timedwait(&lane->wake, &lane->lock, &until);
+        else
+            pthread_cond_wait(&lane->wake, &lane->lock);
+    }
+    task = lane->first;
+    if (task) {
+        lane->first = task->next;
+        if (!lane->first)
+            lane->last = NULL;
+    }
+    *ret_end = !task && lane->stopping;
+    pthread_mutex_unlock(&lane->lock);
+    return task;
+}
+
+static void *lane_main(void *arg) {
+    struct gb_lane *lane = arg;
+    bool ticking = false;
+    bool end = false;
+
+    while (!end) {
+        struct gb_task *task = next_task(lane, ticking, &end);
+
+        if (task)
+            task->run(task);
+        ticking = lane->again(lane->again_arg);
+    }
+    return NULL;
+}
+
+int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err) {
+    *lane = (struct gb_lane){.again = again, .again_arg = arg};
+    pthread_mutex_init(&lane->lock, NULL);
+    gb_cond_init(&lane->wake);
+    if (gb_thread_start(&lane->thread, name, lane_main, lane, err) < 0) {
+        pthread_cond_destroy(&lane->wake);
+        pthread_mutex_destroy(&lane->lock);
+        return -1;
+    }
+    lane->started = true;
+    return 0;
+}
+
+void gb_lane_done(struct gb_lane *lane) {
+    if (!lane->started)
+        return;
+    pthread_mutex_lock(&lane->lock);
+    lane->stopping = true;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    pthread_join(lane->thread, NULL);
+    pthread_cond_destroy(&lane->wake);
+    pthread_mutex_destroy(&lane->lock);
+    lane->started = false;
+}
+
+void gb_lane_post(struct gb_lane *lane, struct gb_task *task) {
+    pthread_mutex_lock(&lane->lock);
+    task->next = NULL;
+    if (lane->last)
+        lane->last->next = task;
+    else
+        lane->first = task;
+    lane->last = task;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+}

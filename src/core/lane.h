@@ -1,0 +1,49 @@
+/* A lane: the one thread that asks a device for what may take a while. Tasks run in the order of posting. A task is
+ * part of the object it serves, so posting needs no memory and cannot fail; the limits on sessions, buffers and
+ * connections bound the queue. */
+#ifndef GB_CORE_LANE_H
+#define GB_CORE_LANE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct gb_task {
+    struct gb_task *next;
+    void (*run)(struct gb_task *task);
+};
+
+struct gb_lane {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool started;
+    bool stopping;
+    struct gb_task *first;
+    struct gb_task *last;
+    /* Called on the lane after each task and, while it returned true, each tick: something is to be tried again. */
+    bool (*again)(void *arg);
+    void *again_arg;
+};
+
+#define GB_LANE_TICK_MS 10
+
+/* name: at most 15 characters. Returns 0 or -1. */
+int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err);
+
+/* Runs what is queued, joins the thread. A zeroed or half-built lane is accepted. */
+void gb_lane_done(struct gb_lane *lane);
+
+/* [any thread, never blocks] The task may be freed or posted again from its run. */
+void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
+
+/* A condition on the monotonic clock, and the absolute time that is ms from now. */
+void gb_cond_init(pthread_cond_t *cond);
+struct timespec gb_after_ms(uint64_t ms);
+
+/* A thread that takes no signals: they are the daemon's main thread's business. */
+int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
+
+#endif

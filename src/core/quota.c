@@ -1,0 +1,57 @@
+/* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
+#include "core/session.h"
+
+static int check_bytes(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.bytes;
+    uint64_t used = session->used_bytes;
+
+    if (bytes == 0 || (used <= limit && bytes <= limit - used))
+        return 0;
+    gb_error_numbers(err, limit, used, bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for", session->name.s,
+                        (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
+}
+
+static int check_count(struct gb_session *session, uint64_t count, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.buffers;
+
+    if (count == 0 || (session->counted_buffers <= limit && count <= limit - session->counted_buffers))
+        return 0;
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
+                        session->name.s, (unsigned long long)limit, (unsigned long long)session->counted_buffers);
+}
+
+static int check_limit(struct gb_core *core, uint64_t counted, uint64_t count, struct gb_error *err) {
+    if (count == 0 || (counted <= core->config.buffers_max && count <= core->config.buffers_max - counted))
+        return 0;
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %llu buffers in all sessions, the permitted number",
+                        (unsigned long long)counted);
+}
+
+int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+    if (check_bytes(session, bytes, err) < 0 || check_count(session, count, err) < 0)
+        return -1;
+    return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
+}
+
+int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+    struct gb_core *core = session->core;
+
+    if (check_bytes(session, bytes, err) < 0 || check_count(session, count, err) < 0)
+        return -1;
+    /* Other sessions count here too, under other locks: add first, then look. */
+    if (check_limit(core, atomic_fetch_add(&core->counted_buffers, count), count, err) < 0) {
+        atomic_fetch_sub(&core->counted_buffers, count);
+        return -1;
+    }
+    session->used_bytes += bytes;
+    session->counted_buffers += count;
+    return 0;
+}
+
+void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count) {
+    session->used_bytes -= bytes;
+    session->counted_buffers -= count;
+    atomic_fetch_sub(&session->core->counted_buffers, count);
+}

@@ -1,0 +1,129 @@
+/* A session in memory, and the buffers in it. */
+#ifndef GB_CORE_SESSION_H
+#define GB_CORE_SESSION_H
+
+#include "core/content.h"
+#include "core/core_internal.h"
+#include "core/turns.h"
+
+enum gb_session_state {
+    GB_SESSION_NEW, /* its record is on the way to the database */
+    GB_SESSION_LIVE,
+    GB_SESSION_DELETING, /* its end is on the way to the database */
+    GB_SESSION_DEAD
+};
+
+/* The session's stream on one device: made on the lane when first needed, there until the session is gone. */
+struct gb_session_stream {
+    struct gb_task task;
+    struct gb_session *session;
+    int device;
+    struct gb_stream *_Atomic stream;
+    struct gb_ev *ev;
+};
+
+struct gb_session {
+    atomic_uint refs; /* the map's, and one for each content, transfer and call */
+    struct gb_core *core;
+    int64_t id;
+    struct gb_name name;
+    _Atomic int state;
+    _Atomic uint64_t touched_ns; /* last sign of life, monotonic */
+    atomic_uint transfers;       /* running: a sign of life that lasts */
+    struct gb_tally tally;
+
+    pthread_mutex_t lock; /* for all below */
+    struct gb_session_rec rec;
+    struct gb_turns turns;
+    uint64_t used_bytes;      /* of all contents, reserved ones included */
+    uint64_t counted_buffers; /* live and reserved */
+    uint64_t live_buffers;
+    uint64_t lost_buffers;
+    struct gb_map buffers; /* by name: struct gb_buffer */
+    struct gb_idlist buffers_by_id;
+
+    atomic_uint streams_open; /* while it is taken down */
+    struct gb_session_stream streams[];
+};
+
+/* A buffer's place. One that is not live only keeps the name for who has the turn. Guarded by the session's lock. */
+struct gb_buffer {
+    struct gb_name name;
+    int64_t id; /* 0: none yet */
+    bool live;
+    bool deleting; /* still live in the database, gone for everyone else */
+    bool in_place; /* being overwritten where it is */
+    struct gb_buffer_rec rec;
+    struct gb_content *content; /* holds a reference; NULL when lost */
+    struct gb_turns turns;
+};
+
+/* rec is copied. Returns it with one reference, not in the map. NULL when memory is exhausted. */
+struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
+struct gb_session *gb_session_ref(struct gb_session *session);
+
+/* NULL is accepted. Not under the session's lock. The last one takes its streams down. */
+void gb_session_unref(struct gb_session *session);
+
+/* Into map and list, where there are fewer than max; the map takes over the reference on success. SESSION_EXISTS,
+ * LIMIT_REACHED. */
+int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err);
+void gb_session_withdraw(struct gb_session *session); /* and drops the map's reference */
+
+/* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
+struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+
+/* The same, and it counts as a sign of life. */
+struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+void gb_session_touch(struct gb_session *session);
+
+/* The next by id with a reference, whatever its state; NULL at the end. */
+struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
+
+/* SESSION_NOT_FOUND unless live. */
+int gb_session_alive(struct gb_session *session, struct gb_error *err);
+void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
+
+/* True when it has been idle for longer than its time to live. */
+bool gb_session_idle(struct gb_session *session);
+
+/* On the device's lane: makes the stream when there is none. */
+int gb_session_stream_make(struct gb_session *session, int device, struct gb_stream **ret, struct gb_error *err);
+
+/* [any thread] The stream if there is one, else NULL. */
+static inline struct gb_stream *gb_session_stream(struct gb_session *session, int device) {
+    return atomic_load(&session->streams[device].stream);
+}
+
+/* --- quota ------------------------------------------------------------------------------------------------------------ */
+
+/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. */
+int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
+/* Counts them in, or nothing. */
+int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
+void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
+
+/* --- buffers ------------------------------------------------------------------------------------------------------------ */
+
+/* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
+struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
+
+/* Swaps what the buffer holds and its record, and keeps the sums right. content's reference goes to the buffer; the old
+ * content's comes back, to be dropped without the lock. */
+struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
+                                        const struct gb_buffer_rec *rec, struct gb_content *content);
+
+/* Out of sight: live no more, out of the list, its count given back. Returns the content to be dropped. The place itself
+ * stays. */
+struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* The bytes are gone, the record stays. Returns the content to be dropped. */
+struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */
+struct gb_content *gb_session_clear_locked(struct gb_session *session);
+
+/* Takes the place out of the map when nothing keeps it. */
+void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+#endif

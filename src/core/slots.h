@@ -1,0 +1,56 @@
+/* A fixed set of pinned slots. The last one given back is lent first, because it is still in the cache. Who finds none
+ * free waits in line: a slot given back goes straight to the first in line, so nobody can overtake. */
+#ifndef GB_CORE_SLOTS_H
+#define GB_CORE_SLOTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+struct gb_slot_waiter {
+    struct gb_slot_waiter *next;
+    bool waiting;
+    void *slot;                                     /* the slot that was granted, until it is claimed */
+    void (*granted)(struct gb_slot_waiter *waiter); /* without locks held, on the thread that gave the slot back */
+};
+
+struct gb_slots {
+    struct gb_backend *backend;
+    pthread_mutex_t lock;
+    bool ready;
+    char *base;
+    size_t slot_bytes;
+    size_t total;
+    void **free;
+    _Atomic size_t free_count; /* written under the lock */
+    _Atomic uint64_t waits;
+    struct gb_slot_waiter *first;
+    struct gb_slot_waiter *last;
+};
+
+/* slots_bytes / slot_bytes slots. INVALID_ARGUMENT when that gives none. */
+int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t slots_bytes, uint64_t slot_bytes,
+                  struct gb_error *err);
+
+/* All slots must have been given back. A zeroed or half-built set is accepted. */
+void gb_slots_done(struct gb_slots *slots);
+
+/* A slot if one is free and nobody waits, else NULL. For more than the first slot of a transfer: to wait for a second
+ * while others wait for their first could stop everything. */
+void *gb_slots_try(struct gb_slots *slots);
+
+/* As gb_slots_try, but when there is none the waiter is put in line (unless it is already) and NULL is returned; a slot
+ * granted meanwhile is returned first. */
+void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter);
+
+void gb_slots_give(struct gb_slots *slots, void *slot);
+
+/* Out of the line; a granted slot not claimed goes back. True when the waiter stood in line, that is granted will not
+ * be called for it. */
+bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter);
+
+#endif

@@ -1,0 +1,40 @@
+/* Statistics: reads of what is counted anyway. */
+#include "core/session.h"
+
+uint64_t gb_core_sequence(struct gb_core *core) {
+    return atomic_load(&core->sequence);
+}
+
+void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
+    /* First: a change that comes while the rest is read then has a higher number. */
+    ret->sequence = atomic_load(&core->sequence);
+    ret->started_at_us = core->started_at_us;
+    gb_tally_read(&core->tally, &ret->counters);
+    ret->sessions = atomic_load(&core->live_sessions);
+    ret->buffers = atomic_load(&core->live_buffers);
+    ret->buffer_bytes = atomic_load(&core->buffer_bytes);
+    ret->lost_buffers = atomic_load(&core->lost_buffers);
+    ret->uploads_running = atomic_load(&core->uploads_running);
+    ret->downloads_running = atomic_load(&core->downloads_running);
+    ret->slots_total = core->slots.total;
+    ret->slots_free = atomic_load(&core->slots.free_count);
+    ret->slot_bytes = core->slots.slot_bytes;
+    ret->slot_waits = atomic_load(&core->slots.waits);
+    gb_store_stat(core->store, &ret->store);
+}
+
+int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
+                     struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, name, err);
+
+    if (!s)
+        return -1;
+    ret->sequence = atomic_load(&core->sequence);
+    gb_tally_read(&s->tally, &ret->counters);
+    pthread_mutex_lock(&s->lock);
+    gb_session_view_locked(s, &ret->session);
+    ret->lost_buffers = s->lost_buffers;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return 0;
+}

@@ -1,0 +1,86 @@
+#include "core/tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+#include "core/core_internal.h"
+
+void gb_tokens_init(struct gb_tokens *tokens) {
+    *tokens = (struct gb_tokens){.ready = true};
+    pthread_rwlock_init(&tokens->lock, NULL);
+}
+
+void gb_tokens_done(struct gb_tokens *tokens) {
+    if (!tokens->ready)
+        return;
+    free(tokens->recs);
+    pthread_rwlock_destroy(&tokens->lock);
+    tokens->ready = false;
+}
+
+static int by_hash(const void *a, const void *b) {
+    const struct gb_token_rec *x = a;
+    const struct gb_token_rec *y = b;
+
+    return strcmp(x->sha256_hex, y->sha256_hex);
+}
+
+int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_t count, struct gb_error *err) {
+    struct gb_token_rec *recs = NULL;
+    struct gb_token_rec *old;
+
+    if (count > 0) {
+        recs = calloc(count, sizeof(*recs));
+        if (!recs)
+            return gb_no_memory(err);
+        memcpy(recs, tokens, count * sizeof(*recs));
+        qsort(recs, count, sizeof(*recs), by_hash);
+    }
+    pthread_rwlock_wrlock(&core->tokens.lock);
+    old = core->tokens.recs;
+    core->tokens.recs = recs;
+    core->tokens.count = count;
+    pthread_rwlock_unlock(&core->tokens.lock);
+    free(old);
+    return 0;
+}
+
+bool gb_tokens_required(struct gb_core *core) {
+    bool required;
+
+    pthread_rwlock_rdlock(&core->tokens.lock);
+    required = core->tokens.count > 0;
+    pthread_rwlock_unlock(&core->tokens.lock);
+    return required;
+}
+
+static int judge(const struct gb_token_rec *rec, enum gb_scope scope, const char *session, struct gb_error *err) {
+    if (rec->scope < scope)
+        return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" has scope %s; this needs scope %s", rec->name.s,
+                            gb_scope_name(rec->scope), gb_scope_name(scope));
+    if (rec->session[0] != '\0' && strcmp(rec->session, session) != 0)
+        return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" is only good for session \"%s\"", rec->name.s,
+                            rec->session);
+    return 0;
+}
+
+int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
+                    struct gb_error *err) {
+    struct gb_token_rec key;
+    const struct gb_token_rec *rec = NULL;
+    int r;
+
+    /* The search compares hashes: how long it takes tells nothing about a secret. */
+    if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
+        return -1;
+    pthread_rwlock_rdlock(&core->tokens.lock);
+    if (core->tokens.count > 0)
+        rec = bsearch(&key, core->tokens.recs, core->tokens.count, sizeof(key), by_hash);
+    if (rec)
+        r = judge(rec, scope, session, err);
+    else
+        r = gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
+    pthread_rwlock_unlock(&core->tokens.lock);
+    return r;
+}

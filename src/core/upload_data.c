@@ -1,0 +1,128 @@
+/* The bytes of an upload: into the memory itself where the CPU reaches it, else through slots. */
+#include "base/crc32c.h"
+#include "core/upload.h"
+
+static size_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* A slot to fill; false: wait for wake. While copies are under way their end wakes, so no place in the line is needed. */
+static bool begin_slot_locked(struct gb_upload *u) {
+    struct gb_flight *f = NULL;
+    unsigned i;
+
+    for (i = 0; i < GB_UPLOAD_FLIGHTS && !f; i++) {
+        if (!u->flights[i].busy)
+            f = &u->flights[i];
+    }
+    if (!f)
+        return false;
+    f->slot = u->in_flight > 0 ? gb_slots_try(&u->t.core->slots) : gb_transfer_slot_locked(&u->t);
+    if (!f->slot)
+        return false;
+    f->busy = true;
+    f->bytes = 0;
+    u->filling = f;
+    return true;
+}
+
+static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
+    uint64_t left = u->params.bytes - u->filled;
+
+    if (gb_transfer_check_locked(&u->t, err) < 0)
+        return -1;
+    if (left == 0 || u->ended)
+        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the payload has %llu bytes and no more",
+                            (unsigned long long)u->params.bytes);
+    if (!u->open)
+        return 0;
+    if (u->t.device->rec.cpu_access) {
+        *ret_ptr = (char *)u->content->ptr + u->at + u->filled;
+        u->room = least(left, GB_PIECE_BYTES);
+        u->touched = true;
+        return 1;
+    }
+    if (!u->filling && !begin_slot_locked(u))
+        return 0;
+    *ret_ptr = (char *)u->filling->slot + u->filling->bytes;
+    u->room = least(left, u->t.core->slots.slot_bytes - u->filling->bytes);
+    return 1;
+}
+
+int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    int r;
+
+    pthread_mutex_lock(&upload->t.lock);
+    upload->room = 0;
+    r = room_locked(upload, ret_ptr, err);
+    upload->t.want_wake = r == 0;
+    if (r > 0)
+        *ret_n = upload->room;
+    pthread_mutex_unlock(&upload->t.lock);
+    return r;
+}
+
+static void copied(void *arg, const struct gb_error *error) {
+    struct gb_flight *f = arg;
+    struct gb_upload *u = gb_upload_of(f->transfer);
+    bool commit;
+
+    gb_core_note(u->t.core, error);
+    if (!error)
+        gb_flight_account(f);
+    gb_flight_release(f);
+    pthread_mutex_lock(&u->t.lock);
+    f->busy = false;
+    u->in_flight--;
+    u->pending--;
+    if (error && u->t.error.code == GB_OK)
+        u->t.error = *error;
+    commit = gb_upload_complete_locked(u);
+    gb_transfer_unlock_wake(&u->t);
+    if (commit)
+        gb_upload_commit(u);
+    gb_transfer_unref(&u->t);
+}
+
+static int send(struct gb_upload *u, struct gb_error *err) {
+    struct gb_flight *f = u->filling;
+    char *dst = (char *)u->content->ptr + u->at + u->filled - f->bytes;
+    struct gb_error why = GB_ERROR_INIT;
+
+    u->filling = NULL;
+    u->touched = true;
+    pthread_mutex_lock(&u->t.lock);
+    u->in_flight++;
+    u->pending++;
+    pthread_mutex_unlock(&u->t.lock);
+    gb_transfer_ref(&u->t);
+    if (gb_flight_copy(f, dst, GB_COPY_TO_DEVICE, u->content->stream, &why) == 0 &&
+        gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
+        return 0;
+    gb_transfer_fail(&u->t, &why);
+    gb_flight_settle(f);
+    if (err && err->code == GB_OK)
+        *err = why;
+    return -1;
+}
+
+int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
+    struct gb_flight *f = upload->filling;
+    char *at;
+
+    if (n > upload->room)
+        return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
+    if (f)
+        at = (char *)f->slot + f->bytes;
+    else
+        at = (char *)upload->content->ptr + upload->at + upload->filled;
+    upload->crc = gb_crc32c(upload->crc, at, n);
+    upload->filled += n;
+    upload->room -= n;
+    if (!f)
+        return 0;
+    f->bytes += n;
+    if (f->bytes == upload->t.core->slots.slot_bytes || upload->filled == upload->params.bytes)
+        return n > 0 ? send(upload, err) : 0;
+    return 0;
+}
