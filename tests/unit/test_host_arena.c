@@ -142,7 +142,7 @@ START_TEST(the_best_fit_is_found) {
     struct gb_host_block *hit;
     int i;
 
-    /* 1, 9, 3, 9, 2, 9 grains: the odd ones stay allocated as walls. */
+    /* Holes of 10, 30 and 20 grains between walls of 9. */
     static const uint64_t grains[6] = {10, 9, 30, 9, 20, 9};
 
     for (i = 0; i < 6; i++)
