@@ -159,7 +159,7 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now
     case GB_TRANSFER_CONTINUE:
     case GB_TRANSFER_BODY:
         if (gb_exchange_stalled(t->ex, now_ns, &err))
-            gb_transfer_fail(bulk, t, &err);
+            gb_bulk_fail(bulk, t, &err);
         return;
     case GB_TRANSFER_WAIT:
         if (t->ex->phase != GB_PHASE_WAIT || t->ex->req.deadline_ns > now_ns)

@@ -272,7 +272,7 @@ static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
     return GONE;
 }
 
-void gb_transfer_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
+void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
     t->ex->close = true;
     gb_exchange_fail(t->ex, err);
     t->state = GB_TRANSFER_HEAD;

@@ -172,7 +172,7 @@ void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
 /* Drops the connection at once. Frees t. */
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
 /* Answers with an error, whatever was going on before the reply began. */
-void gb_transfer_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err);
+void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err);
 /* The reply is out: back to an HTTP loop, or a lingering close. Frees t, or goes on with it. */
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t);
 void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
