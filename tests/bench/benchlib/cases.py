@@ -60,8 +60,9 @@ class Transfer(Case):
     requests = 1
 
     def need_bytes(self):
-        # Two generations in the daemon, one in each of the others, whose turns do not overlap.
-        return 5 * self.connections * self.bytes + 512 * MIB
+        # For uploads two generations in the daemon, one in the raw server, and one in that of the others whose turn it
+        # is; for downloads one in each of three.
+        return (4 if self.mode == "put" else 3) * self.connections * self.bytes + 512 * MIB
 
     def kinds(self, settings):
         if settings.device == "cuda":
