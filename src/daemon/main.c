@@ -32,6 +32,14 @@ static int block_signals(void) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* What a device or the database said has a name to look up; errno's text stands in the sentence already. */
+static void log_failure(const struct gb_daemon *daemon, const struct gb_error *err) {
+    if (err->native_domain[0] == '\0' || strcmp(err->native_domain, "errno") == 0)
+        gb_log(&daemon->log, GB_LOG_ERROR, "start", "%s", err->detail);
+    else
+        gb_log(&daemon->log, GB_LOG_ERROR, "start", "%s (%s)", err->detail, err->native_name);
+}
+
 static enum gb_exit serve(struct gb_daemon *daemon) {
     struct gb_error err = GB_ERROR_INIT;
     enum gb_exit status;
@@ -50,8 +58,7 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     if (status == GB_EXIT_OK)
         status = gb_daemon_run(daemon);
     else
-        gb_log(&daemon->log, GB_LOG_ERROR, "start", "%s%s%s", err.detail, err.native_name[0] != '\0' ? ": " : "",
-               err.native_name);
+        log_failure(daemon, &err);
     return status;
 }
 

@@ -58,7 +58,6 @@ static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err) {
     int first = 0;
     int n = gb_systemd_sockets(&first);
-    size_t i;
     int fd;
 
     for (fd = first; fd < first + n; fd++)
@@ -68,7 +67,5 @@ int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err) {
         return -1;
     if (daemon->listeners.count == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--listen none and --socket none leave nothing to listen on");
-    for (i = 0; i < daemon->listeners.count; i++)
-        gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
     return 0;
 }

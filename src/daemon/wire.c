@@ -98,7 +98,11 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     for (i = 0; i < daemon->listeners.count; i++)
         fds[i] = daemon->listeners.items[i].fd;
     access_log = &daemon->log;
-    return gb_http_server_start(&config, &daemon->server, err);
+    if (gb_http_server_start(&config, &daemon->server, err) != 0)
+        return -1;
+    for (i = 0; i < daemon->listeners.count; i++)
+        gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
+    return 0;
 }
 
 /* Sockets that others can reach need a token, before the first of them is served. */
