@@ -156,12 +156,27 @@ static bool send_at_once(struct worker *worker) {
     return send_body(worker, first);
 }
 
+/* A server that refuses a body says why before it hangs up. */
+static bool refused(struct worker *worker) {
+    struct bench_reply reply;
+    char problem[sizeof worker->problem];
+
+    memcpy(problem, worker->problem, sizeof problem);
+    worker->problem[0] = '\0';
+    if (read_head(worker, &reply)) {
+        worker->problem[0] = '\0';
+        return fail(worker, "body refused", reply.status);
+    }
+    memcpy(worker->problem, problem, sizeof problem);
+    return false;
+}
+
 static bool put_once(struct worker *worker) {
     struct bench_reply reply;
 
     if (!worker->options->expect) {
         if (!send_at_once(worker))
-            return false;
+            return refused(worker);
     } else {
         if (!bench_send_all(worker->fd, worker->head, worker->head_bytes))
             return fail(worker, "send", 0);
@@ -170,7 +185,7 @@ static bool put_once(struct worker *worker) {
         if (reply.status != 100)
             return fail(worker, "no 100 Continue", reply.status);
         if (!send_body(worker, 0))
-            return false;
+            return refused(worker);
     }
     if (!read_reply(worker, &reply))
         return false;

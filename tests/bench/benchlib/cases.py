@@ -106,6 +106,9 @@ class Transfer(Case):
                 for server in running.values():
                     server.prepare_get(lambda w: measure.load(settings, w))
             sides = [Side(name, server, turn(server, target)) for name, server, target in self.targets_of(running)]
+            for side in sides:
+                if side.server.name not in ("gpubufd", "raw"):
+                    side.rounds = settings.other_rounds
             measure.interleave(sides, settings.rounds)
         return sides
 

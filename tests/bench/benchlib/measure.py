@@ -62,6 +62,7 @@ class Side:
         self.turn = turn
         self.value = value
         self.turns = []
+        self.rounds = None  # it takes part in so many; None: in all
         self.failure = None
 
     def values(self):
@@ -103,7 +104,7 @@ def interleave(sides, rounds):
     for r in range(rounds + 1):
         for i in range(len(sides)):
             side = sides[(i + r) % len(sides)]
-            if side.failure is None:
+            if side.failure is None and (side.rounds is None or r <= side.rounds):
                 take_turn(side, r > 0)
 
 

@@ -32,6 +32,7 @@ class Settings:
         self.device = args.device
         self.backend = args.backend or args.device
         self.rounds = args.rounds
+        self.other_rounds = args.other_rounds
         self.python = args.python
         self.work = tempfile.mkdtemp(prefix="gpubuf-bench-", dir=args.tmp)
         shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else args.tmp
