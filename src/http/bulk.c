@@ -44,7 +44,6 @@ int gb_bulk_give(struct gb_http_server *server, struct gb_exchange *ex, int fd) 
     }
     t->fd = fd;
     t->ex = ex;
-    t->lowat = 1;
     t->moved_ns = t->began_ns = gb_clock_ns();
     ex->transfer = t;
     atomic_fetch_add(&best->load, 1);
@@ -81,11 +80,8 @@ void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
 /* The reply is out and the connection may stay: it goes back to an HTTP loop. */
 static void hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_http_server *server = bulk->server;
-    int one = 1;
     int fd = t->fd;
 
-    if (t->lowat != 1)
-        setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
     forget(bulk, t);
     gb_loop_give(gb_loop_pick(server), fd);
 }

@@ -9,8 +9,6 @@
 
 /* Bytes moved for one transfer before the others of the loop get their turn. */
 #define TURN_BYTES (8u << 20)
-/* Being woken for less than this costs more than it brings. */
-#define LOWAT_BYTES (256 * 1024)
 #define LINGER_BYTES (256u << 20)
 
 enum outcome {
@@ -20,15 +18,6 @@ enum outcome {
 };
 
 /* --- receiving --------------------------------------------------------------------------------------------------------- */
-
-static void set_lowat(struct gb_transfer *t, uint64_t remaining) {
-    int want = remaining >= 2 * LOWAT_BYTES ? LOWAT_BYTES : 1;
-
-    if (want == t->lowat)
-        return;
-    if (setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &want, sizeof(want)) == 0)
-        t->lowat = want;
-}
 
 static enum outcome send_continue(struct gb_bulk *bulk, struct gb_transfer *t) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -63,7 +52,6 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct
     }
     got = recv(t->fd, room, size < remaining ? size : (size_t)remaining, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        set_lowat(t, remaining);
         gb_transfer_arm(bulk, t, EPOLLIN);
         return 0;
     }
@@ -258,7 +246,6 @@ static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
     uint64_t turn = 0;
     ssize_t n;
 
-    set_lowat(t, 0);
     while (turn < TURN_BYTES && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
         turn += (uint64_t)n;
     t->lingered += turn;

@@ -269,13 +269,13 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s
 static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
     const struct gb_http_server_config *config = &loop->server->config;
 
-    loop->mhd = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-        (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER, log_nothing, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    loop->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+                                 (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER,
+                                 log_nothing, NULL, MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, config->connection_memory,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
+                                 on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop,
+                                 MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
     if (!loop->mhd)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd did not start");
     return 0;

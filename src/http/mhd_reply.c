@@ -19,7 +19,6 @@ struct gb_http_canned {
     char *body; /* libmicrohttpd's copy in full; ours to look at while full lives */
     size_t body_len;
     struct MHD_Response *full;
-    struct MHD_Response *not_modified; /* NULL without an etag */
 };
 
 static struct MHD_Response *make_canned(const char *type, const char *etag, const char *body, size_t n,
@@ -50,7 +49,6 @@ static struct MHD_Response *make_canned(const char *type, const char *etag, cons
 struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
                                           size_t n) {
     struct gb_http_canned *c = calloc(1, sizeof(*c));
-    char *unused;
 
     if (!c)
         return NULL;
@@ -60,8 +58,7 @@ struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, 
     c->type = strdup(content_type ? content_type : "application/octet-stream");
     c->etag = etag ? strdup(etag) : NULL;
     c->full = c->type ? make_canned(c->type, etag, body, n, &c->body) : NULL;
-    c->not_modified = etag ? make_canned(NULL, etag, NULL, 0, &unused) : NULL;
-    if (!c->full || (etag && (!c->etag || !c->not_modified))) {
+    if (!c->full || (etag && !c->etag)) {
         gb_http_canned_unref(c);
         return NULL;
     }
@@ -78,8 +75,6 @@ void gb_http_canned_unref(struct gb_http_canned *canned) {
         return;
     if (canned->full)
         MHD_destroy_response(canned->full);
-    if (canned->not_modified)
-        MHD_destroy_response(canned->not_modified);
     free(canned->type);
     free(canned->etag);
     free(canned);
@@ -146,10 +141,7 @@ int gb_mhd_reply(struct gb_exchange *ex) {
 
     if (!canned)
         return queue(ex);
-    if (gb_canned_matches(canned, &ex->req)) {
-        ex->resp.status = 304;
-        return MHD_queue_response(ex->conn, 304, canned->not_modified) == MHD_YES ? 0 : -1;
-    }
-    ex->resp.status = canned->status;
-    return MHD_queue_response(ex->conn, (unsigned)canned->status, canned->full) == MHD_YES ? 0 : -1;
+    /* libmicrohttpd sends no body with a 304, and the length in its header is then that of the 200, as it should be. */
+    ex->resp.status = gb_canned_matches(canned, &ex->req) ? 304 : canned->status;
+    return MHD_queue_response(ex->conn, (unsigned)ex->resp.status, canned->full) == MHD_YES ? 0 : -1;
 }

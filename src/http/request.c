@@ -133,6 +133,11 @@ int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_pat
     const char *question = strchr(s, '?');
     const char *at;
 
+    for (at = s; *at; at++) {
+        if (*at <= 0x20 || *at == 0x7f)
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the request target holds the byte 0x%02x",
+                                (unsigned char)*at);
+    }
     if (s[0] != '/')
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the request target must begin with '/'");
     ret_path->s = s;

@@ -76,7 +76,6 @@ struct gb_transfer {
     uint32_t armed; /* events that epoll watches */
     bool watched;   /* it is in the epoll set */
     bool close;     /* after the reply */
-    int lowat;      /* SO_RCVLOWAT as set */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;
     const char *block;
