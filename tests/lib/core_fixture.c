@@ -1,0 +1,376 @@
+#include "core_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/session.h"
+#include "gb_test.h"
+
+/* --- the fixture ------------------------------------------------------------------------------------------------------ */
+
+void core_fixture_prepare(struct core_fixture *f, const char *spec) {
+    char note[GB_BACKEND_NOTE_SIZE];
+    struct gb_error err = GB_ERROR_INIT;
+
+    memset(f, 0, sizeof(*f));
+    store_fixture_init(&f->store);
+    gb_assert_ok(gb_backend_open(spec, &f->backend, note, &err), err);
+    f->config = (struct gb_core_config){
+        .slots_bytes = CORE_SLOTS * CORE_SLOT_BYTES,
+        .slot_bytes = CORE_SLOT_BYTES,
+        .sessions_max = 100,
+        .buffers_max = 10000,
+        .default_quota = {GB_UNLIMITED, GB_UNLIMITED, GB_UNLIMITED},
+        .housekeeping_ms = 20,
+    };
+}
+
+void core_fixture_open(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!f->store.store)
+        store_fixture_open(&f->store);
+    f->config.backend = f->backend;
+    f->config.store = f->store.store;
+    gb_assert_ok(gb_core_open(&f->config, &f->core, &err), err);
+}
+
+void core_fixture_init(struct core_fixture *f, const char *spec) {
+    core_fixture_prepare(f, spec);
+    core_fixture_open(f);
+}
+
+void core_fixture_close(struct core_fixture *f) {
+    gb_core_close(f->core);
+    f->core = NULL;
+    if (f->store.store)
+        store_fixture_close(&f->store);
+}
+
+void core_fixture_done(struct core_fixture *f) {
+    core_fixture_close(f);
+    gb_backend_close(f->backend);
+    store_fixture_done(&f->store);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+
+void core_wake_init(struct core_wake *w) {
+    memset(w, 0, sizeof(*w));
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->cond, NULL);
+}
+
+void core_wake_done(struct core_wake *w) {
+    pthread_cond_destroy(&w->cond);
+    pthread_mutex_destroy(&w->lock);
+}
+
+void core_wake(void *wake) {
+    struct core_wake *w = wake;
+
+    pthread_mutex_lock(&w->lock);
+    w->count++;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void core_wake_wait(struct core_wake *w) {
+    pthread_mutex_lock(&w->lock);
+    while (w->count == w->seen)
+        pthread_cond_wait(&w->cond, &w->lock);
+    w->seen = w->count;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void core_until(bool (*ask)(void *arg), void *arg, const char *what) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    int i;
+
+    for (i = 0; i < 20000; i++) {
+        if (ask(arg))
+            return;
+        nanosleep(&pause, NULL);
+    }
+    ck_abort_msg("never: %s", what);
+}
+
+static bool idle(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_core_stats stats;
+    struct gb_pool_view pool;
+    struct gb_session *s;
+    int64_t id = 0;
+    unsigned i;
+    bool used = false;
+
+    gb_core_stats(f->core, &stats);
+    if (stats.uploads_running || stats.downloads_running || stats.slots_free != stats.slots_total)
+        return false;
+    for (i = 0; i < gb_pool_count(f->core); i++) {
+        ck_assert_int_eq(gb_pool_at(f->core, i, &pool, NULL), 0);
+        used |= pool.stat.used_bytes != 0;
+    }
+    while ((s = gb_session_after(f->core, id))) {
+        id = s->id;
+        pthread_mutex_lock(&s->lock);
+        used |= s->used_bytes != 0 || s->counted_buffers != s->live_buffers;
+        pthread_mutex_unlock(&s->lock);
+        gb_session_unref(s);
+    }
+    return !used;
+}
+
+void core_until_idle(struct core_fixture *f) {
+    core_until(idle, f, "no memory, quota or slot in use");
+}
+
+/* --- calls -------------------------------------------------------------------------------------------------------------- */
+
+struct gb_name core_name(const char *text) {
+    struct gb_name name = {{0}};
+
+    snprintf(name.s, sizeof(name.s), "%s", text);
+    return name;
+}
+
+struct waited {
+    struct core_wake wake;
+    struct gb_call *call;
+};
+
+static void waited_init(struct waited *w) {
+    core_wake_init(&w->wake);
+    w->call = gb_call_new(core_wake, &w->wake);
+    ck_assert_ptr_nonnull(w->call);
+}
+
+static int waited_end(struct waited *w, struct gb_error *err) {
+    int r = 0;
+
+    core_wake_wait(&w->wake);
+    ck_assert(atomic_load(&w->call->finished));
+    if (w->call->error.code != GB_OK) {
+        *err = w->call->error;
+        r = -1;
+    }
+    gb_call_unref(w->call);
+    core_wake_done(&w->wake);
+    return r;
+}
+
+int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err) {
+    struct waited w;
+
+    waited_init(&w);
+    gb_session_create(core, params, w.call);
+    return waited_end(&w, err);
+}
+
+int core_session_patch(struct gb_core *core, const char *name, const struct gb_session_params *params,
+                       struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct waited w;
+
+    waited_init(&w);
+    gb_session_patch(core, &n, params, NULL, w.call);
+    return waited_end(&w, err);
+}
+
+int core_session_delete(struct gb_core *core, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct waited w;
+
+    waited_init(&w);
+    gb_session_delete(core, &n, NULL, w.call);
+    return waited_end(&w, err);
+}
+
+int core_buffer_create(struct gb_core *core, const char *session, const char *name, uint64_t bytes, unsigned wait_ms,
+                       struct gb_error *err) {
+    struct gb_upload_params p = core_upload_params(session, name, bytes);
+    struct waited w;
+
+    waited_init(&w);
+    gb_buffer_create(core, &p.buffer, wait_ms, w.call);
+    return waited_end(&w, err);
+}
+
+int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+    struct waited w;
+
+    waited_init(&w);
+    gb_buffer_delete(core, &s, &n, NULL, w.call);
+    return waited_end(&w, err);
+}
+
+int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
+                    struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+
+    return gb_buffer_get(core, &s, &n, ret, err);
+}
+
+/* --- transfers ---------------------------------------------------------------------------------------------------------- */
+
+struct gb_upload_params core_upload_params(const char *session, const char *name, uint64_t bytes) {
+    struct gb_upload_params p = {.bytes = bytes};
+
+    p.buffer.session = core_name(session);
+    p.buffer.name = core_name(name);
+    p.buffer.bytes = bytes;
+    p.buffer.dtype = GB_DTYPE_UINT8;
+    p.buffer.shape = (struct gb_shape){.dims = 1, .dim = {bytes}};
+    return p;
+}
+
+int core_upload_send(struct gb_upload *upload, struct core_wake *w, const void *data, size_t n, struct gb_error *err) {
+    const char *at = data;
+    void *room;
+    size_t size;
+    int r;
+
+    while (n > 0) {
+        r = gb_upload_room(upload, &room, &size, err);
+        if (r < 0)
+            return -1;
+        if (r == 0) {
+            core_wake_wait(w);
+            continue;
+        }
+        ck_assert_uint_gt(size, 0);
+        if (size > n)
+            size = n;
+        memcpy(room, at, size);
+        if (gb_upload_fill(upload, size, err) < 0)
+            return -1;
+        at += size;
+        n -= size;
+    }
+    return 0;
+}
+
+int core_upload_finish(struct gb_upload *upload, struct core_wake *w, struct gb_buffer_rec *ret_rec,
+                       struct gb_error *err) {
+    struct gb_transfer_times times;
+    struct gb_buffer_rec rec;
+    bool created;
+    int r = gb_upload_end(upload, err);
+
+    while (r == 0) {
+        r = gb_upload_result(upload, ret_rec ? ret_rec : &rec, &created, &times, err);
+        if (r == 0)
+            core_wake_wait(w);
+    }
+    return r > 0 ? 0 : -1;
+}
+
+int core_upload(struct gb_core *core, const struct gb_upload_params *params, const void *data,
+                struct gb_buffer_rec *ret_rec, struct gb_error *err) {
+    struct gb_upload_params p = *params;
+    struct gb_upload *upload = NULL;
+    struct core_wake w;
+    int r;
+
+    core_wake_init(&w);
+    p.wake = core_wake;
+    p.arg = &w;
+    r = gb_upload_begin(core, &p, &upload, err);
+    if (r == 0)
+        r = core_upload_send(upload, &w, data, p.bytes, err);
+    if (r == 0)
+        r = core_upload_finish(upload, &w, ret_rec, err);
+    gb_upload_free(upload);
+    core_wake_done(&w);
+    return r;
+}
+
+int core_download_read(struct gb_download *download, struct core_wake *w, void *out, size_t n, struct gb_error *err) {
+    char *at = out;
+    const void *block;
+    size_t size;
+    int r;
+
+    while (n > 0) {
+        r = gb_download_next(download, &block, &size, err);
+        if (r < 0)
+            return -1;
+        if (r == 0) {
+            core_wake_wait(w);
+            continue;
+        }
+        ck_assert_uint_gt(size, 0);
+        if (size > n)
+            size = n;
+        memcpy(at, block, size);
+        gb_download_sent(download, size);
+        at += size;
+        n -= size;
+    }
+    return 0;
+}
+
+int core_download(struct gb_core *core, const char *session, const char *name, uint64_t offset, uint64_t n, void *out,
+                  struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name b = core_name(name);
+    struct gb_name stream = core_name("default");
+    struct gb_download *download = NULL;
+    struct core_wake w;
+    int r;
+
+    core_wake_init(&w);
+    r = gb_download_open(core, &s, &b, &stream, core_wake, &w, &download, err);
+    if (r == 0)
+        r = gb_download_start(download, offset, n, err);
+    if (r == 0)
+        r = core_download_read(download, &w, out, n, err);
+    gb_download_free(download, r == 0);
+    core_wake_done(&w);
+    return r;
+}
+
+void core_bytes(unsigned seed, void *out, size_t n) {
+    uint32_t x = seed * 2654435761u + 1;
+    unsigned char *at = out;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        at[i] = (unsigned char)(x >> 24);
+    }
+}
+
+/* --- the gate ----------------------------------------------------------------------------------------------------------- */
+
+static void wait_at_gate(void *arg) {
+    struct core_gate *gate = arg;
+
+    sem_post(&gate->entered);
+    while (sem_wait(&gate->opened) < 0)
+        continue;
+}
+
+void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char *session) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name name = core_name(session);
+    struct gb_session *s = gb_session_find(f->core, &name, &err);
+
+    ck_assert_ptr_nonnull(s);
+    sem_init(&gate->entered, 0, 0);
+    sem_init(&gate->opened, 0, 0);
+    ck_assert_ptr_nonnull(gb_session_stream(s, 0));
+    gb_assert_ok(gb_stream_call(f->backend, gb_session_stream(s, 0), wait_at_gate, gate, &err), err);
+    while (sem_wait(&gate->entered) < 0)
+        continue;
+    gb_session_unref(s);
+}
+
+void core_gate_open(struct core_gate *gate) {
+    sem_post(&gate->opened);
+}

@@ -1,0 +1,90 @@
+/* What the core's tests share: a core over a real backend and a real store in a folder of its own, and the asynchronous
+ * calls made to wait. Failures of the fixture itself end the test. */
+#ifndef CORE_FIXTURE_H
+#define CORE_FIXTURE_H
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "core/core.h"
+#include "store_fixture.h"
+
+struct core_fixture {
+    struct store_fixture store;
+    struct gb_backend *backend;
+    struct gb_core_config config;
+    struct gb_core *core;
+};
+
+#define CORE_SLOT_BYTES 65536u
+#define CORE_SLOTS 8u
+
+/* spec: of the backend. Change f->config before _open. */
+void core_fixture_prepare(struct core_fixture *f, const char *spec);
+void core_fixture_open(struct core_fixture *f);
+void core_fixture_init(struct core_fixture *f, const char *spec); /* both */
+void core_fixture_close(struct core_fixture *f); /* the core and the store; the backend and the folder stay */
+void core_fixture_done(struct core_fixture *f);
+
+/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+
+struct core_wake {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    unsigned count;
+    unsigned seen;
+};
+void core_wake_init(struct core_wake *w);
+void core_wake_done(struct core_wake *w);
+void core_wake(void *wake);               /* the callback */
+void core_wake_wait(struct core_wake *w); /* until there was one more */
+
+/* Asks again until it is true; ends the test after a long time. */
+void core_until(bool (*ask)(void *arg), void *arg, const char *what);
+
+/* No memory, no quota, no slot is in use, and nothing runs. */
+void core_until_idle(struct core_fixture *f);
+
+/* --- calls, waited for: 0, or -1 with err -------------------------------------------------------------------------------- */
+
+struct gb_name core_name(const char *text);
+int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err);
+int core_session_patch(struct gb_core *core, const char *name, const struct gb_session_params *params,
+                       struct gb_error *err);
+int core_session_delete(struct gb_core *core, const char *name, struct gb_error *err);
+int core_buffer_create(struct gb_core *core, const char *session, const char *name, uint64_t bytes, unsigned wait_ms,
+                       struct gb_error *err);
+int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
+                    struct gb_error *err);
+
+/* uint8, one dimension. */
+struct gb_upload_params core_upload_params(const char *session, const char *name, uint64_t bytes);
+
+/* Begins, sends, ends, waits. rec may be NULL. */
+int core_upload(struct gb_core *core, const struct gb_upload_params *params, const void *data,
+                struct gb_buffer_rec *ret_rec, struct gb_error *err);
+/* Sends data[0..n) of an upload that was begun with w for wake. */
+int core_upload_send(struct gb_upload *upload, struct core_wake *w, const void *data, size_t n, struct gb_error *err);
+int core_upload_finish(struct gb_upload *upload, struct core_wake *w, struct gb_buffer_rec *ret_rec,
+                       struct gb_error *err);
+
+/* Opens, reads all of [offset, offset + n), closes. */
+int core_download(struct gb_core *core, const char *session, const char *name, uint64_t offset, uint64_t n, void *out,
+                  struct gb_error *err);
+int core_download_read(struct gb_download *download, struct core_wake *w, void *out, size_t n, struct gb_error *err);
+
+/* Fills out with bytes that depend on seed. */
+void core_bytes(unsigned seed, void *out, size_t n);
+
+/* --- holding a session's stream back --------------------------------------------------------------------------------------- */
+
+struct core_gate {
+    sem_t entered;
+    sem_t opened;
+};
+/* The session has a stream already. Returns when the stream has come to the gate. */
+void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char *session);
+void core_gate_open(struct core_gate *gate);
+
+#endif
