@@ -166,7 +166,7 @@ class Daemon(Server):
         listen = os.path.join(state, "listen")
         os.mkdir(state)
         self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", "none", "--state-dir", state,
-                    "--backend", self.settings.backend, "--log-level", "warn"] + self.settings.daemon_args)
+                    "--backend", self.settings.backend, "--log-level", "warning"] + self.settings.daemon_args)
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
 
     def read_port(self, listen):
