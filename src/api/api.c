@@ -8,7 +8,6 @@
 
 #include "api/context.h"
 #include "api/out.h"
-#include "base/clock.h"
 #include "base/crc32c.h"
 
 const struct gb_http_route gb_api_routes[] = {
@@ -82,11 +81,13 @@ static int read_devices(struct gb_api *api) {
 struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
                           const char *version) {
     struct gb_api *api = calloc(1, sizeof(*api));
+    struct gb_core_stats stats;
 
     if (!api)
         return NULL;
     api->core = core;
-    api->started_us = gb_wall_us();
+    gb_core_stats(core, &stats);
+    api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
     api->version = strdup(version);

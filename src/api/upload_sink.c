@@ -202,22 +202,34 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-/* Of a body that may be .npy the headers tell at least this much: without the longest header it is no shorter than so. An
- * upload far over quota is thus refused before it is sent. What is written in its place or in part takes no more than there
- * is. */
-static int check_early(const struct sink *s, struct gb_error *err) {
+static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *err) {
     struct gb_upload_params params = s->plan.params;
 
-    params.bytes = s->has_length && s->length > GB_NPY_HEADER_MAX ? s->length - GB_NPY_HEADER_MAX : 0;
+    /* What is written in its place or in part takes no more than there is. */
     if (s->plan.exists && (params.partial || params.in_place)) {
-        params.bytes = s->plan.existing_bytes;
+        bytes = s->plan.existing_bytes;
         params.offset = 0;
     }
-    params.buffer.bytes = params.bytes;
+    params.bytes = bytes;
+    params.buffer.bytes = bytes;
     params.buffer.dtype = GB_DTYPE_UINT8;
-    params.buffer.shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
+    params.buffer.shape = (struct gb_shape){.dims = 1, .dim = {bytes}};
     params.buffer.has_shape = true;
     return gb_upload_check(s->core, &params, err);
+}
+
+/* Of a body that may be .npy the headers tell at least this much: without the longest header it is no shorter than so. An
+ * upload far over quota is thus refused before it is sent. */
+static int check_early(const struct sink *s, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    uint64_t least = s->has_length && s->length > GB_NPY_HEADER_MAX ? s->length - GB_NPY_HEADER_MAX : 0;
+
+    if (check_bytes(s, least, &why) == 0)
+        return 0;
+    /* The numbers that the client knows read better; what was refused for less is refused for more. */
+    if (least == 0 || check_bytes(s, s->length, err) == 0)
+        *err = why;
+    return -1;
 }
 
 static int prepare(struct sink *s, struct gb_error *err) {
