@@ -1,0 +1,67 @@
+import itertools
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
+
+_names = itertools.count(1)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
+            item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def shared(backend):
+    d = Daemon(backend, *SMALL_SLOTS)
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def daemon(shared):
+    """One daemon for all tests of a backend; nothing may run in it when a test has ended."""
+    assert shared.process.poll() is None, shared.log()
+    yield shared
+    shared.settled()
+
+
+@pytest.fixture
+def session(daemon):
+    """The name of a fresh session of the shared daemon."""
+    name = f"s{next(_names)}"
+    daemon.ask("POST", "/v1/sessions", {"name": name}).expect(201)
+    yield name
+    daemon.ask("DELETE", "/v1/sessions/" + name)
+
+
+@pytest.fixture
+def start(backend):
+    """Starts daemons of this test's own; stops them, and checks how they end, afterwards."""
+    started = []
+
+    def go(*options, **more):
+        started.append(Daemon(more.pop("spec", backend), *options, **more))
+        return started[-1]
+
+    yield go
+    for d in started:
+        try:
+            if d.process.poll() is None:
+                d.stop()
+        finally:
+            d.clean()

@@ -1,0 +1,327 @@
+"""The daemon as a child process, and two clients for it: an ordinary one and one that misbehaves on purpose."""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
+SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
+SLOT = 256 * 1024  # of SMALL_SLOTS
+PATIENCE_S = 30  # a wait that takes longer has failed
+DATA = "/v1/sessions/{}/buffers/{}/data"
+SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
+
+
+def binary():
+    named = os.environ.get("GB_E2E_DAEMON") or os.environ.get("GPUBUFD")
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(here))
+    for path in [named] if named else [os.path.join(root, p) for p in ("build/gpubufd", "gpubufd", "bin/gpubufd")]:
+        if os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError("no gpubufd; name it in GPUBUFD")
+
+
+def until(what, condition, patience_s=PATIENCE_S, every_s=0.01):
+    """The first true value of condition(); an error naming what after patience_s."""
+    end = time.monotonic() + patience_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {patience_s} s: {what}"
+        time.sleep(every_s)
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    def timing(self):
+        """Server-Timing as {name: milliseconds}."""
+        parts = (self.headers.get("Server-Timing") or "").split(",")
+        return {p.split(";dur=")[0].strip(): float(p.split(";dur=")[1]) for p in parts if ";dur=" in p}
+
+    def expect(self, status):
+        assert self.status == status, f"{self.status}, wanted {status}: {self.body[:400]!r}"
+        return self
+
+    def problem(self, status, code):
+        """The problem document, held against RFC 9457 and against what was wanted."""
+        assert self.status == status, f"{self.status}, wanted {status} {code}: {self.body[:400]!r}"
+        assert self.headers.get("Content-Type") == "application/problem+json"
+        p = self.json()
+        assert (p["code"], p["status"], p["type"]) == (code, status, "urn:gpubuf:error:" + code), p
+        assert p["title"] and p["detail"] and p["request_id"] and isinstance(p["retryable"], bool), p
+        return p
+
+    def __repr__(self):
+        return f"<{self.status} {self.body[:200]!r}>"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=PATIENCE_S)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Client:
+    """One keep-alive connection; connects says how often it had to be made."""
+
+    def __init__(self, address, token=None):
+        unix = isinstance(address, str)
+        self.http = _UnixConnection(address) if unix else http.client.HTTPConnection(*address, timeout=PATIENCE_S)
+        self.token, self.connects = token, 0
+
+    def start(self, method, target, body=None, headers=None):
+        """Sends a request and returns the response, whose body is still to be read."""
+        headers = dict(headers or {})
+        if self.token:
+            headers["Authorization"] = "Bearer " + self.token
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        if self.http.sock is None:
+            self.connects += 1
+        try:
+            self.http.request(method, target, body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # refused in the middle of the body: the reply is there to be read
+        return self.http.getresponse()
+
+    def ask(self, method, target, body=None, headers=None):
+        try:
+            r = self.start(method, target, body, headers)
+            return Reply(r.status, r.headers, r.read())
+        except Exception:
+            self.http.close()
+            raise
+
+    def close(self):
+        self.http.close()
+
+
+class Raw:
+    """A socket that sends exactly what it is told. continues counts the 100 Continue that came."""
+
+    def __init__(self, address, receive_bytes=None):
+        unix = isinstance(address, str)
+        self.sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        if receive_bytes:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.sock.settimeout(PATIENCE_S)
+        self.sock.connect(address)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\0" * 8)
+        self.buffer, self.continues = b"", 0
+
+    def send(self, data):
+        self.sock.sendall(data)
+        return self
+
+    def request(self, method, target, headers=(), body=b""):
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
+        return self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+
+    def put(self, target, length, *headers, expect=False):
+        """The header of an upload, without its body."""
+        extra = ["Expect: 100-continue"] if expect else []
+        return self.request("PUT", target, [f"Content-Length: {length}", *extra, *headers])
+
+    def _more(self):
+        data = self.sock.recv(1 << 18)
+        self.buffer += data
+        return bool(data)
+
+    def head(self):
+        """(status, headers) of the next answer; None when the connection ended before it. 100 counts as one."""
+        while b"\r\n\r\n" not in self.buffer:
+            if not self._more():
+                assert not self.buffer, f"the connection ended within a header: {self.buffer!r}"
+                return None
+        head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
+        lines = head.decode("latin-1").split("\r\n")
+        return int(lines[0].split()[1]), {k.title(): v.strip() for k, v in (x.split(":", 1) for x in lines[1:])}
+
+    def exactly(self, n):
+        parts, have = [self.buffer[:n]], min(n, len(self.buffer))
+        self.buffer = self.buffer[n:]
+        while have < n:
+            data = self.sock.recv(min(n - have, 1 << 18))
+            assert data, f"the connection ended {n - have} bytes early"
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def reply(self, head_only=False):
+        """The next answer that is not 100; None when the connection ended instead."""
+        head = self.head()
+        while head and head[0] == 100:
+            self.continues += 1
+            head = self.head()
+        if head is None:
+            return None
+        bodyless = head_only or head[0] in (204, 304)
+        return Reply(head[0], head[1], b"" if bodyless else self.exactly(int(head[1]["Content-Length"])))
+
+    def ended(self):
+        """True when the daemon has closed and nothing more came."""
+        return not self.buffer and not self._more()
+
+    def half_close(self):
+        self.sock.shutdown(socket.SHUT_WR)
+        return self
+
+    def reset(self):
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.sock.close()
+
+    def close(self):
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Daemon:
+    """A running gpubufd. state: a folder to keep; without one it gets its own, removed at the end."""
+
+    def __init__(self, backend, *options, state=None, listen=("--listen", "127.0.0.1:0"), env=None, wait=True, **popen):
+        self.own = state is None
+        self.state = state or tempfile.mkdtemp(prefix="gbe-")
+        self.log_path = tempfile.mktemp(prefix="gbe-log-")
+        args = [binary(), "--state-dir", self.state, *listen, *options]
+        if backend:
+            args += ["--backend", backend]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD") and k != "NOTIFY_SOCKET"}
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **(env or {})}, **popen)
+        self.clients = []
+        self.addresses = self.wait_ready() if wait else []
+
+    def log(self):
+        with open(self.log_path, errors="replace") as f:
+            return f.read()
+
+    def wait_ready(self):
+        path = os.path.join(self.state, "listen")
+        until("the file listen", lambda: os.path.exists(path) or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log()
+        with open(path) as f:
+            return f.read().split()
+
+    @property
+    def tcp(self):
+        host, port = next(a for a in self.addresses if not a.startswith("unix:")).rsplit(":", 1)
+        return host.strip("[]"), int(port)
+
+    @property
+    def unix(self):
+        return next(a[5:] for a in self.addresses if a.startswith("unix:"))
+
+    def url(self, path):
+        return "http://{}:{}{}".format(*self.tcp, path)
+
+    def client(self, token=None, unix=False):
+        c = Client(self.unix if unix else self.tcp, token)
+        self.clients.append(c)
+        return c
+
+    def raw(self, unix=False, **more):
+        return Raw(self.unix if unix else self.tcp, **more)
+
+    def ask(self, method, target, body=None, headers=None, token=None):
+        c = Client(self.tcp, token)
+        try:
+            return c.ask(method, target, body, headers)
+        finally:
+            c.close()
+
+    def get(self, target):
+        return self.ask("GET", target).expect(200).json()
+
+    def put(self, name, data, session="default", query="", headers=None):
+        return self.ask("PUT", DATA.format(session, name) + query, data, headers)
+
+    def data(self, name, session="default", query="", headers=None):
+        return self.ask("GET", DATA.format(session, name) + query, None, headers)
+
+    def meta(self, name, session="default"):
+        return self.get(f"/v1/sessions/{session}/buffers/{name}")
+
+    def stats(self):
+        return self.get("/v1/stats")
+
+    def settled(self):
+        """The statistics once nothing runs and no slot is held."""
+
+        def quiet():
+            s = self.stats()
+            busy = s["running"]["uploads"] + s["running"]["downloads"] + s["slots"]["total"] - s["slots"]["free"]
+            return s if busy == 0 else None
+
+        return until("no transfer runs, all slots are free", quiet)
+
+    def contents(self):
+        """All that clients can have changed; equal before and after means untouched."""
+        self.settled()
+        sessions = self.get("/v1/sessions?limit=1000")["items"]
+        buffers = [self.get(f"/v1/sessions/{s['name']}/buffers?limit=1000")["items"] for s in sessions]
+        return sessions, buffers, self.stats()["buffers"]
+
+    def rss_anon(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(re.search(r"RssAnon:\s+(\d+) kB", f.read()).group(1)) * 1024
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, status=0):
+        """SIGTERM; the exit status and an empty sanitizer report are part of every test."""
+        for c in self.clients:
+            c.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.finished(status)
+
+    def finished(self, status=0):
+        try:
+            assert self.process.wait(PATIENCE_S) == status, self.log()
+            assert not SANITIZERS.search(self.log()), self.log()
+            return self.log()
+        finally:
+            self.clean()
+
+    def clean(self):
+        if self.process.poll() is None:
+            self.kill()
+        if os.path.exists(self.log_path):
+            self.last_log = self.log()
+            os.unlink(self.log_path)
+        if self.own:
+            shutil.rmtree(self.state, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None and self.process.poll() is None:
+            self.stop()
+        else:
+            self.clean()
