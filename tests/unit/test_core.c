@@ -1,0 +1,676 @@
+/* Sessions, buffers, pools, tokens: what is durable, what is refused, what comes back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+#include "core_fixture.h"
+#include "gb_test.h"
+
+static struct gb_session_params session_params(const char *name) {
+    struct gb_session_params p = {.name = core_name(name)};
+
+    return p;
+}
+
+/* --- sessions ----------------------------------------------------------------------------------------------------------- */
+
+START_TEST(sessions_are_made_changed_and_deleted) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params p = session_params("a");
+    struct gb_name name = core_name("a");
+    struct gb_session_view view;
+    struct gb_core_stats stats;
+    uint64_t sequence;
+
+    core_fixture_init(&f, "host");
+    gb_assert_fails(gb_session_get(f.core, &name, &view, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    sequence = gb_core_sequence(f.core);
+    gb_assert_ok(core_session_create(f.core, &p, &err), err);
+    ck_assert_uint_gt(gb_core_sequence(f.core), sequence);
+    gb_assert_fails(core_session_create(f.core, &p, &err), err, GB_ERR_SESSION_EXISTS);
+    gb_assert_ok(gb_session_get(f.core, &name, &view, &err), err);
+    ck_assert_uint_eq(view.rec.quota.bytes, GB_UNLIMITED);
+    ck_assert_str_eq(view.rec.labels, "{}");
+    ck_assert_int_eq(view.rec.version, 1);
+    ck_assert_int_eq(view.expires_at_us, 0);
+    p.has_quota_bytes = true;
+    p.quota.bytes = 1000;
+    p.has_labels = true;
+    strcpy(p.labels, "{\"k\":\"v\"}");
+    gb_assert_ok(core_session_patch(f.core, "a", &p, &err), err);
+    gb_assert_ok(gb_session_get(f.core, &name, &view, &err), err);
+    ck_assert_uint_eq(view.rec.quota.bytes, 1000);
+    ck_assert_uint_eq(view.rec.quota.buffers, GB_UNLIMITED);
+    ck_assert_str_eq(view.rec.labels, "{\"k\":\"v\"}");
+    ck_assert_int_eq(view.rec.version, 2);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.sessions, 2);
+    gb_assert_ok(core_session_delete(f.core, "a", &err), err);
+    gb_assert_fails(core_session_delete(f.core, "a", &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(core_session_patch(f.core, "a", &p, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(core_session_delete(f.core, "default", &err), err, GB_ERR_SESSION_PROTECTED);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.sessions, 1);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(sessions_have_a_limit) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params p;
+    char name[8];
+    int i;
+
+    core_fixture_prepare(&f, "host");
+    f.config.sessions_max = 5;
+    core_fixture_open(&f);
+    for (i = 0; i < 4; i++) {
+        snprintf(name, sizeof(name), "s%d", i);
+        p = session_params(name);
+        gb_assert_ok(core_session_create(f.core, &p, &err), err);
+    }
+    p = session_params("more");
+    gb_assert_fails(core_session_create(f.core, &p, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_ok(core_session_delete(f.core, "s2", &err), err);
+    gb_assert_ok(core_session_create(f.core, &p, &err), err);
+    core_fixture_done(&f);
+}
+END_TEST
+
+struct listing {
+    char text[400];
+    unsigned count;
+    unsigned stop_at;
+    int64_t last_id;
+};
+
+static int list_session(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    struct listing *l = arg;
+
+    ck_assert_int_gt(view->rec.id, l->last_id);
+    l->last_id = view->rec.id;
+    strcat(l->text, view->rec.name.s);
+    strcat(l->text, " ");
+    return ++l->count == l->stop_at ? gb_error_set(err, GB_ERR_INTERNAL, "enough") : 0;
+}
+
+static int list_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct listing *l = arg;
+
+    (void)err;
+    ck_assert_int_gt(rec->id, l->last_id);
+    l->last_id = rec->id;
+    strcat(l->text, rec->name.s);
+    strcat(l->text, " ");
+    return 0;
+}
+
+START_TEST(lists_go_by_id) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    static const char *const names[] = {"z", "m", "a", "q"};
+    struct gb_name session = core_name("default");
+    struct listing l = {.text = ""};
+    bool more = false;
+    int i;
+
+    core_fixture_init(&f, "host");
+    for (i = 0; i < 4; i++) {
+        struct gb_session_params p = session_params(names[i]);
+
+        gb_assert_ok(core_session_create(f.core, &p, &err), err);
+        gb_assert_ok(core_buffer_create(f.core, "default", names[i], 1, 0, &err), err);
+    }
+    gb_assert_ok(core_session_delete(f.core, "m", &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    gb_assert_ok(gb_session_list(f.core, 0, 2, list_session, &l, &more, &err), err);
+    ck_assert_str_eq(l.text, "default z ");
+    ck_assert(more);
+    gb_assert_ok(gb_session_list(f.core, l.last_id, 2, list_session, &l, &more, &err), err);
+    ck_assert_str_eq(l.text, "default z a q ");
+    ck_assert(!more);
+    l = (struct listing){.stop_at = 2};
+    gb_assert_fails(gb_session_list(f.core, 0, 10, list_session, &l, &more, &err), err, GB_ERR_INTERNAL);
+    l = (struct listing){.text = ""};
+    gb_assert_ok(gb_buffer_list(f.core, &session, 0, 2, list_buffer, &l, &more, &err), err);
+    ck_assert_str_eq(l.text, "z m ");
+    ck_assert(more);
+    gb_assert_ok(gb_buffer_list(f.core, &session, l.last_id, 2, list_buffer, &l, &more, &err), err);
+    ck_assert_str_eq(l.text, "z m q ");
+    ck_assert(!more);
+    session = core_name("none");
+    gb_assert_fails(gb_buffer_list(f.core, &session, 0, 2, list_buffer, &l, &more, &err), err,
+                    GB_ERR_SESSION_NOT_FOUND);
+    core_fixture_done(&f);
+}
+END_TEST
+
+static bool gone(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_name name = core_name("idle");
+    struct gb_session_view view;
+
+    return gb_session_get(f->core, &name, &view, NULL) < 0;
+}
+
+START_TEST(idle_sessions_expire) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params p = session_params("idle");
+    struct gb_session_params stays = session_params("stays");
+    struct gb_upload_params up = core_upload_params("stays", "x", 100);
+    struct gb_session_view view;
+    struct gb_core_stats stats;
+    struct gb_upload *upload;
+    struct core_wake w;
+
+    core_fixture_init(&f, "host");
+    core_wake_init(&w);
+    p.has_idle_ttl = stays.has_idle_ttl = true;
+    p.idle_ttl_s = stays.idle_ttl_s = 1;
+    gb_assert_ok(core_session_create(f.core, &stays, &err), err);
+    up.wake = core_wake;
+    up.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &up, &upload, &err), err);
+    gb_assert_ok(core_session_create(f.core, &p, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "idle", "x", 1000, 0, &err), err);
+    gb_assert_ok(gb_session_heartbeat(f.core, &p.name, &view, &err), err);
+    ck_assert_int_gt(view.expires_at_us, 0);
+    core_until(gone, &f, "the session gone");
+    /* A transfer that runs is a sign of life, however slow. */
+    gb_assert_ok(gb_session_get(f.core, &stays.name, &view, &err), err);
+    gb_upload_free(upload);
+    core_until_idle(&f);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.counters.expired_sessions, 1);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- buffers ------------------------------------------------------------------------------------------------------------ */
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+
+START_TEST(new_buffers_are_zero) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name pool = core_name("default");
+    struct gb_upload_params p = core_upload_params("default", "x", 1000000);
+    struct gb_pool_view view;
+    struct gb_buffer_rec rec;
+    struct gb_core_stats stats;
+    char *data = malloc(1000000);
+    size_t i;
+
+    core_fixture_init(&f, specs[_i]);
+    memset(data, 0x77, 1000000);
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+    ck_assert_uint_eq(view.stat.used_bytes, 0); /* at once: the deletion was acknowledged */
+    gb_assert_ok(core_buffer_create(f.core, "default", "y", 1000000, 0, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+    ck_assert_uint_ge(view.stat.used_bytes, 1000000);
+    gb_assert_ok(core_download(f.core, "default", "y", 0, 1000000, data, &err), err);
+    for (i = 0; i < 1000000; i++)
+        ck_assert_int_eq(data[i], 0);
+    gb_assert_fails(core_buffer_create(f.core, "default", "y", 5, 0, &err), err, GB_ERR_BUFFER_EXISTS);
+    gb_assert_ok(core_buffer_get(f.core, "default", "y", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 1);
+    ck_assert(!rec.has_crc32c);
+    ck_assert_str_eq(rec.pool.s, "default");
+    ck_assert_str_eq(rec.labels, "{}");
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.buffers, 1);
+    ck_assert_uint_eq(stats.buffer_bytes, 1000000);
+    gb_assert_ok(core_buffer_create(f.core, "default", "empty", 0, 0, &err), err);
+    gb_assert_ok(core_download(f.core, "default", "empty", 0, 0, data, &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "empty", &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "y", &err), err);
+    gb_assert_fails(core_buffer_delete(f.core, "default", "y", &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    core_until_idle(&f);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.buffers, 0);
+    ck_assert_uint_eq(stats.buffer_bytes, 0);
+    core_fixture_done(&f);
+    free(data);
+}
+END_TEST
+
+/* A check that fails from the n-th time on. */
+struct counted {
+    int calls;
+    int fail_from;
+    int freed;
+};
+
+static int counted_check(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct counted *c = arg;
+
+    (void)rec;
+    return ++c->calls >= c->fail_from ? gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "no") : 0;
+}
+
+static void counted_free(void *arg) {
+    ((struct counted *)arg)->freed++;
+}
+
+static int patch(struct core_fixture *f, const struct gb_buffer_params *p, const struct gb_buffer_check *check,
+                 struct gb_error *err) {
+    struct core_wake w;
+    struct gb_call *call;
+    int r;
+
+    core_wake_init(&w);
+    call = gb_call_new(core_wake, &w);
+    gb_buffer_patch(f->core, p, check, call);
+    core_wake_wait(&w);
+    if (call->error.code != GB_OK)
+        *err = call->error;
+    r = call->error.code == GB_OK ? 0 : -1;
+    gb_call_unref(call);
+    core_wake_done(&w);
+    return r;
+}
+
+START_TEST(patches_and_preconditions) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", 24);
+    struct counted counted = {.fail_from = 1};
+    struct gb_buffer_check check = {counted_check, &counted, counted_free};
+    struct gb_buffer_rec rec;
+    char data[24] = "abc";
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_fails(patch(&f, &p.buffer, &check, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    ck_assert_int_eq(counted.freed, 1);
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    gb_assert_fails(patch(&f, &p.buffer, &check, &err), err, GB_ERR_PRECONDITION_FAILED);
+    ck_assert_int_eq(counted.freed, 2);
+    p.buffer.has_shape = p.buffer.has_labels = true;
+    p.buffer.dtype = GB_DTYPE_FLOAT32;
+    p.buffer.shape = (struct gb_shape){.dims = 2, .dim = {2, 3}};
+    strcpy(p.buffer.labels, "{\"a\":1}");
+    gb_assert_ok(patch(&f, &p.buffer, NULL, &err), err);
+    gb_assert_ok(core_buffer_get(f.core, "default", "x", &rec, &err), err);
+    ck_assert_int_eq(rec.dtype, GB_DTYPE_FLOAT32);
+    ck_assert_uint_eq(rec.shape.dim[1], 3);
+    ck_assert_str_eq(rec.labels, "{\"a\":1}");
+    ck_assert_int_eq(rec.generation, 1);
+    ck_assert_int_eq(rec.version, 2);
+    ck_assert(rec.has_crc32c);
+    p.buffer.bytes = 25;
+    gb_assert_fails(patch(&f, &p.buffer, NULL, &err), err, GB_ERR_SHAPE_MISMATCH);
+    /* An upload asks before it reads, and again before it replaces. */
+    p = core_upload_params("default", "x", 24);
+    counted = (struct counted){.fail_from = 2};
+    p.check = check;
+    gb_assert_fails(core_upload(f.core, &p, data, NULL, &err), err, GB_ERR_PRECONDITION_FAILED);
+    ck_assert_int_eq(counted.calls, 2);
+    counted = (struct counted){.fail_from = 3};
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 2);
+    ck_assert_str_eq(rec.labels, "{\"a\":1}"); /* not given: kept */
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    core_until_idle(&f);
+    ck_assert_int_eq(counted.freed, 1);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(memory_runs_out) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_core_stats stats;
+    struct core_wake w;
+    struct gb_call *call;
+    struct gb_upload_params p = core_upload_params("default", "c", 30 << 20);
+    struct gb_session_params session = session_params("s");
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_ok(core_session_create(f.core, &session, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 40 << 20, 0, &err), err);
+    gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 0, &err), err, GB_ERR_OUT_OF_MEMORY);
+    core_buffer_create(f.core, "s", "b", 30 << 20, 0, &err);
+    ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
+    ck_assert_str_eq(err.call, "cudaMallocFromPoolAsync");
+    ck_assert(err.has_numbers);
+    ck_assert_uint_eq(err.requested_bytes, 30 << 20);
+    ck_assert_uint_ge(err.used_bytes, 40 << 20);
+    ck_assert_uint_eq(err.limit_bytes, 64 << 20);
+    err = GB_ERROR_INIT;
+    gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 30, &err), err, GB_ERR_OUT_OF_MEMORY);
+    /* Who waits gets what is freed, also in another session. */
+    core_wake_init(&w);
+    call = gb_call_new(core_wake, &w);
+    gb_buffer_create(f.core, &p.buffer, 60000, call);
+    gb_assert_fails(core_buffer_create(f.core, "default", "c", 1, 0, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* others are not held up */
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_wake_wait(&w);
+    ck_assert_int_eq(call->error.code, GB_OK);
+    gb_call_unref(call);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.counters.allocation_failures, 3);
+    ck_assert_uint_ge(stats.counters.allocation_retries, 4);
+    ck_assert_uint_ge(stats.counters.trims, 4);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "small", &err), err);
+    core_until_idle(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(records_survive_bytes_do_not) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params session = session_params("s");
+    struct gb_upload_params p = core_upload_params("s", "x", 1000);
+    struct gb_buffer_rec before;
+    struct gb_buffer_rec rec;
+    struct gb_core_stats stats;
+    struct gb_session_stats ss;
+    char data[1000];
+    char back[1000];
+
+    core_fixture_init(&f, specs[_i]);
+    session.has_quota_bytes = session.has_quota_buffers = true;
+    session.quota.bytes = 1500;
+    session.quota.buffers = 2;
+    core_bytes(3, data, sizeof(data));
+    gb_assert_ok(core_session_create(f.core, &session, &err), err);
+    gb_assert_ok(core_upload(f.core, &p, data, &before, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "s", "y", 10, 0, &err), err);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.sessions, 2);
+    ck_assert_uint_eq(stats.buffers, 2);
+    ck_assert_uint_eq(stats.lost_buffers, 2);
+    ck_assert_uint_eq(stats.buffer_bytes, 0);
+    ck_assert_uint_eq(stats.counters.uploads, 1);
+    ck_assert_uint_eq(stats.counters.allocations, 2);
+    ck_assert_uint_eq(stats.counters.frees, 2);
+    gb_assert_ok(core_buffer_get(f.core, "s", "x", &rec, &err), err);
+    ck_assert_int_eq(rec.state, GB_BUFFER_LOST);
+    ck_assert_int_eq(rec.generation, before.generation);
+    ck_assert_int_eq(rec.version, before.version + 1);
+    ck_assert_uint_eq(rec.crc32c, before.crc32c);
+    gb_assert_fails(core_download(f.core, "s", "x", 0, 1000, back, &err), err, GB_ERR_CONTENT_LOST);
+    p.partial = true;
+    p.offset = 1;
+    p.bytes = 5;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_CONTENT_LOST);
+    /* Lost bytes are not counted, their records are. */
+    gb_assert_ok(gb_session_stats(f.core, &session.name, &ss, &err), err);
+    ck_assert_uint_eq(ss.session.used_bytes, 0);
+    ck_assert_uint_eq(ss.session.buffers, 2);
+    ck_assert_uint_eq(ss.lost_buffers, 2);
+    gb_assert_fails(core_buffer_create(f.core, "s", "z", 1, 0, &err), err, GB_ERR_QUOTA_EXCEEDED);
+    p = core_upload_params("s", "x", 1000);
+    p.in_place = true; /* there is nothing to be in the place of */
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.id, before.id);
+    ck_assert_int_eq(rec.generation, before.generation + 1);
+    gb_assert_ok(core_download(f.core, "s", "x", 0, 1000, back, &err), err);
+    ck_assert_int_eq(memcmp(data, back, 1000), 0);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.lost_buffers, 1);
+    ck_assert_uint_eq(stats.buffer_bytes, 1000);
+    gb_assert_ok(core_session_delete(f.core, "s", &err), err);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.sessions, 1);
+    ck_assert_uint_eq(stats.buffers, 0);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_session_takes_its_buffers_along) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params session = session_params("s");
+    struct gb_name pool = core_name("default");
+    struct gb_pool_view view;
+    struct gb_core_stats stats;
+    char name[16];
+    int round;
+    int i;
+
+    core_fixture_init(&f, specs[_i]);
+    for (round = 0; round < 3; round++) {
+        gb_assert_ok(core_session_create(f.core, &session, &err), err);
+        for (i = 0; i < 50; i++) {
+            snprintf(name, sizeof(name), "b%d", i);
+            gb_assert_ok(core_buffer_create(f.core, "s", name, (uint64_t)i * 1000, 0, &err), err);
+        }
+        gb_assert_ok(core_session_delete(f.core, "s", &err), err);
+        gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+        ck_assert_uint_eq(view.stat.used_bytes, 0);
+        gb_core_stats(f.core, &stats);
+        ck_assert_uint_eq(stats.buffers, 0);
+        ck_assert_uint_eq(stats.buffer_bytes, 0);
+    }
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(buffers_have_a_limit_in_all) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params session = session_params("s");
+    struct gb_upload_params p = core_upload_params("s", "c", 1);
+
+    core_fixture_prepare(&f, specs[_i]);
+    f.config.buffers_max = 2;
+    core_fixture_open(&f);
+    gb_assert_ok(core_session_create(f.core, &session, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 1, 0, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "s", "b", 1, 0, &err), err);
+    gb_assert_fails(core_buffer_create(f.core, "s", "c", 1, 0, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_fails(core_upload(f.core, &p, "x", NULL, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    gb_assert_ok(core_upload(f.core, &p, "x", NULL, &err), err);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- devices, pools, streams -------------------------------------------------------------------------------------------- */
+
+static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
+    struct gb_name name = core_name(pool);
+    struct core_wake w;
+    struct gb_call *call;
+    int r;
+
+    core_wake_init(&w);
+    call = gb_call_new(core_wake, &w);
+    gb_pool_trim_to(f->core, &name, keep, call);
+    core_wake_wait(&w);
+    if (call->error.code != GB_OK)
+        *err = call->error;
+    r = call->error.code == GB_OK ? 0 : -1;
+    gb_call_unref(call);
+    core_wake_done(&w);
+    return r;
+}
+
+START_TEST(two_devices) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", 100000);
+    struct gb_device_rec device;
+    struct gb_pool_view view[2];
+    struct gb_buffer_rec rec;
+    struct gb_name name = core_name("default.1");
+    char *data = malloc(100000);
+    char *back = malloc(100000);
+    int found = -1;
+
+    core_fixture_init(&f, "host:discrete,devices=2,bytes=64M");
+    ck_assert_int_eq(gb_device_count(f.core), 2);
+    gb_assert_ok(gb_device_get(f.core, 1, &device, &err), err);
+    gb_assert_ok(gb_device_find(f.core, device.uuid, &found, &err), err);
+    ck_assert_int_eq(found, 1);
+    gb_assert_ok(gb_device_find(f.core, "0", &found, &err), err);
+    ck_assert_int_eq(found, 0);
+    gb_assert_fails(gb_device_find(f.core, "2", &found, &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    gb_assert_fails(gb_device_find(f.core, "", &found, &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    gb_assert_fails(gb_device_get(f.core, 2, &device, &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    core_bytes(1, data, 100000);
+    p.buffer.pool = name;
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.device, 1);
+    ck_assert_str_eq(rec.pool.s, "default.1");
+    /* No pool named: it stays where it is. */
+    p.buffer.pool.s[0] = '\0';
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.device, 1);
+    gb_assert_ok(gb_pool_at(f.core, 0, &view[0], &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &name, &view[1], &err), err);
+    ck_assert_uint_eq(view[0].stat.used_bytes, 0);
+    ck_assert_uint_ge(view[1].stat.used_bytes, 100000);
+    p.in_place = true;
+    p.buffer.pool = core_name("default");
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.in_place = false;
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.device, 0);
+    gb_assert_ok(core_download(f.core, "default", "x", 0, 100000, back, &err), err);
+    ck_assert_int_eq(memcmp(data, back, 100000), 0);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    core_until_idle(&f);
+    gb_assert_ok(call_trim(&f, "default.1", 0, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &name, &view[1], &err), err);
+    ck_assert_uint_eq(view[1].stat.reserved_bytes, 0);
+    gb_assert_fails(call_trim(&f, "none", 0, &err), err, GB_ERR_POOL_NOT_FOUND);
+    core_fixture_done(&f);
+    free(data);
+    free(back);
+}
+END_TEST
+
+START_TEST(sync_waits_for_the_stream) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name name = core_name("default");
+    struct gb_name other = core_name("other");
+    struct core_gate gate;
+    struct core_wake w;
+    struct gb_call *call;
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    call = gb_call_new(core_wake, &w);
+    gb_stream_sync_call(f.core, &name, &name, call); /* no stream yet: nothing to wait for */
+    core_wake_wait(&w);
+    ck_assert_int_eq(call->error.code, GB_OK);
+    gb_call_unref(call);
+    call = gb_call_new(core_wake, &w);
+    gb_stream_sync_call(f.core, &name, &other, call);
+    core_wake_wait(&w);
+    ck_assert_int_eq(call->error.code, GB_ERR_STREAM_NOT_FOUND);
+    gb_call_unref(call);
+    gb_assert_ok(core_buffer_create(f.core, "default", "x", 1, 0, &err), err);
+    core_gate_close(&gate, &f, "default");
+    call = gb_call_new(core_wake, &w);
+    gb_stream_sync_call(f.core, &name, &name, call);
+    /* The lane has passed it when this is through. */
+    gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);
+    ck_assert(!atomic_load(&call->finished));
+    core_gate_open(&gate);
+    core_wake_wait(&w);
+    ck_assert_int_eq(call->error.code, GB_OK);
+    gb_call_unref(call);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- tokens ------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(tokens_permit_what_they_say) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_token_rec tokens[3] = {
+        {.scope = GB_SCOPE_READ}, {.scope = GB_SCOPE_WRITE, .session = "s"}, {.scope = GB_SCOPE_ADMIN}};
+    static const char *const secrets[] = {"one", "two", "three"};
+    int i;
+
+    core_fixture_init(&f, "host");
+    ck_assert(!gb_tokens_required(f.core));
+    for (i = 0; i < 3; i++) {
+        tokens[i].name = core_name(secrets[i]);
+        gb_assert_ok(gb_sha256_hex(secrets[i], strlen(secrets[i]), tokens[i].sha256_hex, &err), err);
+    }
+    gb_assert_ok(gb_tokens_set(f.core, tokens, 3, &err), err);
+    ck_assert(gb_tokens_required(f.core));
+    gb_assert_ok(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "any", &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_WRITE, "any", &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_ok(gb_tokens_check(f.core, "two", GB_SCOPE_WRITE, "s", &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "t", &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_fails(gb_tokens_check(f.core, "two", GB_SCOPE_READ, "", &err), err, GB_ERR_FORBIDDEN);
+    gb_assert_ok(gb_tokens_check(f.core, "three", GB_SCOPE_ADMIN, "", &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "four", GB_SCOPE_READ, "", &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_fails(gb_tokens_check(f.core, "", GB_SCOPE_READ, "", &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_ok(gb_tokens_set(f.core, tokens + 1, 1, &err), err);
+    gb_assert_fails(gb_tokens_check(f.core, "one", GB_SCOPE_READ, "s", &err), err, GB_ERR_UNAUTHENTICATED);
+    gb_assert_ok(gb_tokens_set(f.core, NULL, 0, &err), err);
+    ck_assert(!gb_tokens_required(f.core));
+    core_fixture_done(&f);
+}
+END_TEST
+
+static bool sampled(void *arg) {
+    struct core_fixture *f = arg;
+
+    return store_sql_int(f->store.path, "SELECT count(*) FROM pool_samples WHERE pool = 'default'") > 0;
+}
+
+START_TEST(pools_are_sampled) {
+    struct core_fixture f;
+
+    core_fixture_prepare(&f, "host");
+    f.config.sample_interval_s = 1;
+    core_fixture_open(&f);
+    core_until(sampled, &f, "a sample in the database");
+    core_fixture_done(&f);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test) {
+    TCase *tc = tcase_create(name);
+
+    tcase_add_loop_test(tc, test, 0, 2);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+}
+
+int main(void) {
+    Suite *suite = suite_create("core");
+
+    gb_test_add(suite, "sessions", sessions_are_made_changed_and_deleted, 60);
+    gb_test_add(suite, "session_limit", sessions_have_a_limit, 60);
+    gb_test_add(suite, "lists", lists_go_by_id, 60);
+    gb_test_add(suite, "expiry", idle_sessions_expire, 60);
+    add(suite, "create", new_buffers_are_zero);
+    add(suite, "patch", patches_and_preconditions);
+    add(suite, "out_of_memory", memory_runs_out);
+    add(suite, "reload", records_survive_bytes_do_not);
+    add(suite, "session_delete", a_session_takes_its_buffers_along);
+    add(suite, "buffer_limit", buffers_have_a_limit_in_all);
+    gb_test_add(suite, "devices", two_devices, 60);
+    add(suite, "sync", sync_waits_for_the_stream);
+    gb_test_add(suite, "tokens", tokens_permit_what_they_say, 60);
+    gb_test_add(suite, "samples", pools_are_sampled, 60);
+    return gb_test_run(suite);
+}
