@@ -123,18 +123,21 @@ static struct gb_buffer *place_locked(struct gb_session *session, const struct g
 
 void gb_change_start(struct gb_change *change) {
     struct gb_session *session = change->session;
+    struct gb_buffer *b;
     bool mine = false;
 
     pthread_mutex_lock(&session->lock);
-    change->buffer = place_locked(session, &change->name);
-    if (change->buffer)
-        mine = gb_turns_enter(&change->buffer->turns, &change->turn);
+    b = place_locked(session, &change->name);
+    change->buffer = b;
+    if (b)
+        mine = gb_turns_enter(&b->turns, &change->turn);
     else
         gb_no_memory(&change->error);
     pthread_mutex_unlock(&session->lock);
+    /* One that waits in line may have had its turn, and its end, by now. */
     if (mine)
         run(change);
-    else if (!change->buffer)
+    else if (!b)
         change->end(change);
 }
 
