@@ -2,9 +2,14 @@
 
 #include <stdlib.h>
 
+/* Under contention each round lets one of the rivals through. */
+#define TRIES 16
+
 struct wait {
     struct gb_call *call;
     gb_async_reply *reply;
+    gb_http_handler *retry; /* NULL: none */
+    unsigned tries;         /* calls before this one */
 };
 
 static void wake(void *arg) {
@@ -34,9 +39,20 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return NULL;
     }
+    if (request->state) {
+        wait->tries = ((struct wait *)request->state)->tries + 1;
+        wait_free(request->state);
+    }
     request->state = wait;
     request->state_free = wait_free;
     return wait->call;
+}
+
+void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler) {
+    struct wait *wait = request->state;
+
+    if (wait->tries < TRIES && !gb_http_header(request, "If-Match") && !gb_http_header(request, "If-None-Match"))
+        wait->retry = handler;
 }
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -45,6 +61,8 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     if (atomic_load(&wait->call->finished)) {
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
+        if (wait->call->error.code == GB_ERR_PRECONDITION_FAILED && wait->retry && !request->timed_out)
+            return wait->retry(request, response, err);
         *err = wait->call->error;
         return GB_STEP_ERROR;
     }

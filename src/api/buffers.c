@@ -228,6 +228,7 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
         return GB_STEP_ERROR;
     }
     check = gb_conditions_buffer_check(conditions);
+    gb_async_retry(request, gb_api_buffer_patch);
     gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
     return gb_async_end(request, response, reply_buffer, 0, err);
 }

@@ -153,6 +153,7 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     }
     check = gb_conditions_session_check(conditions);
+    gb_async_retry(request, gb_api_session_patch);
     gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
     return gb_async_end(request, response, reply_session, 0, err);
 }
