@@ -7,7 +7,7 @@
 
 #include "core/session.h"
 
-#define GB_PIECE_BYTES (1024u * 1024u) /* at once where the CPU reaches the memory: what is hot stays in the cache */
+#define GB_PIECE_BYTES (256u * 1024u) /* at once where the CPU reaches the memory: what is hot stays in the cache */
 
 struct gb_transfer {
     atomic_uint refs;
