@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,9 +230,14 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_e
 
 int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err) {
     struct gb_listener *listener = next_slot(listeners, err);
+    int flags;
 
     if (listener == NULL)
         return -1;
+    /* Whoever made it may have left it blocking, and then an accept too many would stop a whole loop. */
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "fcntl", errno);
     listener->fd = fd;
     if (describe(listener, err) != 0)
         return -1;

@@ -137,7 +137,11 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     }
     if (gb_limits_raise(o->max_connections, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
-    if (open_store(daemon, err) != 0 || gb_daemon_listen(daemon, err) != 0)
+    if (open_store(daemon, err) != 0)
+        return exit_of(err);
+    unlink(
+        daemon->listen_file); /* of a daemon that was killed: whoever waits for the file must not read old addresses */
+    if (gb_daemon_listen(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
