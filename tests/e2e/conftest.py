@@ -27,17 +27,24 @@ def backend(request):
 
 @pytest.fixture(scope="session")
 def shared(backend):
-    d = Daemon(backend, *SMALL_SLOTS)
-    yield d
-    d.stop()
+    """[the daemon]; one that died is replaced, so that only the test which killed it fails."""
+    held = [Daemon(backend, *SMALL_SLOTS)]
+    yield held
+    held[0].stop()
 
 
 @pytest.fixture
-def daemon(shared):
+def daemon(shared, backend):
     """One daemon for all tests of a backend; nothing may run in it when a test has ended."""
-    assert shared.process.poll() is None, shared.log()
-    yield shared
-    shared.settled()
+    d = shared[0]
+    yield d
+    try:
+        assert d.process.poll() is None, d.log()
+        d.settled()
+    except BaseException:
+        d.clean()
+        shared[0] = Daemon(backend, *SMALL_SLOTS)
+        raise
 
 
 @pytest.fixture
