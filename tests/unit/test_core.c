@@ -61,7 +61,7 @@ START_TEST(sessions_have_a_limit) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_params p;
-    char name[8];
+    char name[16];
     int i;
 
     core_fixture_prepare(&f, "host");
@@ -245,7 +245,7 @@ END_TEST
 struct counted {
     int calls;
     int fail_from;
-    int freed;
+    atomic_int freed;
 };
 
 static int counted_check(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -256,7 +256,12 @@ static int counted_check(void *arg, const struct gb_buffer_rec *rec, struct gb_e
 }
 
 static void counted_free(void *arg) {
-    ((struct counted *)arg)->freed++;
+    atomic_fetch_add(&((struct counted *)arg)->freed, 1);
+}
+
+/* An upload lets go of it when the last thread has left it. */
+static bool counted_freed(void *arg) {
+    return atomic_load(&((struct counted *)arg)->freed) == 1;
 }
 
 static int patch(struct core_fixture *f, const struct gb_buffer_params *p, const struct gb_buffer_check *check,
@@ -282,16 +287,18 @@ START_TEST(patches_and_preconditions) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "x", 24);
     struct counted counted = {.fail_from = 1};
+    struct counted twice = {.fail_from = 2};
+    struct counted thrice = {.fail_from = 3};
     struct gb_buffer_check check = {counted_check, &counted, counted_free};
     struct gb_buffer_rec rec;
     char data[24] = "abc";
 
     core_fixture_init(&f, specs[_i]);
     gb_assert_fails(patch(&f, &p.buffer, &check, &err), err, GB_ERR_BUFFER_NOT_FOUND);
-    ck_assert_int_eq(counted.freed, 1);
+    ck_assert_int_eq(atomic_load(&counted.freed), 1);
     gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
     gb_assert_fails(patch(&f, &p.buffer, &check, &err), err, GB_ERR_PRECONDITION_FAILED);
-    ck_assert_int_eq(counted.freed, 2);
+    ck_assert_int_eq(atomic_load(&counted.freed), 2);
     p.buffer.has_shape = p.buffer.has_labels = true;
     p.buffer.dtype = GB_DTYPE_FLOAT32;
     p.buffer.shape = (struct gb_shape){.dims = 2, .dim = {2, 3}};
@@ -308,18 +315,20 @@ START_TEST(patches_and_preconditions) {
     gb_assert_fails(patch(&f, &p.buffer, NULL, &err), err, GB_ERR_SHAPE_MISMATCH);
     /* An upload asks before it reads, and again before it replaces. */
     p = core_upload_params("default", "x", 24);
-    counted = (struct counted){.fail_from = 2};
     p.check = check;
+    p.check.arg = &twice;
     gb_assert_fails(core_upload(f.core, &p, data, NULL, &err), err, GB_ERR_PRECONDITION_FAILED);
-    ck_assert_int_eq(counted.calls, 2);
-    counted = (struct counted){.fail_from = 3};
+    ck_assert_int_eq(twice.calls, 2);
+    core_until(counted_freed, &twice, "the check of the failed upload let go");
+    p.check.arg = &thrice;
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_str_eq(rec.labels, "{\"a\":1}"); /* not given: kept */
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    core_until(counted_freed, &thrice, "the check of the upload let go");
     core_until_idle(&f);
-    ck_assert_int_eq(counted.freed, 1);
     core_fixture_done(&f);
+    ck_assert_int_eq(atomic_load(&thrice.freed), 1);
 }
 END_TEST
 

@@ -146,7 +146,7 @@ static void *work(void *arg) {
     for (i = 0; i < ROUNDS; i++) {
         const char *session = draw(w) % 3 == 0 ? "s" : "default";
         struct gb_error err = GB_ERROR_INIT;
-        char name[8];
+        char name[16];
 
         snprintf(name, sizeof(name), "b%u", draw(w) % NAMES);
         switch (draw(w) % 10) {
@@ -184,7 +184,7 @@ static void *work(void *arg) {
 
 static void clean(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
-    char name[8];
+    char name[16];
     int i;
 
     core_session_delete(f->core, "s", &err);
