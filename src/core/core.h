@@ -81,6 +81,9 @@ struct gb_session_check {
 
 /* --- sessions --------------------------------------------------------------------------------------------------------- */
 
+/* Looking at a session (get, list, statistics) is no sign of life: a dashboard that polls keeps nothing alive. Everything
+ * else that names it is, and so is a transfer while it runs. */
+
 /* Fields given; the others keep their default (create) or value (patch). */
 struct gb_session_params {
     struct gb_name name; /* create only */
@@ -101,7 +104,7 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
  * SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
                        struct gb_call *call);
-/* [now] Any request in a session is a sign of life; this is for a request that is nothing else. */
+/* [now] A sign of life and nothing else. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
 /* [now] Sessions with id > after_id, by id, at most limit. A visitor that returns -1 ends the walk. It is called without
@@ -145,8 +148,8 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
-    struct gb_name pool;
-    struct gb_name stream;
+    struct gb_name pool;   /* "": where the buffer is already, else the first device's */
+    struct gb_name stream; /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
     char labels[GB_LABELS_MAX];
 };
@@ -171,6 +174,10 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
 
 /* --- transfers ------------------------------------------------------------------------------------------------------------ */
 
+/* A transfer's functions are called by one thread at a time. Where one says "wait for wake", the wake may come before it
+ * has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that is held
+ * while the transfer is freed. */
+
 /* Times of one transfer, milliseconds on the device's clock. */
 struct gb_transfer_times {
     double queue_ms; /* the first copy waited behind earlier work */
@@ -182,7 +189,8 @@ struct gb_upload_params {
     uint64_t bytes;                 /* of the payload */
     bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
     uint64_t offset;
-    bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL */
+    bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL. A buffer that is not
+                    * there or lost has no place: it gets fresh memory. check is not asked again at the end. */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
@@ -200,7 +208,8 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
  * device); BUFFER_BUSY for in_place while others read or write it in place; OUT_OF_MEMORY arrives through room. */
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err);
-/* 1: room for *ret_n > 0 payload bytes at *ret_ptr; 0: wait for wake; -1. Never more than the payload in all. */
+/* 1: room for *ret_n > 0 payload bytes at *ret_ptr; 0: wait for wake; -1. Never more than the payload in all: after its
+ * last byte BODY_TOO_LARGE. */
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 /* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
@@ -209,7 +218,8 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
 /* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
-/* Abandons what has not ended; safe at any time, the rest is cleaned up behind. wake is not called after this returns. */
+/* Abandons what has not ended; safe at any time, NULL accepted, the rest is cleaned up behind. wake is not called after
+ * this returns. */
 void gb_upload_free(struct gb_upload *upload);
 
 struct gb_download;
@@ -228,7 +238,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
 void gb_download_sent(struct gb_download *download, size_t n);
 /* Times so far; complete once everything was given. */
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret);
-/* complete: every byte reached the client, for the counters. wake is not called after this returns. */
+/* complete: every byte reached the client, for the counters. wake is not called after this returns. NULL accepted. */
 void gb_download_free(struct gb_download *download, bool complete);
 
 /* --- statistics -------------------------------------------------------------------------------------------------------------- */

@@ -11,9 +11,12 @@
 /* --- the fixture ------------------------------------------------------------------------------------------------------ */
 
 void core_fixture_prepare(struct core_fixture *f, const char *spec) {
+    const char *other = getenv("GB_TEST_BACKEND");
     char note[GB_BACKEND_NOTE_SIZE];
     struct gb_error err = GB_ERROR_INIT;
 
+    if (other && strncmp(spec, "host:discrete", 13) == 0)
+        spec = other;
     memset(f, 0, sizeof(*f));
     store_fixture_init(&f->store);
     gb_assert_ok(gb_backend_open(spec, &f->backend, note, &err), err);
@@ -53,6 +56,10 @@ void core_fixture_done(struct core_fixture *f) {
     core_fixture_close(f);
     gb_backend_close(f->backend);
     store_fixture_done(&f->store);
+}
+
+bool core_on_host(const struct core_fixture *f) {
+    return strcmp(gb_backend_name(f->backend), "host") == 0;
 }
 
 /* --- waiting ---------------------------------------------------------------------------------------------------------- */

@@ -19,12 +19,16 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* spec: of the backend. Change f->config before _open. */
+/* spec: of the backend. Change f->config before _open. Where the environment has GB_TEST_BACKEND (cuda, say), that stands
+ * in for every host:discrete, so that the same tests run on a GPU. */
 void core_fixture_prepare(struct core_fixture *f, const char *spec);
 void core_fixture_open(struct core_fixture *f);
 void core_fixture_init(struct core_fixture *f, const char *spec); /* both */
 void core_fixture_close(struct core_fixture *f); /* the core and the store; the backend and the folder stay */
 void core_fixture_done(struct core_fixture *f);
+
+/* On the host backend: memory is as small as the test said. */
+bool core_on_host(const struct core_fixture *f);
 
 /* --- waiting ---------------------------------------------------------------------------------------------------------- */
 

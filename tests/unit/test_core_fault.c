@@ -1,4 +1,5 @@
 /* What the core does when the device refuses: tells, leaks nothing, goes on; and when the device dies. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,41 @@ START_TEST(in_place_breaks_on_the_device) {
 }
 END_TEST
 
+/* A copy that was queued and cannot be watched: its slot is nobody else's while the copy may still read it. */
+START_TEST(a_slot_is_kept_until_its_copy_is_done) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    struct gb_upload *upload;
+    struct gb_core_stats stats;
+    struct core_gate gate;
+    struct core_wake w;
+    char *data = malloc(BYTES);
+    int i;
+
+    core_fixture_init(&f, "fault:watch@1=cudaErrorInvalidValue:host:discrete,bytes=16M");
+    core_wake_init(&w);
+    core_bytes(1, data, BYTES);
+    gb_assert_ok(core_buffer_create(f.core, "default", "zero", 10, 0, &err), err);
+    core_gate_close(&gate, &f, "default");
+    p.wake = core_wake;
+    p.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    gb_assert_fails(core_upload_send(upload, &w, data, BYTES, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_upload_free(upload);
+    for (i = 0; i < 2000; i++) {
+        sched_yield();
+        gb_core_stats(f.core, &stats);
+        ck_assert_uint_eq(stats.slots_free, stats.slots_total - 1);
+    }
+    core_gate_open(&gate);
+    tidy(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(data);
+}
+END_TEST
+
 /* --- death -------------------------------------------------------------------------------------------------------------- */
 
 static bool all_lost(void *arg) {
@@ -275,6 +311,7 @@ int main(void) {
     add(suite, "silent", some_calls_are_not_missed, 10);
     add(suite, "no_memory", no_memory_for_good, 2);
     add(suite, "in_place", in_place_breaks_on_the_device, 1);
+    add(suite, "slot_kept", a_slot_is_kept_until_its_copy_is_done, 1);
     add(suite, "death", a_device_dies, 2);
     add(suite, "start", a_start_that_fails_leaves_nothing, 4);
     return gb_test_run(suite);

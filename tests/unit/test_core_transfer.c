@@ -80,7 +80,7 @@ START_TEST(refusals_come_first) {
     p.buffer.kind = GB_KIND_DEVICE;
     p.partial = true;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_NOT_FOUND);
-    p = core_upload_params("default", "x", 65ull << 20);
+    p = core_upload_params("default", "x", core_on_host(&f) ? 65ull << 20 : 1ull << 50);
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_OUT_OF_MEMORY);
     gb_assert_ok(core_buffer_create(f.core, "s", "y", 10, 0, &err), err);
     p = core_upload_params("s", "x", 1);
