@@ -148,8 +148,8 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
-    struct gb_name pool;   /* "": where the buffer is already, else the first device's */
-    struct gb_name stream; /* "" is "default" */
+    struct gb_name pool;        /* "": where the buffer is already, else the first device's */
+    struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
     char labels[GB_LABELS_MAX];
 };
