@@ -159,7 +159,8 @@ static int add_headers(const struct download *d, struct gb_http_response *respon
     r |= gb_http_response_header(response, err, "Vary", "Accept");
     r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
-    r |= gb_http_response_header(response, err, "Gpubuf-Shape", "%s", shape);
+    if (d->rec.shape.dims > 0) /* libmicrohttpd takes no header without a value */
+        r |= gb_http_response_header(response, err, "Gpubuf-Shape", "%s", shape);
     r |= gb_http_response_header(response, err, "Gpubuf-Generation", "%" PRId64, d->rec.generation);
     if (d->rec.has_crc32c)
         r |= gb_http_response_header(response, err, "Gpubuf-Crc32c", "%08" PRIx32, d->rec.crc32c);

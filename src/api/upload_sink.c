@@ -204,9 +204,10 @@ static void wake(void *arg) {
 
 static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *err) {
     struct gb_upload_params params = s->plan.params;
+    bool fits = params.offset <= s->plan.existing_bytes && bytes <= s->plan.existing_bytes - params.offset;
 
-    /* What is written in its place or in part takes no more than there is. */
-    if (s->plan.exists && (params.partial || params.in_place)) {
+    /* What is written in its place or in part takes no more than there is, if it fits at all. */
+    if (s->plan.exists && (params.partial || params.in_place) && fits) {
         bytes = s->plan.existing_bytes;
         params.offset = 0;
     }

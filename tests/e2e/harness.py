@@ -190,6 +190,12 @@ class Raw:
         """True when the daemon has closed and nothing more came."""
         return not self.buffer and not self._more()
 
+    def closes(self):
+        """True when the daemon closes, whatever comes before."""
+        while self._more():
+            pass
+        return True
+
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
         return self

@@ -1,0 +1,123 @@
+"""Every bad input gets its own clear answer and leaves the state untouched."""
+import json
+
+import pytest
+
+from harness import DATA, SLOT
+from hostile_table import ALL, request, sized
+from values import payload
+
+FILL = b"0123456789abcdef"
+
+
+@pytest.fixture
+def victim(daemon):
+    if daemon.data("x").body != FILL:
+        daemon.put("x", FILL)
+    daemon.settled()
+
+
+def fill_in(data):
+    s = b"/v1/sessions/default"
+    for name, path in ((b"{s}", s), (b"{b}", s + b"/buffers"), (b"{d}", s + b"/buffers/x/data")):
+        data = data.replace(name, path)
+    return data
+
+
+@pytest.mark.parametrize("case", ALL, ids=[c[0] for c in ALL])
+def test_bad_request(daemon, victim, case):
+    name, data, status, code = case
+    data = fill_in(data)
+    before = daemon.contents()
+    with daemon.raw() as r:
+        try:
+            r.send(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        reply = r.reply()
+        assert reply is not None, "no answer"
+        assert 400 <= reply.status < 600 and reply.status not in (500, 503), reply
+        if status:
+            assert reply.status == status, reply
+        if code:
+            p = reply.problem(status, code)
+            assert p["instance"].startswith("/") or name == "target:double-slash"
+        elif reply.headers.get("Content-Type") == "application/problem+json":
+            assert reply.json()["status"] == reply.status
+    assert daemon.contents() == before
+    assert daemon.data("x").body == FILL
+
+
+def test_every_refusal_made_by_us_is_a_problem_document(daemon):
+    r = daemon.ask("GET", "/v1/sessions/none/buffers/x")
+    p = r.problem(404, "session_not_found")
+    assert p["instance"] == "/v1/sessions/none/buffers/x"
+    assert daemon.ask("DELETE", "/v1").headers["Allow"].replace(" ", "").split(",").count("GET") == 1
+
+
+EARLY = [
+    ("PUT", "/v1/sessions/none/buffers/x/data", (), 404), ("PUT", "{d}?dtype=nope", (), 400), ("PUT", "{d}?nope=1", (), 400),
+    ("PUT", "{d}?dtype=float32&shape=1", (), 422), ("PUT", "{d}", ("If-Match: \"no\"",), 412), ("PUT", "{d}", ("If-None-Match: *",), 412),
+    ("PUT", "{d}", ("Host: evil.example",), 400), ("PUT", "{d}", ("Origin: http://evil.example",), 403), ("PUT", "/v2", (), 404),
+    ("PUT", "/v1/sessions/small/buffers/y/data", (), 507), ("PUT", "{d}?offset=10&dtype=uint8", (), 400), ("PUT", "{d}?offset=10", (), None),
+    ("PUT", "{d}", ("Content-Type: text/html",), 415), ("POST", "/v1/sessions", ("Content-Type: application/json",), 413),
+    ("GET", "{d}", (), 400), ("POST", "{d}", (), 405), ("PUT", "{d}?kind=shared", (), 501), ("PUT", "{d}", ("Transfer-Encoding: chunked",), 400),
+]
+
+
+@pytest.fixture
+def small(daemon):
+    if daemon.ask("GET", "/v1/sessions/small").status != 200:
+        daemon.ask("POST", "/v1/sessions", {"name": "small", "quota": {"bytes": 1000}}).expect(201)
+
+
+@pytest.mark.parametrize("method, target, headers, status", EARLY)
+@pytest.mark.parametrize("size", [1 << 20, 1 << 33])
+def test_refused_before_the_body(daemon, victim, small, method, target, headers, status, size):
+    """Who waits for 100 Continue never gets it, and sends nothing."""
+    with daemon.raw() as r:
+        lines = [f"Content-Length: {size}", "Expect: 100-continue", *headers]
+        reply = r.request(method, fill_in(target.encode()).decode(), lines).reply()
+        assert r.continues == 0
+        assert 400 <= reply.status < 600 and (status is None or reply.status == status), reply
+        assert reply.json()["status"] == reply.status
+    assert daemon.data("x").body == FILL
+
+
+@pytest.mark.parametrize("size", [1000, SLOT, 1 << 20, 4 << 20])
+def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
+    """The answer must not be lost to a reset while the client is busy sending."""
+    for target, status in (("/v1/sessions/none/buffers/x/data", 404), ("/v1/sessions/small/buffers/y/data?dtype=uint8", 507),
+                           (DATA.format("default", "x") + "?dtype=nope", 400), ("/v1/nowhere", 404)):
+        with daemon.raw() as r:
+            r.put(target, size + 1000).send(payload(size + 1000))
+            assert r.reply().status == status
+
+
+def test_refused_and_reused(daemon, victim):
+    """After a refusal with a small body the connection either serves on in order or is closed; it never mixes things up."""
+    second = request("GET", "/v1/sessions/default/buffers/x")
+    with daemon.raw() as r:
+        r.send(sized("PUT", "/v1/sessions/none/buffers/x/data", SLOT // 8 * b"GET /livez HTTP/1.1\r\n") + second)
+        assert r.reply().status == 404
+        reply = r.reply()
+        assert reply is None or reply.json()["name"] == "x"
+
+
+def test_a_smuggled_request_never_runs(daemon, victim):
+    inner = request("DELETE", "/v1/sessions/default/buffers/x")
+    for lines in (["Content-Length: 4", "Transfer-Encoding: chunked"], ["Transfer-Encoding: xchunked"],
+                  ["Content-Length: 0", f"Content-Length: {len(inner)}"], ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+                  ["Content-Length: 0", "Transfer-Encoding:chunked"], ["Content-Length: 0x0"], ["Content-Length: 0,0"]):
+        with daemon.raw() as r:
+            r.send(request("PUT", "/v1/sessions/default/buffers/y/data", *lines, body=b"0\r\n\r\n" + inner))
+            assert r.reply().status == 400
+            assert r.closes(), f"{lines}: the connection was kept after a request whose end nobody knows"
+    assert daemon.data("x").body == FILL
+
+
+def test_problem_documents_are_json_whatever_the_target_holds(daemon):
+    for target in ('/v1/"\\', "/v1/%22%5c%0a", "/v1/\x7f", "/v1/<script>"):
+        with daemon.raw() as r:
+            reply = r.request("GET", target).reply()
+            assert reply.status in (400, 404) and json.loads(reply.body)["status"] == reply.status
