@@ -1,0 +1,141 @@
+/* The core when malloc fails: every allocation of a few use cases, on whatever thread, fails once, in turn. A use case may
+ * be refused then; nothing may crash or hang, nothing may be left over, and all goes on afterwards. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core_fixture.h"
+#include "gb_test.h"
+
+/* Sanitizers bring a malloc of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *ptr, size_t size);
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+void *realloc(void *ptr, size_t size);
+
+static atomic_long until_failure = -1; /* negative: none fails */
+
+static bool fails_now(void) {
+    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    return fails_now() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    return fails_now() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *ptr, size_t size) {
+    return fails_now() ? NULL : __libc_realloc(ptr, size);
+}
+
+#define BYTES (3 * CORE_SLOT_BYTES + 100)
+
+static char data[BYTES];
+static char back[BYTES];
+
+static const char *const specs[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
+
+/* Returns 1 when it was refused for want of memory. */
+static unsigned step(int r, struct gb_error *err) {
+    if (r == 0)
+        return 0;
+    /* ck_assert itself would need memory. */
+    if (err->code != GB_ERR_INTERNAL && err->code != GB_ERR_OUT_OF_MEMORY && err->code != GB_ERR_SATURATED &&
+        err->code != GB_ERR_STORE_FAILED && err->code != GB_ERR_DEVICE_ERROR)
+        ck_abort_msg("%s: %s", gb_code_slug(err->code), err->detail);
+    *err = GB_ERROR_INIT;
+    return 1;
+}
+
+/* Each use case that allocates, on a session and a buffer that are there. Names are new each time, so that the maps and
+ * lists grow. */
+static unsigned play(struct core_fixture *f, unsigned round) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params session = {.name = core_name("s")};
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    unsigned failed = 0;
+    char name[32];
+
+    snprintf(name, sizeof(name), "b%u", round);
+    failed += step(core_buffer_create(f->core, "default", name, 1000, 0, &err), &err);
+    if (failed == 0)
+        failed += step(core_upload(f->core, &p, data, NULL, &err), &err);
+    if (failed == 0)
+        failed += step(core_download(f->core, "default", "x", 0, BYTES, back, &err), &err);
+    if (failed == 0)
+        failed += step(core_session_create(f->core, &session, &err), &err);
+    if (failed == 0)
+        failed += step(core_buffer_create(f->core, "s", "y", 1000, 0, &err), &err);
+    if (failed == 0)
+        failed += step(core_session_patch(f->core, "s", &session, &err), &err);
+    if (failed == 0)
+        failed += step(core_session_delete(f->core, "s", &err), &err);
+    if (failed == 0)
+        failed += step(core_buffer_delete(f->core, "default", name, &err), &err);
+    return failed;
+}
+
+static void tidy(struct core_fixture *f, unsigned round) {
+    struct gb_error err = GB_ERROR_INIT;
+    char name[32];
+
+    snprintf(name, sizeof(name), "b%u", round);
+    core_buffer_delete(f->core, "default", name, &err);
+    core_buffer_delete(f->core, "default", "x", &err);
+    core_session_delete(f->core, "s", &err);
+    core_until_idle(f);
+}
+
+START_TEST(each_allocation_fails_once) {
+    struct core_fixture f;
+    unsigned refused = 0;
+    long n;
+
+    core_bytes(1, data, BYTES);
+    for (n = 0; n < 160; n++) {
+        unsigned failed;
+
+        core_fixture_init(&f, specs[_i]);
+        atomic_store(&until_failure, n);
+        failed = play(&f, (unsigned)n);
+        atomic_store(&until_failure, -1);
+        refused += failed;
+        tidy(&f, (unsigned)n);
+        ck_assert_msg(play(&f, 1000) == 0, "allocation %ld: does not recover", n);
+        ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+        tidy(&f, 1000);
+        core_fixture_done(&f);
+    }
+    ck_assert_uint_gt(refused, 10);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core_nomem");
+    TCase *tc = tcase_create("once");
+
+    tcase_add_loop_test(tc, each_allocation_fails_once, 0, 2);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+    return gb_test_run(suite);
+}
+
+#else
+
+int main(void) {
+    return gb_test_run(suite_create("core_nomem"));
+}
+
+#endif
