@@ -1,4 +1,4 @@
-/* What the core does when the device refuses: tells, leaks nothing, goes on; and when the device dies. */
+/* What the core does when memory runs out or the device refuses: tells, leaks nothing, goes on; and when the device dies. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +127,54 @@ START_TEST(some_calls_are_not_missed) {
 
     for (n = 1; n <= 6; n++)
         ck_assert_uint_eq(play_with(op, n, backend), 0);
+}
+END_TEST
+
+START_TEST(memory_runs_out) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_core_stats stats;
+    struct core_wake w;
+    struct gb_call *call;
+    struct gb_upload_params p = core_upload_params("default", "c", 30 << 20);
+    struct gb_session_params session = {.name = core_name("s")};
+
+    core_fixture_init(&f, _i == 0 ? "host:bytes=64M" : "host:discrete,bytes=64M");
+    if (!core_on_host(&f)) {
+        core_fixture_done(&f);
+        return;
+    }
+    gb_assert_ok(core_session_create(f.core, &session, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 40 << 20, 0, &err), err);
+    gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 0, &err), err, GB_ERR_OUT_OF_MEMORY);
+    core_buffer_create(f.core, "s", "b", 30 << 20, 0, &err);
+    ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
+    ck_assert_str_eq(err.call, "cudaMallocFromPoolAsync");
+    ck_assert(err.has_numbers);
+    ck_assert_uint_eq(err.requested_bytes, 30 << 20);
+    ck_assert_uint_ge(err.used_bytes, 40 << 20);
+    ck_assert_uint_eq(err.limit_bytes, 64 << 20);
+    err = GB_ERROR_INIT;
+    gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 30, &err), err, GB_ERR_OUT_OF_MEMORY);
+    /* Who waits gets what is freed, also in another session. */
+    core_wake_init(&w);
+    call = gb_call_new(core_wake, &w);
+    gb_buffer_create(f.core, &p.buffer, 60000, call);
+    gb_assert_fails(core_buffer_create(f.core, "default", "c", 1, 0, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* others are not held up */
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_wake_wait(&w);
+    ck_assert_int_eq(call->error.code, GB_OK);
+    gb_call_unref(call);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.counters.allocation_failures, 3);
+    ck_assert_uint_ge(stats.counters.allocation_retries, 4);
+    ck_assert_uint_ge(stats.counters.trims, 4);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "small", &err), err);
+    core_until_idle(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
 }
 END_TEST
 
@@ -309,6 +357,7 @@ int main(void) {
 
     add(suite, "once", each_call_fails_once, 20);
     add(suite, "silent", some_calls_are_not_missed, 10);
+    add(suite, "out_of_memory", memory_runs_out, 2);
     add(suite, "no_memory", no_memory_for_good, 2);
     add(suite, "in_place", in_place_breaks_on_the_device, 1);
     add(suite, "slot_kept", a_slot_is_kept_until_its_copy_is_done, 1);

@@ -1,5 +1,7 @@
 /* The parts of the core that stand alone: slots, lists by id, turns, quota. */
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/session.h"
@@ -89,6 +91,73 @@ START_TEST(slots_go_to_who_waited_longest) {
     gb_slots_give(&slots, slot);
     gb_slots_done(&slots);
     core_fixture_done(&f);
+}
+END_TEST
+
+/* Slots fewer than transfers: everyone gets through. */
+START_TEST(more_transfers_than_slots) {
+    enum { MANY = 3 * CORE_SLOTS, SIZE = 3 * CORE_SLOT_BYTES + 77 };
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload *upload[MANY];
+    struct core_wake w[MANY];
+    size_t sent[MANY] = {0};
+    struct gb_core_stats stats;
+    char *data = malloc(SIZE);
+    char *back = malloc(SIZE);
+    unsigned left = MANY;
+    char name[16];
+    int i;
+
+    core_fixture_init(&f, "host:discrete,bytes=64M");
+    core_bytes(5, data, SIZE);
+    for (i = 0; i < MANY; i++) {
+        struct gb_upload_params p;
+
+        snprintf(name, sizeof(name), "b%d", i);
+        p = core_upload_params("default", name, SIZE);
+        core_wake_init(&w[i]);
+        p.wake = core_wake;
+        p.arg = &w[i];
+        gb_assert_ok(gb_upload_begin(f.core, &p, &upload[i], &err), err);
+    }
+    /* A little of each in turn, so that all hold or want slots at once. */
+    while (left > 0) {
+        for (i = 0; i < MANY; i++) {
+            void *room;
+            size_t n;
+            int r;
+
+            if (sent[i] == SIZE)
+                continue;
+            r = gb_upload_room(upload[i], &room, &n, &err);
+            ck_assert_int_ge(r, 0);
+            if (r == 0)
+                continue;
+            n = n > 30000 ? 30000 : n;
+            memcpy(room, data + sent[i], n);
+            gb_assert_ok(gb_upload_fill(upload[i], n, &err), err);
+            sent[i] += n;
+            left -= sent[i] == SIZE;
+        }
+        gb_core_stats(f.core, &stats);
+        ck_assert_uint_eq(stats.slots_total, CORE_SLOTS);
+        ck_assert_uint_le(stats.slots_free, CORE_SLOTS);
+    }
+    ck_assert_uint_gt(stats.slot_waits, 0);
+    for (i = 0; i < MANY; i++) {
+        gb_assert_ok(core_upload_finish(upload[i], &w[i], NULL, &err), err);
+        gb_upload_free(upload[i]);
+        core_wake_done(&w[i]);
+        snprintf(name, sizeof(name), "b%d", i);
+        gb_assert_ok(core_download(f.core, "default", name, 0, SIZE, back, &err), err);
+        ck_assert_int_eq(memcmp(data, back, SIZE), 0);
+        gb_assert_ok(core_buffer_delete(f.core, "default", name, &err), err);
+    }
+    core_until_idle(&f);
+    core_fixture_done(&f);
+    free(data);
+    free(back);
 }
 END_TEST
 
@@ -228,6 +297,7 @@ int main(void) {
 
     gb_test_add(suite, "slots", slots_are_the_set_and_no_more, 30);
     gb_test_add(suite, "slots_fifo", slots_go_to_who_waited_longest, 30);
+    gb_test_add(suite, "transfers", more_transfers_than_slots, 120);
     gb_test_add(suite, "idlist", idlist_keeps_order, 30);
     gb_test_add(suite, "turns", turns_are_taken_in_order, 30);
     gb_test_add(suite, "quota", quota_holds_under_threads, 60);

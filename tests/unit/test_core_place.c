@@ -1,0 +1,235 @@
+/* Writes into a part of a buffer and into its own memory, where the CPU reaches it and where only copies do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "core_fixture.h"
+#include "gb_test.h"
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+#define SPECS 2
+
+#define BIG (5 * 1024 * 1024 + 12345)
+
+struct reading {
+    struct gb_download *download;
+    struct core_wake wake;
+};
+
+static int reading_open(struct reading *r, struct core_fixture *f, const char *name, struct gb_error *err) {
+    struct gb_name s = core_name("default");
+    struct gb_name b = core_name(name);
+
+    core_wake_init(&r->wake);
+    return gb_download_open(f->core, &s, &b, &s, core_wake, &r->wake, &r->download, err);
+}
+
+START_TEST(partial_writes_merge) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", BIG);
+    struct gb_upload *upload;
+    struct gb_buffer_rec rec;
+    struct core_wake w;
+    char *want = malloc(BIG);
+    char *back = malloc(BIG);
+    struct {
+        uint64_t offset;
+        uint64_t bytes;
+        bool in_place;
+    } part[] = {{0, 5, false},      {BIG - 3, 3, false},  {777, 2000001, false}, {0, BIG, false}, {0, 5, true},
+                {BIG - 3, 3, true}, {777, 2000001, true}, {0, BIG, true},        {BIG, 0, false}, {12, 0, true}};
+    unsigned i;
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    core_bytes(1, want, BIG);
+    gb_assert_ok(core_upload(f.core, &p, want, &rec, &err), err);
+    p.partial = true;
+    for (i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        p.offset = part[i].offset;
+        p.bytes = part[i].bytes;
+        p.in_place = part[i].in_place;
+        core_bytes(i + 10, want + p.offset, p.bytes);
+        gb_assert_ok(core_upload(f.core, &p, want + p.offset, &rec, &err), err);
+        ck_assert_int_eq(rec.generation, (int64_t)i + 2);
+        ck_assert_uint_eq(rec.bytes, BIG);
+        ck_assert_uint_eq(rec.shape.dim[0], BIG);
+        ck_assert_int_eq(rec.state, GB_BUFFER_READY);
+        ck_assert_int_eq(rec.has_crc32c, p.bytes == BIG);
+        gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
+        ck_assert_int_eq(memcmp(want, back, BIG), 0);
+    }
+    p.offset = 1;
+    p.bytes = BIG;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_SHAPE_MISMATCH);
+    p.offset = UINT64_MAX;
+    p.bytes = 2;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_SHAPE_MISMATCH);
+    /* Built upon bytes that were replaced meanwhile: refused, or it would bring them back. */
+    p.offset = 10;
+    p.in_place = false;
+    p.wake = core_wake;
+    p.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, "ab", 2, &err), err);
+    p.offset = 20;
+    gb_assert_ok(core_upload(f.core, &p, "cd", &rec, &err), err);
+    memcpy(want + 20, "cd", 2);
+    gb_assert_fails(core_upload_finish(upload, &w, NULL, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_upload_free(upload);
+    gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
+    ck_assert_int_eq(memcmp(want, back, BIG), 0);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    core_until_idle(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(want);
+    free(back);
+}
+END_TEST
+
+static bool is_partial(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    gb_assert_ok(core_buffer_get(f->core, "default", "x", &rec, &err), err);
+    return rec.state == GB_BUFFER_PARTIAL;
+}
+
+/* What one in-place upload excludes while it runs. */
+static void check_excluded(struct core_fixture *f, const struct gb_upload_params *p) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct reading reading;
+
+    gb_assert_fails(reading_open(&reading, f, "x", &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_fails(gb_upload_check(f->core, p, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_fails(core_buffer_delete(f->core, "default", "x", &err), err, GB_ERR_BUFFER_BUSY);
+}
+
+struct ask {
+    struct core_fixture *f;
+    const struct gb_upload_params *p;
+};
+
+static bool permitted(void *arg) {
+    struct ask *ask = arg;
+
+    return gb_upload_check(ask->f->core, ask->p, NULL) == 0;
+}
+
+START_TEST(in_place_takes_no_memory) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", BIG);
+    struct gb_name pool = core_name("default");
+    struct gb_pool_view before;
+    struct gb_pool_view after;
+    struct gb_upload *upload;
+    struct gb_buffer_rec rec;
+    struct reading reading;
+    struct core_wake w;
+    struct ask ask = {&f, &p};
+    char *data = malloc(BIG);
+    char *back = malloc(BIG);
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    core_bytes(1, data, BIG);
+    p.in_place = true; /* of a buffer that is not there yet: as any other */
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &pool, &before, &err), err);
+    core_bytes(2, data, BIG);
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 2);
+    ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BIG));
+    gb_assert_ok(gb_pool_get(f.core, &pool, &after, &err), err);
+    ck_assert_uint_eq(before.allocations, after.allocations);
+    ck_assert_uint_eq(after.stat.used_peak_bytes, before.stat.used_peak_bytes);
+    gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
+    ck_assert_int_eq(memcmp(data, back, BIG), 0);
+
+    /* Not while someone reads; nobody reads meanwhile. */
+    gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_download_free(reading.download, false);
+    p.wake = core_wake;
+    p.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    check_excluded(&f, &p);
+    gb_upload_free(upload);
+    core_until(permitted, &ask, "the buffer free again");
+    gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
+    ck_assert_int_eq(memcmp(data, back, BIG), 0); /* nothing was written */
+    p.buffer.bytes = p.bytes = BIG - 1;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_SHAPE_MISMATCH);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(data);
+    free(back);
+}
+END_TEST
+
+START_TEST(broken_in_place_is_partial) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "x", BIG);
+    struct gb_upload_params part = p;
+    struct gb_upload *upload;
+    struct gb_buffer_rec rec;
+    struct reading reading;
+    struct core_wake w;
+    char *data = malloc(BIG);
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    core_bytes(1, data, BIG);
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    p.in_place = true;
+    p.wake = core_wake;
+    p.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, data, 200000, &err), err);
+    gb_upload_free(upload);
+    core_until(is_partial, &f, "state partial");
+    gb_assert_ok(core_buffer_get(f.core, "default", "x", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 2);
+    ck_assert(!rec.has_crc32c);
+    gb_assert_fails(reading_open(&reading, &f, "x", &err), err, GB_ERR_BUFFER_PARTIAL);
+    part.partial = true;
+    part.offset = 1;
+    part.bytes = 5;
+    gb_assert_fails(gb_upload_check(f.core, &part, &err), err, GB_ERR_BUFFER_PARTIAL);
+    part.in_place = true;
+    gb_assert_fails(gb_upload_check(f.core, &part, &err), err, GB_ERR_BUFFER_PARTIAL);
+    /* All of it, in place or not, heals. */
+    gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
+    ck_assert_int_eq(rec.state, GB_BUFFER_READY);
+    ck_assert_int_eq(rec.generation, 3);
+    gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
+    gb_download_free(reading.download, false);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    core_until_idle(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(data);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test) {
+    TCase *tc = tcase_create(name);
+
+    tcase_add_loop_test(tc, test, 0, SPECS);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+}
+
+int main(void) {
+    Suite *suite = suite_create("core_place");
+
+    add(suite, "partial", partial_writes_merge);
+    add(suite, "in_place", in_place_takes_no_memory);
+    add(suite, "in_place_broken", broken_in_place_is_partial);
+    return gb_test_run(suite);
+}
