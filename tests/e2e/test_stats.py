@@ -1,0 +1,99 @@
+"""What the daemon says about itself and about what was done."""
+import json
+
+from harness import SLOT, until
+from values import payload
+
+
+def test_the_root_says_which_backend_and_why(daemon, backend):
+    root = daemon.get("/v1")
+    assert root["backend"]["name"].split(":")[0] == backend.split(":")[0] and root["backend"]["note"]
+    assert root["version"] and root["devices"] >= 1 and "openapi" in json.dumps(root["links"])
+
+
+def test_openapi_is_served(daemon):
+    r = daemon.ask("GET", "/openapi.json").expect(200)
+    assert r.headers["Content-Type"].startswith("application/") and r.json()["openapi"].startswith("3.1")
+    assert "/v1/sessions/{s}/buffers/{b}/data" in r.json()["paths"]
+
+
+def test_health(daemon):
+    assert daemon.get("/livez") == {"status": "ok"}
+    assert daemon.get("/readyz") == {"status": "ready"}
+    for query in ("?verbose", "?verbose=true"):
+        assert all(c["ok"] for c in daemon.get("/readyz" + query)["checks"])
+
+
+def counters(s):
+    t = s["transfers"]
+    return [t[way][key] for way in ("upload", "download") for key in ("count", "bytes", "failures")]
+
+
+def test_statistics_follow_what_was_done(daemon, session):
+    daemon.settled()
+    one, mine = counters(daemon.stats()), daemon.get(f"/v1/sessions/{session}/stats")
+    assert counters(mine) == [0] * 6
+    for size in (10, 3 * SLOT):
+        daemon.put(f"x{size}", payload(size), session).expect(201)
+        daemon.data(f"x{size}", session).expect(200)
+    daemon.data("x10", session, headers={"Range": "bytes=2-4"}).expect(206)
+    r = daemon.raw().put(f"/v1/sessions/{session}/buffers/z/data?dtype=uint8", 4 * SLOT).send(payload(SLOT))
+    until("it runs", lambda: daemon.stats()["running"]["uploads"] == 1)
+    r.close()
+    stats = daemon.settled()
+    change = [10 + 3 * SLOT, 10 + 3 * SLOT + 3]
+    assert [b - a for a, b in zip(one, counters(stats))] == [2, change[0], 1, 3, change[1], 0]
+    mine = daemon.get(f"/v1/sessions/{session}/stats")
+    assert counters(mine) == [2, change[0], 1, 3, change[1], 0] and mine["buffers"] == {
+        "count": 2, "bytes": change[0], "lost": 0}
+    assert mine["allocations"]["count"] >= 2 and stats["transfers"]["upload"]["seconds"] > 0
+    assert stats["store"]["failures"] == 0 and stats["buffers"]["bytes"] >= change[0]
+
+
+def test_the_tag_of_the_statistics_changes_when_something_changed(daemon, session):
+    def tag():
+        daemon.settled()
+        return daemon.ask("GET", "/v1/stats").headers["ETag"]
+
+    first = until("nothing changes any more", lambda: (lambda a, b: a if a == b else None)(tag(), tag()))
+    for _ in range(20):
+        daemon.ask("GET", "/v1/stats", None, {"If-None-Match": first}).expect(304)
+        daemon.get("/v1/sessions/" + session)
+    seen = [first]
+    for act in (lambda: daemon.put("x", b"1", session), lambda: daemon.put("x", b"2", session), lambda: daemon.data("x", session),
+                lambda: daemon.ask("PATCH", "/v1/sessions/" + session, {"idle_ttl_s": 100}),
+                lambda: daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x")):
+        assert act().status < 300
+        seen.append(until("the tag changes", lambda: (lambda t: t if t not in seen else None)(tag())))
+    assert daemon.ask("GET", "/v1/stats", None, {"If-None-Match": first}).expect(200).json()["sequence"] > 0
+    assert len(set(seen)) == 6
+
+
+def test_statistics_survive_a_restart(start, tmp_path):
+    state = str(tmp_path)
+    d = start(state=state)
+    for i in range(3):
+        d.put(f"x{i}", payload(1000)).expect(201)
+    before = d.settled()
+    d.stop()
+    after = start(state=state).stats()
+    assert after["transfers"]["upload"]["count"] == before["transfers"]["upload"]["count"] == 3
+    assert after["transfers"]["upload"]["bytes"] == 3000
+    assert after["buffers"] == {"count": 3, "bytes": 0, "lost": 3}
+
+
+def test_samples_are_bounded(start, tmp_path):
+    import sqlite3
+
+    d = start("--sample-interval", "1", "--samples-max", "1", state=str(tmp_path))
+
+    def rows():
+        db = sqlite3.connect(f"file:{tmp_path}/gpubufd.db?mode=ro", uri=True)
+        try:
+            tables = [r[0] for r in db.execute("select name from sqlite_master where type = 'table'")]
+            return next(db.execute(f"select count(*), max(rowid) from {t}").fetchone() for t in tables if "sample" in t)
+        finally:
+            db.close()
+
+    until("three samples were taken", lambda: (rows()[1] or 0) >= 3 * len(d.stats()["pools"]))
+    assert rows()[0] <= 1 + len(d.stats()["pools"])
