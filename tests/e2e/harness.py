@@ -217,11 +217,12 @@ class Raw:
 class Daemon:
     """A running gpubufd. state: a folder to keep; without one it gets its own, removed at the end."""
 
-    def __init__(self, backend, *options, state=None, listen=("--listen", "127.0.0.1:0"), env=None, wait=True, **popen):
+    def __init__(self, backend, *options, state=None, listen=("--listen", "127.0.0.1:0"), env=None, wait=True,
+                 program=None, **popen):
         self.own = state is None
         self.state = state or tempfile.mkdtemp(prefix="gbe-")
         self.log_path = tempfile.mktemp(prefix="gbe-log-")
-        args = [binary(), "--state-dir", self.state, *listen, *options]
+        args = [*(program or [binary()]), "--state-dir", self.state, *listen, *options]
         if backend:
             args += ["--backend", backend]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD") and k != "NOTIFY_SOCKET"}

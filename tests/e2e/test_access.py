@@ -1,0 +1,120 @@
+"""Who may do what: tokens, addresses, origins."""
+import subprocess
+
+import pytest
+
+from harness import DATA, Daemon, binary, until
+
+
+def token(state, *args):
+    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=30)
+    assert out.returncode == 0, out.stderr
+    return out.stdout.strip()
+
+
+@pytest.fixture
+def guarded(start, tmp_path):
+    """A daemon with tokens, and its secrets."""
+    secrets = {name: token(tmp_path, "add", name, "--scope", name) for name in ("read", "write", "admin")}
+    secrets["mine"] = token(tmp_path, "add", "mine", "--scope", "write", "--session", "mine")
+    d = start(state=str(tmp_path))
+    d.ask("POST", "/v1/sessions", {"name": "mine"}, token=secrets["write"]).expect(201)
+    d.ask("PUT", DATA.format("default", "x"), b"abc", token=secrets["write"]).expect(201)
+    return d, secrets
+
+
+def test_scopes(guarded):
+    d, secrets = guarded
+    x, mine = DATA.format("default", "x"), DATA.format("mine", "y")
+    table = [  # method, target, body, then what none, an unknown one, read, write, admin and the session's own are told
+        ("GET", "/v1", None, 401, 401, 200, 200, 200, None),
+        ("GET", x, None, 401, 401, 200, 200, 200, 403),
+        ("HEAD", x, None, 401, 401, 200, 200, 200, 403),
+        ("PUT", x, b"1", 401, 401, 403, 200, 200, 403),
+        ("PUT", mine, b"1", 401, 401, 403, 201, 200, 200),
+        ("GET", mine, None, 401, 401, 200, 200, 200, 200),
+        ("POST", "/v1/sessions", {"name": "mine"}, 401, 401, 403, 409, 409, 403),
+        ("GET", "/v1/sessions", None, 401, 401, 200, 200, 200, 403),
+        ("GET", "/v1/stats", None, 401, 401, 200, 200, 200, None),
+        ("DELETE", "/v1/sessions/default/buffers/none", None, 401, 401, 403, 404, 404, 403),
+        ("GET", "/livez", None, 200, 200, 200, 200, 200, 200),
+        ("GET", "/readyz", None, 200, 200, 200, 200, 200, 200),
+    ]
+    who = [None, "gpb_" + "0" * 64, secrets["read"], secrets["write"], secrets["admin"], secrets["mine"]]
+    for method, target, body, *wanted in table:
+        for secret, status in zip(who, wanted):
+            r = d.ask(method, target, body, token=secret)
+            assert status is None or r.status == status, (method, target, secret, r)
+            if r.status == 401:
+                assert r.headers["WWW-Authenticate"].startswith("Bearer") and (method == "HEAD" or r.json()["code"] == "unauthenticated")
+            if r.status == 403 and method != "HEAD":
+                r.problem(403, "forbidden")
+
+
+def test_refused_before_the_body(guarded):
+    d, secrets = guarded
+    for headers, status in ((), 401), (("Authorization: Bearer " + secrets["read"],), 403), (("Authorization: Basic YTpi",), 401):
+        with d.raw() as r:
+            assert r.put(DATA.format("default", "x"), 1 << 30, *headers, expect=True).reply().status == status
+            assert r.continues == 0
+
+
+def test_secrets_are_kept_hashed_and_off_the_log(guarded):
+    d, secrets = guarded
+    for name in ("gpubufd.db", "gpubufd.db-wal"):
+        with open(f"{d.state}/{name}", "rb") as f:
+            data = f.read()
+        assert not any(s.encode() in data or s[4:].encode() in data for s in secrets.values())
+    assert not any(s in d.log() for s in secrets.values())
+
+
+def test_revoking_and_adding_take_effect_while_it_runs(guarded):
+    d, secrets = guarded
+    token(d.state, "revoke", "read")
+    until("the token is refused", lambda: d.ask("GET", "/v1", token=secrets["read"]).status == 401)
+    fresh = token(d.state, "add", "fresh")
+    until("the token is taken", lambda: d.ask("GET", "/v1", token=fresh).status == 200)
+    assert "fresh" in token(d.state, "list") and "read " not in token(d.state, "list").split("\n", 1)[1].replace("fresh", "").split()[0]
+    token(d.state, "revoke", "fresh")
+    for name in ("write", "admin", "mine"):
+        assert d.ask("GET", "/v1/sessions/mine", token=secrets[name]).status == 200
+
+
+def test_the_last_token_revoked_opens_nothing_to_others(start, tmp_path):
+    """On a socket that others reach no token must not mean that everyone may."""
+    secret = token(tmp_path, "add", "only", "--scope", "write")
+    d = start(state=str(tmp_path), listen=("--listen", "0.0.0.0:0"))
+    port = int(d.addresses[0].rsplit(":", 1)[1])
+    d.addresses[0] = f"127.0.0.1:{port}"
+    d.ask("GET", "/v1", token=secret).expect(200)
+    token(tmp_path, "revoke", "only")
+    until("the token is refused", lambda: d.ask("GET", "/v1", token=secret).status == 401)
+    d.ask("GET", "/v1").problem(401, "unauthenticated")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+def test_listening_to_others_without_a_token_is_refused(backend, address):
+    d = Daemon(backend, listen=("--listen", address), wait=False)
+    assert d.process.wait(30) not in (0, None)
+    log = d.log()
+    d.clean()
+    assert "token add" in log and address.rsplit(":", 1)[0].strip("[]") in log
+
+
+def test_hosts(start):
+    d = start("--host-name", "gpu.example")
+    for host in ("localhost", "127.0.0.1", f"127.0.0.1:{d.tcp[1]}", "[::1]:80", "gpu.example", "GPU.example:7070", "LOCALHOST"):
+        d.ask("GET", "/livez", None, {"Host": host}).expect(200)
+    for host in ("gpu.example.evil.org", "xgpu.example", "evil.org", "gpu"):
+        d.ask("GET", "/livez", None, {"Host": host}).problem(421, "misdirected_request")
+    d.client(unix=True).ask("GET", "/livez", None, {"Host": "whatever"}).expect(200)
+
+
+def test_origins(daemon, session):
+    own = "http://127.0.0.1:%d" % daemon.tcp[1]
+    daemon.put("x", b"abc", session, headers={"Origin": own}).expect(201)
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", own + ".evil.example", "file://"):
+        for method, target, body in (("PUT", DATA.format(session, "x"), b"1"), ("DELETE", f"/v1/sessions/{session}", None),
+                                     ("POST", "/v1/sessions", {"name": "evil"}), ("PATCH", f"/v1/sessions/{session}", {})):
+            daemon.ask(method, target, body, {"Origin": origin}).problem(403, "cross_origin")
+        assert "Access-Control-Allow-Origin" not in daemon.data("x", session, headers={"Origin": origin}).headers

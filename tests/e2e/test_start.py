@@ -1,0 +1,174 @@
+"""Options, addresses, the UNIX socket, systemd."""
+import os
+import socket
+import stat
+import subprocess
+
+import pytest
+
+from harness import DATA, SLOT, Daemon, Raw, binary, until
+from values import payload
+
+
+def refused(*args, env=None):
+    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=30, env={**os.environ, **(env or {})})
+    assert out.returncode not in (0, None) and out.returncode > 0, out
+    return out.stderr + out.stdout
+
+
+def test_help_and_version():
+    out = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=30)
+    assert out.returncode == 0 and "--listen" in out.stdout and "GPUBUFD_" in out.stdout
+    out = subprocess.run([binary(), "--version"], capture_output=True, text=True, timeout=30)
+    assert out.returncode == 0 and "gpubufd" in out.stdout
+
+
+@pytest.mark.parametrize("args, named", [
+    (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"), (["--listen", "127.0.0.1:99999"], "99999"),
+    (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-connections", "0"], "max-connections"),
+    (["--max-connections", "-1"], "max-connections"), (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
+    (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
+])
+def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named):
+    assert named in refused(*([] if args[0] == "token" else ["--state-dir", str(tmp_path)]), *args)
+
+
+def test_wrong_lines_of_the_file_and_the_environment(tmp_path):
+    conf = tmp_path / "conf"
+    for line, named in (("nope = 1", "nope"), ("log-level = loud", "error"), ("just words", "just words"), ("max-connections = -5", "max-connections")):
+        conf.write_text("# comment\n" + line + "\n")
+        text = refused("--config", str(conf), "--state-dir", str(tmp_path))
+        assert named in text and str(conf) in text and "2" in text
+    assert "GPUBUFD_LOG_LEVEL" in refused("--state-dir", str(tmp_path), env={"GPUBUFD_LOG_LEVEL": "loud"})
+
+
+def test_precedence(start, tmp_path):
+    """The command line before the environment before the file."""
+    conf = tmp_path / "conf"
+    conf.write_text("max-json = 2048\nmax-sessions = 2\nlog-level = debug\n")
+
+    def limits(*args, **env):
+        d = start("--config", str(conf), *args, env=env)
+        many = 0
+        while d.ask("POST", "/v1/sessions", {"name": f"s{many}"}).status == 201:
+            many += 1
+        return many + 1, d.ask("POST", "/v1/sessions", "{" + " " * 3000 + "}").status, " debug " in d.log()
+
+    assert limits() == (2, 413, True)
+    assert limits(GPUBUFD_MAX_SESSIONS="4", GPUBUFD_LOG_LEVEL="info") == (4, 413, False)
+    assert limits("--max-sessions", "5", GPUBUFD_MAX_SESSIONS="4", GPUBUFD_MAX_JSON="8192") == (5, 400, True)
+
+
+def test_json_log(start):
+    import json
+
+    d = start("--log-format", "json", "--log-level", "debug")
+    d.put("x", b"a").expect(201)
+    d.raw().request("GET", '/v1/"\\\x7f').reply()
+    lines = [json.loads(line) for line in d.log().splitlines()]
+    assert any("listening" in str(x) for x in lines) and any("/buffers/x/data" in str(x) for x in lines)
+
+
+def test_several_addresses(start, tmp_path):
+    path = str(tmp_path / "s.sock")
+    d = start("--socket", path, listen=("--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen", "[::1]:0"))
+    assert len(d.addresses) == 4 and len(set(d.addresses)) == 4 and "unix:" + path in d.addresses
+    for a in d.addresses:
+        if not a.startswith("unix:"):
+            host, port = a.rsplit(":", 1)
+            assert int(port) > 0
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=30) as s:
+                s.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+                assert b" 200 " in s.recv(1000)
+        assert a in d.log()
+    assert not stat.S_IMODE(os.stat(path).st_mode) & 0o007
+    d.stop()
+    assert not os.path.exists(path) and not os.path.exists(os.path.join(d.state, "listen"))
+
+
+def test_the_unix_socket(start):
+    d = start()
+    data = payload(6 * SLOT)
+    c = d.client(unix=True)
+    c.ask("PUT", DATA.format("default", "x"), data).expect(201)
+    assert c.ask("GET", DATA.format("default", "x")).expect(200).body == data
+    assert c.ask("GET", "/v1/stats").expect(200) and c.connects <= 2  # closes after a large download, and says so
+    with d.raw(unix=True) as r:
+        r.put(DATA.format("default", "y"), len(data), expect=True)
+        assert r.head()[0] == 100
+        assert r.send(data).reply().status == 201
+    assert d.data("y").body == data
+    bound = socket.socket(socket.AF_UNIX)  # a client with a path of its own (DATA_PATH.md, trap 15)
+    bound.bind(os.path.join(d.state, "c" * (100 - len(d.state))))
+    bound.settimeout(30)
+    bound.connect(d.unix)
+    bound.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert bound.recv(100).startswith(b"HTTP/1.1 200")
+    bound.close()
+
+
+def test_no_tcp(start):
+    d = start(listen=("--listen", "none"))
+    assert [a[:5] for a in d.addresses] == ["unix:"]
+    d.client(unix=True).ask("GET", "/v1").expect(200)
+
+
+def test_two_daemons_do_not_share_a_state_directory(start, backend):
+    d = start()
+    other = Daemon(backend, state=d.state, wait=False)
+    assert other.process.wait(30) > 0 and d.state in other.log()
+    other.clean()
+    d.ask("GET", "/v1").expect(200)
+
+
+def test_readiness_is_told_to_systemd(start, tmp_path):
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(str(tmp_path / "notify"))
+    told.settimeout(30)
+    d = start(env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    assert b"READY=1" in told.recv(4096)
+    d.stop()
+    said = told.recv(4096)
+    while b"STOPPING=1" not in said:
+        said = told.recv(4096)
+    told.close()
+
+
+def test_socket_activation(backend):
+    listening = socket.create_server(("127.0.0.1", 0))
+    early = Raw(listening.getsockname())  # connected before there is a daemon
+    early.request("GET", "/livez")
+
+    def hand_over():  # in the child, whose descriptors are its own
+        os.dup2(listening.fileno(), 3)
+        os.set_inheritable(3, True)
+
+    # LISTEN_PID must be the daemon's own id, which only a shell in its place knows before.
+    wrapper = ["/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"', binary()]
+    d = Daemon(backend, listen=(), program=wrapper, preexec_fn=hand_over, close_fds=False)
+    assert d.tcp == listening.getsockname() and len(d.addresses) == 2
+    assert early.reply().status == 200
+    d.ask("GET", "/v1").expect(200)
+    early.close()
+    d.stop()
+    listening.close()
+
+
+def test_it_says_which_backend(start):
+    d = start(spec="auto")
+    root = d.get("/v1")["backend"]
+    assert root["name"].split(":")[0] in ("cuda", "host") and root["note"] in d.log()
+
+
+def test_many_devices(start):
+    d = start(spec="host:devices=3,bytes=64M")
+    assert len(d.get("/v1/devices")["items"]) == 3 and d.get("/v1")["devices"] == 3
+    pools = [p["name"] for p in d.get("/v1/sessions/default/pools")["items"]]
+    assert pools == ["default", "default.1", "default.2"]
+    d.put("x", payload(SLOT), query="?pool=default.2").expect(201)
+    meta = d.meta("x")
+    assert (meta["pool"], meta["device"]["index"]) == ("default.2", 2)
+    d.put("x", payload(5)).expect(200)
+    assert d.meta("x")["pool"] == "default.2"
+    until("used", lambda: d.get("/v1/sessions/default/pools/default.2")["used_bytes"] > 0)
+    assert d.get("/v1/sessions/default/pools/default.1")["used_bytes"] == 0
