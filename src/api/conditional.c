@@ -9,12 +9,13 @@
 #include "http/conditions.h"
 
 char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 "%s", rec->id, rec->generation, npy ? "-npy" : "");
+    snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32 "%s", rec->id, rec->generation, rec->run,
+             npy ? "-npy" : "");
     return out;
 }
 
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64, rec->id, rec->version);
+    snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->version, rec->run);
     return out;
 }
 

@@ -135,8 +135,32 @@ bool gb_alloc_again(void *arg) {
     return device->starved != NULL;
 }
 
+/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. */
+static bool allocate_at_once(struct gb_alloc *a) {
+    struct gb_content *c = a->content;
+    struct gb_lane *lane = &c->device->lane;
+    struct gb_error err = GB_ERROR_INIT;
+    bool done = false;
+
+    if (!c->device->rec.cpu_access || c->bytes == 0 || !gb_lane_enter(lane))
+        return false;
+    if (!c->device->starved) {
+        done = gb_session_stream_make(c->session, c->device->index, &c->stream, &err) == 0 && try(a, &err) == 0;
+        /* Being out of memory is the lane's affair: it trims, tries again and waits. */
+        if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
+            finish(a, done ? NULL : &err);
+            done = true;
+        }
+    }
+    gb_lane_leave(lane, false);
+    return done;
+}
+
 void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
+    struct gb_lane *lane = &alloc->content->device->lane;
+
     alloc->deadline_ns = wait_ms > 0 ? gb_clock_ns() + wait_ms * GB_NS_PER_MS : 0;
     alloc->task.run = allocate;
-    gb_lane_post(&alloc->content->device->lane, &alloc->task);
+    if (!allocate_at_once(alloc))
+        gb_lane_post(lane, &alloc->task);
 }

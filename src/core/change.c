@@ -15,6 +15,7 @@ static int number_locked(struct gb_change *c) {
     if (c->removes)
         c->rec.id = c->buffer->id;
     c->rec.session_id = session->id;
+    c->rec.run = session->core->run;
     if (c->rec.id != 0)
         return 0;
     id = atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;

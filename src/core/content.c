@@ -68,6 +68,8 @@ static void free_memory(struct gb_task *task) {
 }
 
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg) {
+    struct gb_core_device *device;
+
     if (!content || atomic_fetch_sub(&content->refs, 1) != 1) {
         if (then)
             then(arg);
@@ -80,7 +82,14 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
         return;
     }
     content->task.run = free_memory;
-    gb_lane_post(&content->device->lane, &content->task);
+    device = content->device;
+    /* As with allocations: see alloc.c. */
+    if (device->rec.cpu_access && gb_lane_enter(&device->lane)) {
+        free_memory(&content->task);
+        gb_lane_leave(&device->lane, device->starved != NULL);
+        return;
+    }
+    gb_lane_post(&device->lane, &content->task);
 }
 
 void gb_content_drop_all(struct gb_content *list) {

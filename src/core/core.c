@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "core/session.h"
 
 /* --- who uses the core ---------------------------------------------------------------------------------------------------------- */
@@ -79,7 +80,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     pthread_cond_init(&core->objects_gone, NULL);
     gb_house_init(core);
     gb_tokens_init(&core->tokens);
-    if (start(core, err) < 0) {
+    if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
     }

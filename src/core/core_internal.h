@@ -48,6 +48,7 @@ struct gb_core {
     struct gb_backend *backend;
     struct gb_store *store;
     int64_t started_at_us;
+    uint32_t run; /* of this process: a record lost with the power must not bring an old entity tag back */
 
     int device_count;
     struct gb_core_device *devices;

@@ -24,6 +24,7 @@ static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, str
 
     if (!b)
         return gb_no_memory(err);
+    lost.run = s->core->run;
     b->name = rec->name;
     b->id = rec->id;
     if (gb_map_put(&s->buffers, b->name.s, b) < 0) {

@@ -35,19 +35,21 @@ int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), 
     return 0;
 }
 
-/* The next task; NULL when the tick came first, or at the end with *ret_end set. */
+/* Waits for work and takes the lane. The next task; NULL when only `again` is due, or at the end with *ret_end set. */
 static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_end) {
     struct timespec until = gb_after_ms(GB_LANE_TICK_MS);
     struct gb_task *task;
     int r = 0;
 
     pthread_mutex_lock(&lane->lock);
-    while (!lane->first && !lane->stopping && r == 0) {
-        if (ticking)
+    while (lane->taken || (!lane->first && !lane->stopping && !lane->poked && r == 0)) {
+        if (ticking && !lane->taken)
             r = pthread_cond_timedwait(&lane->wake, &lane->lock, &until);
         else
             pthread_cond_wait(&lane->wake, &lane->lock);
     }
+    lane->taken = true;
+    lane->poked = false;
     task = lane->first;
     if (task) {
         lane->first = task->next;
@@ -70,8 +72,29 @@ static void *lane_main(void *arg) {
         if (task)
             task->run(task);
         ticking = lane->again(lane->again_arg);
+        gb_lane_leave(lane, false);
     }
     return NULL;
+}
+
+bool gb_lane_enter(struct gb_lane *lane) {
+    bool entered;
+
+    pthread_mutex_lock(&lane->lock);
+    entered = !lane->taken && !lane->first;
+    if (entered)
+        lane->taken = true;
+    pthread_mutex_unlock(&lane->lock);
+    return entered;
+}
+
+void gb_lane_leave(struct gb_lane *lane, bool poke) {
+    pthread_mutex_lock(&lane->lock);
+    lane->taken = false;
+    lane->poked = lane->poked || poke;
+    if (lane->first || lane->poked || lane->stopping)
+        pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
 }
 
 int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err) {

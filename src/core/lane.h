@@ -1,4 +1,5 @@
-/* A lane: the one thread that asks a device for what may take a while. Tasks run in the order of posting. A task is
+/* A lane: who is in it is alone in asking a device for what may take a while. Its own thread runs tasks in the order of
+ * posting; another thread may step in while the lane is empty, for what takes next to nothing. A task is
  * part of the object it serves, so posting needs no memory and cannot fail; the limits on sessions, buffers and
  * connections bound the queue. */
 #ifndef GB_CORE_LANE_H
@@ -21,6 +22,8 @@ struct gb_lane {
     pthread_t thread;
     bool started;
     bool stopping;
+    bool taken; /* by its thread or by one that stepped in */
+    bool poked; /* `again` is due */
     struct gb_task *first;
     struct gb_task *last;
     /* Called on the lane after each task and, while it returned true, each tick: something is to be tried again. */
@@ -38,6 +41,11 @@ void gb_lane_done(struct gb_lane *lane);
 
 /* [any thread, never blocks] The task may be freed or posted again from its run. */
 void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
+
+/* [any thread, never blocks] Steps in, as if a task of the lane: true, and gb_lane_leave must follow soon; false: the lane
+ * is not free, post instead. poke: something may now be tried again. */
+bool gb_lane_enter(struct gb_lane *lane);
+void gb_lane_leave(struct gb_lane *lane, bool poke);
 
 /* A condition on the monotonic clock, and the absolute time that is ms from now. */
 void gb_cond_init(pthread_cond_t *cond);

@@ -94,6 +94,7 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     *socket_context = c;
     if (!c || !fd)
         return; /* gb_mhd_on_request refuses a connection without context */
+    c->server = loop->server;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
     getsockopt(c->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
@@ -156,30 +157,50 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     }
 }
 
+/* libmicrohttpd misses the end of a stream that arrives together with the last bytes it reads. */
+static bool has_ended(const struct gb_conn *c) {
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
+    struct gb_http_server *server = c->server;
+    uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
+    bool over = atomic_load(&server->draining) || (patience_ns && now_ns - c->idle_ns > patience_ns);
+
+    if (over || (!c->peeked && has_ended(c)))
+        shutdown(c->fd, SHUT_RDWR);
+    c->peeked = true; /* once is enough: an end that comes later is an event of its own */
+}
+
+static void sweep_replying(struct gb_conn *c, uint64_t now_ns) {
+    const struct gb_http_server_config *config = &c->server->config;
+    uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
+
+    if (config->min_rate_bytes_s)
+        patience_ns += c->reply_bytes * GB_NS_PER_S / config->min_rate_bytes_s;
+    if (patience_ns && now_ns - c->replied_ns > patience_ns)
+        shutdown(c->fd, SHUT_RDWR);
+}
+
 static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
-    const struct gb_http_server_config *config = &loop->server->config;
     struct gb_error err = GB_ERROR_INIT;
-    bool drain = atomic_load(&loop->server->draining);
-    uint64_t patience_ns;
+    struct gb_exchange *ex = c->ex;
 
     if (c->left)
         return;
     if (c->idle_ns) {
-        if (drain || (config->idle_timeout_s && now_ns - c->idle_ns > config->idle_timeout_s * GB_NS_PER_S))
-            shutdown(c->fd, SHUT_RDWR);
-        return;
+        sweep_idle(c, now_ns);
+    } else if (c->replied_ns) {
+        sweep_replying(c, now_ns);
+    } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
+        if (!ex->suspended && has_ended(c))
+            gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",
+                         (unsigned long long)ex->body_received);
+        if (err.code != GB_OK || gb_exchange_stalled(ex, now_ns, &err))
+            gb_mhd_drop(loop, ex, &err);
     }
-    if (c->replied_ns) {
-        patience_ns = config->stall_timeout_s * GB_NS_PER_S;
-        if (config->min_rate_bytes_s)
-            patience_ns += c->reply_bytes * GB_NS_PER_S / config->min_rate_bytes_s;
-        if (patience_ns && now_ns - c->replied_ns > patience_ns)
-            shutdown(c->fd, SHUT_RDWR);
-        return;
-    }
-    if (c->ex && (c->ex->phase == GB_PHASE_BODY || c->ex->phase == GB_PHASE_DISCARD) &&
-        gb_exchange_stalled(c->ex, now_ns, &err))
-        gb_mhd_drop_slow(loop, c->ex, &err);
 }
 
 static void tick(struct gb_loop *loop) {

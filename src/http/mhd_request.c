@@ -81,6 +81,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
 
         c->ex = NULL;
         c->idle_ns = gb_clock_ns();
+        c->peeked = false;
         c->replied_ns = 0;
         c->uncounted = c->uncounted || ex->req.chunked;
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
@@ -240,7 +241,7 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     resume(loop, ex);
 }
 
-void gb_mhd_drop_slow(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
     gb_exchange_fail(ex, err);
     ex->close = true;
     if (leave(loop, ex) < 0)

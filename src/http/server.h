@@ -20,10 +20,12 @@ struct MHD_Connection;
 struct gb_conn {
     struct gb_conn *prev;
     struct gb_conn *next;
+    struct gb_http_server *server;
     struct MHD_Connection *mhd;
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
+    bool peeked;          /* looked for an end that came unnoticed, since it is idle */
     bool left;            /* a bulk loop has the socket */
     bool uncounted;       /* a chunked body went by: bytes consumed are not known */
     uint64_t base;        /* bytes that the kernel had received when we got the descriptor */
@@ -138,7 +140,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
-void gb_mhd_drop_slow(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
+void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 /* The request is over, whichever way. */
 void gb_mhd_finished(struct gb_exchange *ex);
 

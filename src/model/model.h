@@ -52,6 +52,7 @@ struct gb_buffer_rec {
     struct gb_name pool;   /* "default" */
     struct gb_name stream; /* stream of the last content write */
     enum gb_buffer_state state;
+    uint32_t run;       /* tells daemon processes apart in entity tags; not persisted */
     int64_t generation; /* raised by every content write; starts at 1 */
     int64_t version;    /* raised by every change of this record, content writes included */
     bool has_crc32c;    /* false after a partial write and for a buffer never uploaded */

@@ -22,26 +22,26 @@ static const struct {
 } changes[] = {
     {NULL, NULL, true, true},
     {"*", NULL, true, false},
-    {"\"7.3\"", NULL, true, false},
-    {"\"7.3-npy\"", NULL, true, false},
-    {"\"b7.9\"", NULL, true, false},
-    {"\"1.1\", \"7.3\"", NULL, true, false},
-    {"W/\"7.3\"", NULL, false, false},
-    {"\"7.2\"", NULL, false, false},
-    {"\"b7.8\"", NULL, false, false},
-    {"\"7.9\"", NULL, false, false},
+    {"\"7.3.000000ab\"", NULL, true, false},
+    {"\"7.3.000000ab-npy\"", NULL, true, false},
+    {"\"b7.9.000000ab\"", NULL, true, false},
+    {"\"1.1.000000ab\", \"7.3.000000ab\"", NULL, true, false},
+    {"W/\"7.3.000000ab\"", NULL, false, false},
+    {"\"7.2.000000ab\"", NULL, false, false},
+    {"\"b7.8.000000ab\"", NULL, false, false},
+    {"\"7.9.000000ab\"", NULL, false, false},
     {"\"s7.9\"", NULL, false, false},
     {NULL, "*", false, true},
-    {NULL, "\"7.3\"", false, true},
-    {NULL, "W/\"7.3-npy\"", false, true},
-    {NULL, "\"b7.9\"", false, true},
-    {NULL, "\"7.2\"", true, true},
-    {"\"7.3\"", "\"7.2\"", true, false},
-    {"\"7.3\"", "\"7.3\"", false, false},
+    {NULL, "\"7.3.000000ab\"", false, true},
+    {NULL, "W/\"7.3.000000ab-npy\"", false, true},
+    {NULL, "\"b7.9.000000ab\"", false, true},
+    {NULL, "\"7.2.000000ab\"", true, true},
+    {"\"7.3.000000ab\"", "\"7.2.000000ab\"", true, false},
+    {"\"7.3.000000ab\"", "\"7.3.000000ab\"", false, false},
 };
 
 START_TEST(test_buffer_change) {
-    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9};
+    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab};
     struct gb_http_request *request = calloc(1, sizeof(*request));
     struct gb_error err = GB_ERROR_INIT;
     struct gb_conditions *c;
@@ -110,13 +110,13 @@ START_TEST(test_basis) {
 END_TEST
 
 START_TEST(test_several_lines_are_one_list) {
-    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9};
+    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .run = 0xab};
     struct gb_http_request *request = calloc(1, sizeof(*request));
     struct gb_error err = GB_ERROR_INIT;
     struct gb_conditions *c;
 
     add_header(request, "If-Match", "\"1.1\"");
-    add_header(request, "If-Match", "\"7.3\"");
+    add_header(request, "If-Match", "\"7.3.000000ab\"");
     gb_assert_ok(gb_conditions_read(request, &c, &err), err);
     gb_assert_ok(gb_conditions_buffer(c, &rec, &err), err);
     gb_conditions_free(c);
