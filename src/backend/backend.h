@@ -268,7 +268,8 @@ static inline int gb_mem_copy(struct gb_backend *be, void *dst, const void *src,
     return be->ops->copy(be, dst, src, bytes, direction, stream, err);
 }
 
-/* Queues a fill of count elements of width 1, 2 or 4 bytes with the low bytes of pattern; dst aligned to width. */
+/* Queues a fill of count elements of width 1, 2 or 4 bytes with the low bytes of pattern; dst aligned to width.
+ * Another width: INVALID_ARGUMENT. */
 static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                               struct gb_stream *stream, struct gb_error *err) {
     return be->ops->fill(be, dst, pattern, width, count, stream, err);

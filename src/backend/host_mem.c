@@ -255,7 +255,7 @@ int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned wi
     int r = -1;
 
     if (width != 1 && width != 2 && width != 4)
-        return gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaMemset2DAsync", "width %u; permitted: 1, 2, 4", width);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a fill's width is 1, 2 or 4 bytes, not %u", width);
     if (count == 0)
         return 0;
     pthread_mutex_lock(&host->lock);

@@ -198,7 +198,7 @@ END_TEST
 START_TEST(what_cannot_be_is_refused) {
     void *p = NULL;
 
-    gb_assert_fails(gb_mem_fill(conf.be, conf.pinned, 0, 3, 1, conf.s1, &conf.err), conf.err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_mem_fill(conf.be, conf.pinned, 0, 3, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_mem_alloc(conf.be, conf.pool, conf.s1, UINT64_MAX, &p, &conf.err), conf.err,
                     GB_ERR_OUT_OF_MEMORY);
     gb_assert_fails(gb_mem_alloc(conf.be, conf.pool, conf.s1, 1ull << 50, &p, &conf.err), conf.err,
