@@ -226,6 +226,8 @@ class Daemon:
         if backend:
             args += ["--backend", backend]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD") and k != "NOTIFY_SOCKET"}
+        if wait and os.path.exists(os.path.join(self.state, "listen")):
+            os.unlink(os.path.join(self.state, "listen"))  # of a daemon that was killed
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **(env or {})}, **popen)
         self.clients = []

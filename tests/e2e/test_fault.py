@@ -1,0 +1,177 @@
+"""A device that fails: the error is told with its name and call, and nothing is leaked."""
+import pytest
+
+from harness import DATA, SLOT, SMALL_SLOTS, until
+from values import payload
+
+POOL = "/v1/sessions/default/pools/default"
+BIG = payload(6 * SLOT)
+
+
+@pytest.fixture
+def faulty(start, backend):
+    def go(rules, *options):
+        return start(*SMALL_SLOTS, *options, spec=f"fault:{rules}:{backend}")
+
+    return go
+
+
+def used(d):
+    return d.get(POOL)["used_bytes"], d.get("/v1/sessions/default")["used_bytes"], d.stats()["buffers"]["bytes"]
+
+
+def cuda(p, name, code):
+    assert p["cuda"]["name"] == name and p["cuda"]["code"] == code and p["cuda"]["call"].startswith("cuda"), p
+    return p["cuda"]["call"]
+
+
+def test_out_of_memory_of_the_device(faulty):
+    d = faulty("alloc@2+=cudaErrorMemoryAllocation")
+    d.put("x", b"first").expect(201)
+    before = used(d)
+    for act in (lambda: d.put("y", payload(1000)), lambda: d.put("x", BIG),
+                lambda: d.ask("POST", "/v1/sessions/default/buffers", {"name": "z", "bytes": 500})):
+        p = act().problem(507, "out_of_memory")
+        assert cuda(p, "cudaErrorMemoryAllocation", 2) == "cudaMallocFromPoolAsync" and p["retryable"]
+    d.settled()
+    assert used(d) == before and d.data("x").body == b"first"
+    stats = d.stats()["allocations"]
+    assert stats["failures"] >= 3 and stats["retries"] >= 3 and stats["trims"] >= 3
+
+
+def test_one_failed_allocation_is_tried_again(faulty):
+    d = faulty("alloc@1=cudaErrorMemoryAllocation")
+    d.put("x", b"first").expect(201)
+    assert d.data("x").body == b"first"
+
+
+@pytest.mark.parametrize("op", ["copy", "event_record", "complete", "stream_wait", "fill", "watch"])
+@pytest.mark.parametrize("nth", [1, 2, 5])
+def test_a_call_that_fails_once(faulty, op, nth):
+    """Whatever is hit, it is told or retried; the next attempt works, nothing is leaked, and no wrong byte is given."""
+    d = faulty(f"{op}@{nth}=cudaErrorInvalidValue")
+    statuses = set()
+    for i in range(8):
+        r = d.put("x", payload(6 * SLOT, i))
+        statuses.add(r.status)
+        if r.status not in (200, 201):
+            cuda(r.problem(500, "device_error"), "cudaErrorInvalidValue", 1)
+        else:
+            good = payload(6 * SLOT, i)
+        try:
+            g = d.data("x")
+        except Exception:  # broke off in the middle, as the only way to tell
+            continue
+        statuses.add(g.status)
+        if g.status == 200:
+            assert g.body == good
+        elif g.status != 404:
+            cuda(g.problem(500, "device_error"), "cudaErrorInvalidValue", 1)
+    c = d.ask("POST", "/v1/sessions/default/buffers", {"name": "z", "bytes": 500})
+    assert c.status == 201 or cuda(c.problem(500, "device_error"), "cudaErrorInvalidValue", 1)
+    assert statuses & {200, 201}
+    d.settled()
+    for name in ("x", "z"):
+        assert d.ask("DELETE", f"/v1/sessions/default/buffers/{name}").status in (204, 404)
+    until("all memory is given back", lambda: used(d) == (0, 0, 0))
+    d.get("/readyz")
+
+
+def test_a_slow_device_blocks_nobody_else(faulty):
+    d = faulty("alloc@2=delay/1500")
+    d.put("x", b"first").expect(201)
+    slow = d.raw().put(DATA.format("default", "y"), 5).send(b"abcde")
+    order = []
+    for _ in range(20):
+        d.ask("GET", "/v1/stats").expect(200)
+        d.ask("GET", "/livez").expect(200)
+        order.append("poll")
+    slow.sock.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        slow.sock.recv(1)
+    slow.sock.settimeout(30)
+    assert slow.reply().status == 201
+    slow.close()
+
+
+@pytest.mark.parametrize("rules", ["copy@3=cudaErrorIllegalAddress", "complete@3=cudaErrorECCUncorrectable",
+                                   "alloc@2=cudaErrorLaunchFailure", "event_record@9=cudaErrorIllegalAddress"])
+def test_a_device_that_dies(faulty, backend, rules):
+    if backend == "host" and rules[:4] in ("copy", "comp"):
+        pytest.skip("where the CPU writes the memory itself nothing is copied or waited for")
+    d = faulty(rules)
+    d.put("x", b"first")
+
+    def dead():
+        d.put("y", BIG)
+        try:
+            d.data("y")
+        except Exception:
+            pass
+        return d.ask("GET", "/readyz").status == 503
+
+    until("it dies", dead)
+    d.ask("GET", "/livez").expect(200)
+    d.ask("GET", "/readyz").problem(503, "device_lost")
+    checks = d.ask("GET", "/readyz?verbose").expect(503).json()["checks"]
+    assert [c["ok"] for c in checks if c["name"] == "device"] == [False]
+    for act in (lambda: d.put("z", b"1"), lambda: d.put("z", BIG),
+                lambda: d.ask("POST", "/v1/sessions/default/buffers", {"name": "z", "bytes": 5})):
+        p = act().problem(503, "device_lost")
+        assert p["cuda"]["name"].startswith("cudaError") and not p["retryable"]
+    gone = d.data("x")
+    assert (gone.status, gone.json()["code"]) in ((503, "device_lost"), (410, "content_lost"))
+    until("buffers are reported lost", lambda: d.meta("x")["state"] == "lost")
+    d.get("/v1/stats")
+    with d.raw() as r:
+        assert r.put(DATA.format("default", "z"), 1 << 30, expect=True).reply().status == 503 and r.continues == 0
+    d.stop()
+
+
+def test_transfers_under_way_when_the_device_dies(faulty, backend):
+    d = faulty(("alloc@12" if backend == "host" else "copy@40") + "=cudaErrorIllegalAddress")
+    raws = [d.raw().put(DATA.format("default", f"x{i}") + "?dtype=uint8", len(BIG), expect=i % 2) for i in range(8)]
+    for cut in range(0, len(BIG), SLOT):
+        for r in raws:
+            try:
+                r.send(BIG[cut:cut + SLOT])
+            except OSError:
+                pass
+    for _ in range(60):
+        if d.put("more", BIG).status == 503:
+            break
+    for r in raws:
+        try:
+            reply = r.reply()
+        except OSError:
+            reply = None
+        assert reply is None or reply.status == 201 or reply.problem(503, "device_lost")
+        r.close()
+    d.settled()
+    d.ask("GET", "/readyz").problem(503, "device_lost")
+
+
+def test_the_process_can_end_for_its_supervisor(faulty):
+    d = faulty("alloc@2=cudaErrorLaunchFailure", "--exit-on-device-loss")
+    d.put("x", b"1").expect(201)
+    d.put("y", b"1")
+    d.finished(75)
+
+
+def test_a_pool_that_is_full(start, backend):
+    if not backend.startswith("host"):
+        pytest.skip("only a simulated device can be made small")
+    d = start(*SMALL_SLOTS, spec=backend + ("," if ":" in backend else ":") + "bytes=16M")
+    d.put("x", bytes(10 << 20)).expect(201)
+    before = used(d)
+    p = d.put("y", bytes(10 << 20)).problem(507, "out_of_memory")
+    assert p["requested_bytes"] == 10 << 20 and p["cuda"]["name"] == "cudaErrorMemoryAllocation"
+    d.put("y", bytes(20 << 20)).problem(507, "out_of_memory")
+    d.settled()
+    assert used(d) == before
+    waiting = d.raw().put(DATA.format("default", "y") + "?dtype=uint8", 10 << 20, "Prefer: wait=30").send(bytes(SLOT))
+    until("it waits", lambda: d.stats()["running"]["uploads"] == 1)
+    d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+    waiting.send(bytes((10 << 20) - SLOT))
+    assert waiting.reply().status == 201
+    waiting.close()

@@ -1,0 +1,154 @@
+"""kill -9 at any moment: what was acknowledged is there, bytes are lost and can be brought again."""
+import random
+import sqlite3
+import threading
+
+from harness import DATA, SLOT, Client, until
+from values import crc32c, payload
+
+
+class Writer(threading.Thread):
+    """Creates, uploads and deletes until the daemon dies; remembers what was acknowledged and what was still asked."""
+
+    def __init__(self, address, number):
+        super().__init__()
+        self.client, self.number, self.rng = Client(address), number, random.Random(number)
+        self.known, self.pending = {}, None  # name: metadata, or None when deleted
+
+    def run(self):
+        i = 0
+        while self.step(i):
+            i += 1
+
+    def step(self, i):
+        name = f"w{self.number}.{self.rng.randrange(12)}"
+        path = f"/v1/sessions/s{self.number}/buffers/{name}"
+        kind = self.rng.randrange(4)
+        self.pending = name
+        try:
+            if kind == 0 and self.known.get(name):
+                r = self.client.ask("DELETE", path)
+                assert r.status == 204, r
+                self.known[name] = None
+            elif kind == 1 and self.known.get(name) is None:
+                r = self.client.ask("POST", path.rsplit("/", 1)[0], {"name": name, "bytes": 100 + i})
+                assert r.status == 201, r
+                self.known[name] = r.json()
+            else:
+                r = self.client.ask("PUT", path + "/data", payload(self.rng.choice([10, 1000, 2 * SLOT]), i))
+                assert r.status in (200, 201), r
+                self.known[name] = r.json()
+        except (OSError, ValueError) + (Exception,) as e:
+            if isinstance(e, AssertionError):
+                raise
+            return False
+        self.pending = None
+        return True
+
+
+def test_kill_during_a_stream_of_changes(start, tmp_path):
+    state = str(tmp_path)
+    known, generations = {}, {}
+    for life in range(3):
+        d = start(state=state)
+        for n in range(3):
+            d.ask("POST", "/v1/sessions", {"name": f"s{n}", "labels": {"n": str(n)}})
+        before = d.stats()["transfers"]["upload"]["count"]
+        writers = [Writer(d.tcp, n) for n in range(3)]
+        for w in writers:
+            w.known.update(known.get(w.number, {}))
+            w.start()
+        until("much was done", lambda: d.stats()["transfers"]["upload"]["count"] - before > 60 + 25 * life)
+        d.kill()
+        for w in writers:
+            w.join()
+        d.clean()
+        db = sqlite3.connect(tmp_path / "gpubufd.db")
+        assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+        db.close()
+        d = start(state=state)
+        for w in writers:
+            assert d.get(f"/v1/sessions/s{w.number}")["labels"] == {"n": str(w.number)}
+            items = d.get(f"/v1/sessions/s{w.number}/buffers?limit=1000")["items"]
+            found = {i["name"]: i for i in items}
+            for name, meta in w.known.items():
+                if name == w.pending:
+                    continue  # neither yes nor no was said
+                if meta is None:
+                    assert name not in found
+                    continue
+                got = found[name]
+                lost = dict(meta, state="lost")
+                assert got == lost
+                generations[w.number, name] = meta["generation"]
+            known[w.number] = dict(found)
+        d.stop()
+
+
+def test_lost_bytes_are_told_and_healed(start, tmp_path):
+    d = start(state=str(tmp_path))
+    old = d.put("x", payload(1000), query="?dtype=float32&shape=10,25").expect(201)
+    d.kill()
+    d.clean()
+    d = start(state=str(tmp_path))
+    meta = d.meta("x")
+    assert meta == dict(old.json(), state="lost")
+    d.data("x").problem(410, "content_lost")
+    d.ask("HEAD", DATA.format("default", "x")).expect(410)
+    d.put("x", b"12", query="?offset=3").problem(410, "content_lost")
+    assert d.stats()["buffers"]["lost"] == 1
+    d.put("x", payload(8, 1), headers={"If-Match": old.headers["ETag"]}).problem(412, "precondition_failed")
+    new = d.put("x", payload(8, 1), headers={"If-Match": "*"}).expect(200)
+    assert new.json()["generation"] > meta["generation"] and new.json()["crc32c"] == crc32c(payload(8, 1))
+    assert new.headers["ETag"] != old.headers["ETag"]
+    assert d.data("x").body == payload(8, 1) and d.stats()["buffers"]["lost"] == 0
+
+
+def test_an_orderly_stop_also_loses_the_bytes(start, tmp_path):
+    d = start(state=str(tmp_path))
+    d.put("x", b"abc").expect(201)
+    d.stop()
+    d = start(state=str(tmp_path))
+    d.data("x").problem(410, "content_lost")
+    d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+    d.put("x", b"abc").expect(201)
+
+
+def test_tags_are_not_reused_over_lives(start, tmp_path):
+    tags = set()
+    for life in range(4):
+        d = start(state=str(tmp_path))
+        for i in range(3):
+            tags.add(d.put("x", bytes([life, i])).headers["ETag"])
+            tags.add(d.data("x", query="?format=npy").headers["ETag"])
+            if i == life % 3:
+                d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+        d.kill() if life % 2 else d.stop()
+        d.clean()
+    assert len(tags) == 4 * 3 * 2
+
+
+def test_tags_of_uploads_that_nobody_heard_of(start, tmp_path):
+    """An upload whose answer was lost with the daemon may or may not count; its tag never names other bytes."""
+    seen = {}
+    for life in range(6):
+        d = start(state=str(tmp_path))
+        meta = d.ask("GET", DATA.format("default", "x"))
+        assert meta.status in (404, 410)
+        r = d.put("x", bytes([life]))
+        assert seen.setdefault(r.headers["ETag"], life) == life
+        raw = d.raw().put(DATA.format("default", "x"), 1).send(bytes([100 + life]))
+        d.kill()
+        raw.close()
+        d.clean()
+    assert len(seen) == 6
+
+
+def test_a_damaged_database_is_not_overwritten(backend, tmp_path):
+    from harness import Daemon
+
+    (tmp_path / "gpubufd.db").write_bytes(b"this is no database" * 1000)
+    d = Daemon(backend, state=str(tmp_path), wait=False)
+    assert d.process.wait(30) > 0 and "database" in d.log()
+    d.clean()
+    assert (tmp_path / "gpubufd.db").read_bytes() == b"this is no database" * 1000

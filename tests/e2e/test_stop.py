@@ -1,0 +1,106 @@
+"""SIGTERM: what runs finishes, within a bounded time."""
+import http.client
+import signal
+import socket
+
+from harness import DATA, SLOT, SMALL_SLOTS, Client, Raw, until
+from values import payload
+
+BODY = payload(20 * SLOT)
+
+
+def half(d, name="x", expect=True):
+    r = d.raw().put(DATA.format("default", name) + "?dtype=uint8", len(BODY), expect=expect)
+    if expect:
+        assert r.head()[0] == 100
+    return r.send(BODY[:5 * SLOT])
+
+
+def turned_away(d):
+    """A new connection is refused, closed or told 503; it is not left hanging."""
+    c = Client(d.tcp)
+    try:
+        return c.ask("GET", "/readyz").status == 503
+    except TimeoutError:
+        raise AssertionError("a connection made while stopping was left without an answer") from None
+    except (OSError, http.client.HTTPException):
+        return True
+
+
+def test_running_transfers_finish(start):
+    d = start(*SMALL_SLOTS)
+    d.put("old", BODY).expect(201)
+    ups = [half(d, "a", True), half(d, "b", False)]
+    down = Raw(d.tcp, receive_bytes=4096).request("GET", DATA.format("default", "old"))
+    assert down.head()[0] == 200
+    ready = d.client()
+    ready.ask("GET", "/readyz").expect(200)
+    d.process.send_signal(signal.SIGTERM)
+    until("new ones are turned away", lambda: turned_away(d))
+    for r in ups:
+        assert r.send(BODY[5 * SLOT:]).reply().status == 201
+        r.close()
+    assert down.exactly(len(BODY)) == BODY
+    down.close()
+    log = d.finished()
+    assert "stopping" in log
+
+
+def test_readiness_goes_off_first(start):
+    """A connection that is in the middle of a request when the signal comes still hears 503 from /readyz."""
+    d = start(*SMALL_SLOTS)
+    up = half(d)
+    asks = [d.raw().send(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n") for _ in range(2)]
+    d.process.send_signal(signal.SIGTERM)
+    until("it is stopping", lambda: "stopping" in d.log())
+    answers = []
+    for r in asks:
+        try:
+            answers.append(r.send(b"\r\n").reply())
+        except OSError:
+            answers.append(None)
+    assert all(a is None or a.status == 503 for a in answers), answers
+    assert up.send(BODY[5 * SLOT:]).reply().status == 201
+    up.close()
+    d.finished()
+
+
+def test_a_stalled_client_does_not_hold_up_the_end(start):
+    d = start(*SMALL_SLOTS, "--stop-timeout", "1")
+    r, s = half(d), half(d, "y", False)
+    t = Raw(d.tcp, receive_bytes=4096).request("GET", "/v1")
+    d.process.send_signal(signal.SIGTERM)
+    d.finished()
+    for x in (r, s, t):
+        x.close()
+
+
+def test_a_second_signal_ends_at_once(start):
+    d = start(*SMALL_SLOTS, "--stop-timeout", "3600")
+    r = half(d)
+    d.process.send_signal(signal.SIGTERM)
+    until("it is stopping", lambda: "stopping" in d.log())
+    d.process.send_signal(signal.SIGTERM)
+    d.finished()
+    r.close()
+
+
+def test_idle_connections_do_not_hold_up_the_end(start):
+    d = start("--stop-timeout", "3600")
+    idle = [d.client() for _ in range(20)]
+    for c in idle:
+        c.ask("GET", "/v1").expect(200)
+    silent = [socket.create_connection(d.tcp) for _ in range(5)]
+    d.process.send_signal(signal.SIGINT)
+    d.finished()
+    for s in silent:
+        s.close()
+
+
+def test_what_was_acknowledged_is_stored(start, tmp_path):
+    d = start(state=str(tmp_path))
+    for i in range(50):
+        d.ask("POST", "/v1/sessions", {"name": f"s{i}"}).expect(201)
+    d.stop()
+    d = start(state=str(tmp_path))
+    assert {s["name"] for s in d.get("/v1/sessions?limit=1000")["items"]} == {"default", *(f"s{i}" for i in range(50))}
