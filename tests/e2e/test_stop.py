@@ -37,6 +37,7 @@ def test_running_transfers_finish(start):
     ready.ask("GET", "/readyz").expect(200)
     d.process.send_signal(signal.SIGTERM)
     until("new ones are turned away", lambda: turned_away(d))
+    assert all(turned_away(d) for _ in range(5))
     for r in ups:
         assert r.send(BODY[5 * SLOT:]).reply().status == 201
         r.close()
