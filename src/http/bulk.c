@@ -11,6 +11,8 @@
 #define EVENTS 64
 #define TICK_NS (100 * GB_NS_PER_MS)
 #define LINGER_NS (2 * GB_NS_PER_S)
+#define SHORT_BYTES (4u << 20)
+#define TURN_BYTES (8u << 20)
 
 /* --- membership ------------------------------------------------------------------------------------------------------- */
 
@@ -31,17 +33,30 @@ static void link_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
     bulk->transfers = t;
 }
 
-int gb_bulk_give(struct gb_http_server *server, struct gb_exchange *ex, int fd) {
-    struct gb_transfer *t = calloc(1, sizeof(*t));
+static struct gb_bulk *pick(struct gb_loop *loop, const struct gb_exchange *ex) {
+    struct gb_http_server *server = loop->server;
     struct gb_bulk *best = &server->bulks[0];
+    uint64_t in = ex->phase == GB_PHASE_BODY ? ex->req.content_length - ex->body_received : 0;
+    uint64_t out = ex->phase == GB_PHASE_REPLY ? ex->resp.source_len : 0;
     unsigned i;
 
-    if (!t)
-        return -1;
+    /* Waking another thread would cost more than moving this. */
+    if (in <= SHORT_BYTES && out <= SHORT_BYTES)
+        return &loop->own;
     for (i = 1; i < server->config.bulk_loops; i++) {
         if (atomic_load(&server->bulks[i].load) < atomic_load(&best->load))
             best = &server->bulks[i];
     }
+    return best;
+}
+
+int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, int fd) {
+    struct gb_transfer *t = calloc(1, sizeof(*t));
+    struct gb_http_server *server = loop->server;
+    struct gb_bulk *best = pick(loop, ex);
+
+    if (!t)
+        return -1;
     t->fd = fd;
     t->ex = ex;
     t->moved_ns = t->began_ns = gb_clock_ns();
@@ -70,15 +85,14 @@ static void forget(struct gb_bulk *bulk, struct gb_transfer *t) {
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
     int fd = t->fd;
 
-    if (t->ex && t->state != GB_TRANSFER_LINGER)
+    if (t->ex)
         t->ex->broken = true;
     forget(bulk, t);
     close(fd);
     atomic_fetch_sub(&bulk->server->connections, 1);
 }
 
-/* The reply is out and the connection may stay: it goes back to an HTTP loop. */
-static void hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
+void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_http_server *server = bulk->server;
     int fd = t->fd;
 
@@ -87,17 +101,16 @@ static void hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
 }
 
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {
-    if (!t->close && !atomic_load(&bulk->server->draining)) {
-        hand_back(bulk, t);
-        return;
-    }
-    /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
+    bool close = t->close || atomic_load(&bulk->server->draining);
+
     gb_server_ended(bulk->server, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;
-    shutdown(t->fd, SHUT_WR);
-    t->state = GB_TRANSFER_LINGER;
     t->began_ns = gb_clock_ns();
+    t->state = close ? GB_TRANSFER_LINGER : GB_TRANSFER_IDLE;
+    /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
+    if (close)
+        shutdown(t->fd, SHUT_WR);
     gb_transfer_run(bulk, t);
 }
 
@@ -150,6 +163,7 @@ static bool too_slow_out(const struct gb_bulk *bulk, const struct gb_transfer *t
 /* Frees t when its time is over. */
 static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
+    uint64_t idle_ns;
 
     switch (t->state) {
     case GB_TRANSFER_CONTINUE:
@@ -167,6 +181,11 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now
     case GB_TRANSFER_BLOCK:
     case GB_TRANSFER_SOURCE:
         if (too_slow_out(bulk, t, now_ns))
+            gb_transfer_drop(bulk, t);
+        return;
+    case GB_TRANSFER_IDLE:
+        idle_ns = bulk->server->config.idle_timeout_s * GB_NS_PER_S;
+        if (atomic_load(&bulk->server->draining) || (idle_ns && now_ns - t->began_ns > idle_ns))
             gb_transfer_drop(bulk, t);
         return;
     case GB_TRANSFER_LINGER:
@@ -190,41 +209,52 @@ static void tick(struct gb_bulk *bulk) {
     }
 }
 
-static void *bulk_main(void *arg) {
-    struct gb_bulk *bulk = arg;
+void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms) {
     struct epoll_event events[EVENTS];
     struct gb_exchange *ex;
+    int n = epoll_wait(bulk->epoll_fd, events, EVENTS, timeout_ms);
+    int i;
+
+    /* Events first: what an inbox visit frees must not be looked at afterwards. */
+    for (i = 0; i < n; i++) {
+        if (events[i].data.ptr)
+            on_event(bulk, events[i].data.ptr, events[i].events);
+    }
+    gb_inbox_clear(&bulk->inbox);
+    while ((ex = gb_inbox_take(&bulk->inbox))) {
+        on_woken(bulk, ex);
+        gb_exchange_unref(ex);
+    }
+    tick(bulk);
+}
+
+static void *bulk_main(void *arg) {
+    struct gb_bulk *bulk = arg;
 
     pthread_setname_np(pthread_self(), "gb-bulk");
-    while (!atomic_load(&bulk->server->stopping)) {
-        int n = epoll_wait(bulk->epoll_fd, events, EVENTS, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
-        int i;
-
-        /* Events first: what an inbox visit frees must not be looked at afterwards. */
-        for (i = 0; i < n; i++) {
-            if (events[i].data.ptr)
-                on_event(bulk, events[i].data.ptr, events[i].events);
-        }
-        gb_inbox_clear(&bulk->inbox);
-        while ((ex = gb_inbox_take(&bulk->inbox))) {
-            on_woken(bulk, ex);
-            gb_exchange_unref(ex);
-        }
-        tick(bulk);
-    }
+    while (!atomic_load(&bulk->server->stopping))
+        gb_bulk_poll(bulk, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
     return NULL;
 }
 
-int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err) {
+int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err) {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
-    int r;
 
     bulk->server = server;
+    bulk->turn_bytes = turn_bytes;
     if (gb_inbox_init(&bulk->inbox, err) < 0)
         return -1;
     bulk->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (bulk->epoll_fd < 0 || epoll_ctl(bulk->epoll_fd, EPOLL_CTL_ADD, bulk->inbox.event_fd, &ev) < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or epoll_ctl", errno);
+    return 0;
+}
+
+int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err) {
+    int r;
+
+    if (gb_bulk_init(bulk, server, TURN_BYTES, err) < 0)
+        return -1;
     r = pthread_create(&bulk->thread, NULL, bulk_main, bulk);
     if (r != 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);

@@ -7,8 +7,6 @@
 #include "base/clock.h"
 #include "http/server.h"
 
-/* Bytes moved for one transfer before the others of the loop get their turn. */
-#define TURN_BYTES (8u << 20)
 #define LINGER_BYTES (256u << 20)
 
 enum outcome {
@@ -79,7 +77,7 @@ static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         return AGAIN;
     }
     while (ex->body_received < ex->req.content_length) {
-        if (turn >= TURN_BYTES) {
+        if (turn >= bulk->turn_bytes) {
             gb_transfer_arm(bulk, t, EPOLLIN);
             return LATER;
         }
@@ -212,7 +210,7 @@ static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
     int r;
 
     while (t->sent < t->out_len) {
-        if (turn >= TURN_BYTES) {
+        if (turn >= bulk->turn_bytes) {
             gb_transfer_arm(bulk, t, EPOLLOUT);
             return LATER;
         }
@@ -239,17 +237,32 @@ static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
     return GONE;
 }
 
+static enum outcome await_next(struct gb_bulk *bulk, struct gb_transfer *t) {
+    char byte;
+    ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        gb_transfer_arm(bulk, t, EPOLLIN);
+        return LATER;
+    }
+    if (n > 0)
+        gb_transfer_hand_back(bulk, t);
+    else
+        gb_transfer_drop(bulk, t);
+    return GONE;
+}
+
 /* --- the end ----------------------------------------------------------------------------------------------------------- */
 
 static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
     static _Thread_local char waste[64 * 1024];
     uint64_t turn = 0;
-    ssize_t n;
+    ssize_t n = 0;
 
-    while (turn < TURN_BYTES && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
+    while (turn < bulk->turn_bytes && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
         turn += (uint64_t)n;
     t->lingered += turn;
-    if (turn >= TURN_BYTES || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
+    if (turn >= bulk->turn_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
         if (t->lingered < LINGER_BYTES) {
             gb_transfer_arm(bulk, t, EPOLLIN);
             return LATER;
@@ -288,6 +301,9 @@ void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t) {
             break;
         case GB_TRANSFER_SOURCE:
             next = send_source(bulk, t);
+            break;
+        case GB_TRANSFER_IDLE:
+            next = await_next(bulk, t);
             break;
         case GB_TRANSFER_LINGER:
             next = linger(bulk, t);

@@ -60,7 +60,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->suspended = false;
     ex->conn = NULL;
     ex->info = NULL;
-    if (gb_bulk_give(loop->server, ex, fd) < 0) {
+    if (gb_bulk_give(loop, ex, fd) < 0) {
         close(fd);
         atomic_fetch_sub(&loop->server->connections, 1);
         gb_server_ended(loop->server, ex);

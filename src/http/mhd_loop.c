@@ -13,6 +13,7 @@
 
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
+#define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
 /* --- arrivals ------------------------------------------------------------------------------------------------------- */
 
@@ -226,8 +227,9 @@ static int loop_timeout(struct gb_loop *loop) {
 
     if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
         return 0;
-    return loop->waiting || atomic_load(&loop->server->draining) ? (int)(TICK_NS / GB_NS_PER_MS)
-                                                                 : (int)(SWEEP_NS / GB_NS_PER_MS);
+    return loop->waiting || loop->own.transfers || atomic_load(&loop->server->draining)
+               ? (int)(TICK_NS / GB_NS_PER_MS)
+               : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
 
 /* --- the thread ------------------------------------------------------------------------------------------------------- */
@@ -252,12 +254,13 @@ static void end_all(struct gb_loop *loop) {
 
 static void *loop_main(void *arg) {
     struct gb_loop *loop = arg;
-    struct epoll_event events[2];
+    struct epoll_event events[3];
     struct gb_exchange *ex;
 
     pthread_setname_np(pthread_self(), "gb-http");
     while (!atomic_load(&loop->server->stopping)) {
-        epoll_wait(loop->epoll_fd, events, 2, loop_timeout(loop));
+        if (epoll_wait(loop->epoll_fd, events, 3, loop_timeout(loop)) < 0)
+            continue;
         gb_inbox_clear(&loop->inbox);
         adopt(loop);
         while ((ex = gb_inbox_take(&loop->inbox))) {
@@ -265,6 +268,7 @@ static void *loop_main(void *arg) {
             gb_exchange_unref(ex);
         }
         MHD_run(loop->mhd);
+        gb_bulk_poll(&loop->own, 0);
         tick(loop);
     }
     end_all(loop);
@@ -321,12 +325,13 @@ int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno);
-    if (start_mhd(loop, err) < 0)
+    if (start_mhd(loop, err) < 0 || gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
-    if (watch(loop, info->epoll_fd, err) < 0 || watch(loop, loop->inbox.event_fd, err) < 0)
+    if (watch(loop, info->epoll_fd, err) < 0 || watch(loop, loop->inbox.event_fd, err) < 0 ||
+        watch(loop, loop->own.epoll_fd, err) < 0)
         return -1;
     r = pthread_create(&loop->thread, NULL, loop_main, loop);
     if (r != 0)
@@ -350,6 +355,7 @@ void gb_loop_done(struct gb_loop *loop) {
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
+    gb_bulk_done(&loop->own);
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);
     gb_inbox_done(&loop->inbox);

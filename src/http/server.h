@@ -43,21 +43,6 @@ struct gb_arrivals {
     size_t size;
 };
 
-struct gb_loop {
-    struct gb_http_server *server;
-    pthread_t thread;
-    bool started;
-    struct MHD_Daemon *mhd;
-    int epoll_fd;
-    struct gb_inbox inbox;
-    struct gb_arrivals arrivals;
-    struct gb_conn *conns;
-    struct gb_exchange *waiting;
-    uint64_t next_tick_ns;
-    uint64_t next_sweep_ns;
-    atomic_uint load; /* connections, those on their way included */
-};
-
 enum gb_transfer_state {
     GB_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
     GB_TRANSFER_BODY,     /* the body comes in */
@@ -65,6 +50,7 @@ enum gb_transfer_state {
     GB_TRANSFER_HEAD,     /* the reply goes out: head, */
     GB_TRANSFER_BLOCK,    /* a body in memory, */
     GB_TRANSFER_SOURCE,   /* or a source */
+    GB_TRANSFER_IDLE,     /* answered; whether the client ends or asks again is not known yet */
     GB_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
 };
 
@@ -72,7 +58,7 @@ enum gb_transfer_state {
 struct gb_transfer {
     struct gb_transfer *prev;
     struct gb_transfer *next;
-    struct gb_exchange *ex; /* NULL in LINGER */
+    struct gb_exchange *ex; /* NULL in IDLE and LINGER */
     int fd;
     enum gb_transfer_state state;
     uint32_t armed; /* events that epoll watches */
@@ -89,6 +75,8 @@ struct gb_transfer {
     uint64_t lingered;
 };
 
+/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over
+ * in well under a millisecond. */
 struct gb_bulk {
     struct gb_http_server *server;
     pthread_t thread;
@@ -96,8 +84,25 @@ struct gb_bulk {
     int epoll_fd;
     struct gb_inbox inbox;
     struct gb_transfer *transfers;
+    uint64_t turn_bytes; /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
     atomic_uint load;
+};
+
+struct gb_loop {
+    struct gb_http_server *server;
+    pthread_t thread;
+    bool started;
+    struct MHD_Daemon *mhd;
+    int epoll_fd;
+    struct gb_inbox inbox;
+    struct gb_arrivals arrivals;
+    struct gb_conn *conns;
+    struct gb_exchange *waiting;
+    struct gb_bulk own; /* short transfers */
+    uint64_t next_tick_ns;
+    uint64_t next_sweep_ns;
+    atomic_uint load; /* connections, those on their way included */
 };
 
 struct gb_http_server {
@@ -162,11 +167,16 @@ int gb_acceptor_start(struct gb_http_server *server, struct gb_error *err);
 void gb_acceptor_stop(struct gb_http_server *server);
 
 /* bulk.c */
+int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err);
+/* One round: waits for events up to timeout_ms (-1: without limit) and handles them. */
+void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms);
+/* With a thread of its own. */
 int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err);
 void gb_bulk_join(struct gb_bulk *bulk);
 void gb_bulk_done(struct gb_bulk *bulk);
-/* Gives the exchange and a duplicate of its socket to the least loaded bulk loop. 0 or -1 when memory is exhausted. */
-int gb_bulk_give(struct gb_http_server *server, struct gb_exchange *ex, int fd);
+/* Gives the exchange and a duplicate of its socket to the loop itself when what is left to move is short, else to the
+ * least loaded bulk loop. 0 or -1 when memory is exhausted. */
+int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, int fd);
 
 /* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
@@ -174,7 +184,9 @@ void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
 /* Answers with an error, whatever was going on before the reply began. */
 void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err);
-/* The reply is out: back to an HTTP loop, or a lingering close. Frees t, or goes on with it. */
+/* The client asks again: its connection goes back to an HTTP loop. Frees t. */
+void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t);
+/* The reply is out: keep the connection, or a lingering close. Frees t, or goes on with it. */
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t);
 void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
 
