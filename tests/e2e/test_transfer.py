@@ -1,6 +1,7 @@
 """Bytes go up and come down again, in every form, size and manner of sending."""
 import io
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -44,6 +45,7 @@ def curl(daemon, *args, data=None):
     return int(out.stderr), out.stdout
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl here")
 @pytest.mark.parametrize("size", [100, SLOT + 5, 5 * SLOT + 1, (4 << 20) + 3])
 @pytest.mark.parametrize("how", ["plain", "expect", "no-expect", "chunked", "unix"])
 def test_curl_uploads_as_documented(daemon, session, tmp_path, size, how):
