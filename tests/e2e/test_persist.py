@@ -3,7 +3,7 @@ import random
 import sqlite3
 import threading
 
-from harness import DATA, SLOT, Client, until
+from harness import DATA, SLOT, Client, Daemon, until
 from values import crc32c, payload
 
 
@@ -114,6 +114,18 @@ def test_an_orderly_stop_also_loses_the_bytes(start, tmp_path):
     d.put("x", b"abc").expect(201)
 
 
+def test_the_addresses_of_a_killed_daemon_do_not_stay(start, backend, tmp_path):
+    """A daemon that fails to start must not leave the file of its predecessor to those who wait for it."""
+    d = start(state=str(tmp_path))
+    d.kill()
+    assert (tmp_path / "listen").exists()
+    other = start()
+    failing = Daemon(backend, state=str(tmp_path), listen=("--listen", "127.0.0.1:%d" % other.tcp[1]), wait=False)
+    assert failing.process.wait(30) > 0
+    failing.clean()
+    assert not (tmp_path / "listen").exists()
+
+
 def test_tags_are_not_reused_over_lives(start, tmp_path):
     tags = set()
     for life in range(4):
@@ -145,8 +157,6 @@ def test_tags_of_uploads_that_nobody_heard_of(start, tmp_path):
 
 
 def test_a_damaged_database_is_not_overwritten(backend, tmp_path):
-    from harness import Daemon
-
     (tmp_path / "gpubufd.db").write_bytes(b"this is no database" * 1000)
     d = Daemon(backend, state=str(tmp_path), wait=False)
     assert d.process.wait(30) > 0 and "database" in d.log()
