@@ -64,6 +64,14 @@ static void source_sent(struct gb_http_source *source, size_t n) {
     gb_download_sent(d->core, n);
 }
 
+static void source_pause(struct gb_http_source *source) {
+    struct download *d = (struct download *)source;
+
+    d->block_n = 0; /* what is left of it comes again from the core */
+    if (d->core)
+        gb_download_pause(d->core);
+}
+
 static void source_free(struct gb_http_source *source, bool complete) {
     struct download *d = (struct download *)source;
 
@@ -268,7 +276,8 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
         return GB_STEP_ERROR;
     }
-    d->source = (struct gb_http_source){.next = source_next, .sent = source_sent, .free = source_free};
+    d->source =
+        (struct gb_http_source){.next = source_next, .sent = source_sent, .pause = source_pause, .free = source_free};
     request->state = d;
     request->state_free = state_free;
     if (read_record(request, &d->rec, err) < 0)

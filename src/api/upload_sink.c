@@ -136,6 +136,13 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
     return s->stage == STAGE_PROBE ? look(s, err) : begin_npy(s, err);
 }
 
+static void sink_pause(struct gb_http_sink *sink, bool stalled) {
+    struct sink *s = (struct sink *)sink;
+
+    if (s->upload)
+        gb_upload_pause(s->upload, stalled);
+}
+
 /* The whole body has arrived: everything must be told to the core, once. 1: told; 0: wait; -1. */
 static int conclude(struct sink *s, struct gb_error *err) {
     int r;
@@ -257,7 +264,8 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
         no_memory(err);
         return NULL;
     }
-    s->sink = (struct gb_http_sink){.room = sink_room, .fill = sink_fill, .end = sink_end, .free = sink_free};
+    s->sink = (struct gb_http_sink){
+        .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
     s->core = gb_api_of(request)->core;
     s->plan = *plan;
     s->plan.params.wake = wake;

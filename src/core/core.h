@@ -213,6 +213,9 @@ int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params,
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 /* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
+/* The client has nothing to give now: a slot that others wait for is let go, an empty one at once, one in part filled
+ * only when stalled. What room gave is void. */
+void gb_upload_pause(struct gb_upload *upload, bool stalled);
 /* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
 /* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
@@ -236,6 +239,9 @@ int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t le
  * block is in flight meanwhile. */
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
 void gb_download_sent(struct gb_download *download, size_t n);
+/* The client takes nothing now: blocks in slots that others wait for are let go and copied again later. What next gave is
+ * void. */
+void gb_download_pause(struct gb_download *download);
 /* Times so far; complete once everything was given. */
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret);
 /* complete: every byte reached the client, for the counters. wake is not called after this returns. NULL accepted. */

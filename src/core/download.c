@@ -312,6 +312,41 @@ void gb_download_sent(struct gb_download *download, size_t n) {
     download->count--;
 }
 
+/* The copy has ended, and no watch on it is to come. */
+static bool at_rest(struct gb_download *d, struct block *b) {
+    bool done;
+    bool watched;
+
+    pthread_mutex_lock(&d->t.lock);
+    done = b->arrived || b->fired;
+    watched = b->watched;
+    pthread_mutex_unlock(&d->t.lock);
+    if (done || watched)
+        return done;
+    return gb_event_query(d->t.core->backend, b->f.end->event, &done, NULL) == 0 && done;
+}
+
+void gb_download_pause(struct gb_download *download) {
+    struct gb_download *d = download;
+    unsigned i;
+
+    if (d->count == 0 || !gb_slots_wanted(&d->t.core->slots))
+        return;
+    for (i = 0; i < d->count; i++) {
+        if (!at_rest(d, &d->blocks[(d->first + i) % FLIGHTS]))
+            return;
+    }
+    for (i = 0; i < d->count; i++) {
+        struct block *b = &d->blocks[(d->first + i) % FLIGHTS];
+
+        if (!b->arrived)
+            gb_flight_account(&b->f);
+        gb_flight_release(&b->f);
+    }
+    d->count = 0;
+    d->queued = d->sent;
+}
+
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret) {
     gb_transfer_times((struct gb_transfer *)&download->t, ret);
 }

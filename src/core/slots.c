@@ -100,6 +100,15 @@ void gb_slots_give(struct gb_slots *slots, void *slot) {
         waiter->granted(waiter);
 }
 
+bool gb_slots_wanted(struct gb_slots *slots) {
+    bool wanted;
+
+    pthread_mutex_lock(&slots->lock);
+    wanted = slots->first != NULL;
+    pthread_mutex_unlock(&slots->lock);
+    return wanted;
+}
+
 bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter) {
     struct gb_slot_waiter **at;
     struct gb_slot_waiter *before = NULL;

@@ -49,6 +49,9 @@ void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter);
 
 void gb_slots_give(struct gb_slots *slots, void *slot);
 
+/* Somebody waits in line. */
+bool gb_slots_wanted(struct gb_slots *slots);
+
 /* Out of the line; a granted slot not claimed goes back. True when the waiter stood in line, that is granted will not
  * be called for it. */
 bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter);

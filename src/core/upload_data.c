@@ -126,3 +126,20 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         return n > 0 ? send(upload, err) : 0;
     return 0;
 }
+
+void gb_upload_pause(struct gb_upload *upload, bool stalled) {
+    struct gb_flight *f = upload->filling;
+
+    if (!f || (f->bytes > 0 && !stalled) || !gb_slots_wanted(&upload->t.core->slots))
+        return;
+    upload->room = 0;
+    if (f->bytes > 0) {
+        (void)send(upload, NULL); /* what goes wrong stands in the transfer */
+        return;
+    }
+    upload->filling = NULL;
+    gb_flight_release(f);
+    pthread_mutex_lock(&upload->t.lock);
+    f->busy = false;
+    pthread_mutex_unlock(&upload->t.lock);
+}

@@ -14,13 +14,17 @@
 #define BATCH 64
 
 static void refuse(struct gb_http_server *server, int fd) {
+    enum gb_code code = atomic_load(&server->draining) ? GB_ERR_DRAINING : GB_ERR_SATURATED;
+    uint64_t id = server->id_seed + atomic_fetch_add(&server->next_id, 1);
     char text[512];
     char head[640];
-    int body =
-        snprintf(text, sizeof(text),
-                 "{\"type\": \"urn:gpubuf:error:saturated\", \"title\": \"%s\", \"status\": 503, "
-                 "\"detail\": \"all %u connections are in use\", \"code\": \"saturated\", \"retryable\": true}\n",
-                 gb_code_title(GB_ERR_SATURATED), server->config.connections_max);
+    int body = snprintf(text, sizeof(text),
+                        "{\"type\": \"urn:gpubuf:error:%s\", \"title\": \"%s\", \"status\": 503, "
+                        "\"detail\": \"%u of %u connections are in use%s\", \"instance\": \"\", \"code\": \"%s\", "
+                        "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
+                        gb_code_slug(code), gb_code_title(code), (unsigned)atomic_load(&server->connections),
+                        server->config.connections_max, code == GB_ERR_DRAINING ? "; no more are taken" : "",
+                        gb_code_slug(code), (unsigned long long)id);
     int n = snprintf(head, sizeof(head),
                      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
                      "Connection: close\r\nContent-Length: %d\r\n\r\n",
@@ -43,7 +47,7 @@ static bool accept_some(struct gb_http_server *server, int listen_fd) {
 
         if (fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-        if (atomic_load(&server->connections) >= server->config.connections_max) {
+        if (atomic_load(&server->draining) || atomic_load(&server->connections) >= server->config.connections_max) {
             refuse(server, fd);
             continue;
         }
@@ -52,6 +56,17 @@ static bool accept_some(struct gb_http_server *server, int listen_fd) {
         gb_loop_give(gb_loop_pick(server), fd);
     }
     return true;
+}
+
+/* Who waits in a backlog is told; who comes later finds nobody listening. */
+static void turn_away(struct gb_http_server *server) {
+    size_t i;
+
+    for (i = 0; i < server->config.listen_fd_count; i++) {
+        accept_some(server, server->listen_fds[i]);
+        close(server->listen_fds[i]);
+        server->listen_fds[i] = -1;
+    }
 }
 
 static void *accept_main(void *arg) {
@@ -74,6 +89,7 @@ static void *accept_main(void *arg) {
         if (exhausted)
             usleep(20000); /* nothing announces that a descriptor has become free */
     }
+    turn_away(server);
     return NULL;
 }
 

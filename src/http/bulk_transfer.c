@@ -50,6 +50,8 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct
     }
     got = recv(t->fd, room, size < remaining ? size : (size_t)remaining, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (ex->req.sink->pause)
+            ex->req.sink->pause(ex->req.sink, false);
         gb_transfer_arm(bulk, t, EPOLLIN);
         return 0;
     }

@@ -131,14 +131,11 @@ void gb_http_server_drain(struct gb_http_server *server) {
 
 void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
     uint64_t until_ns = gb_clock_ns() + timeout_ms * GB_NS_PER_MS;
-    size_t i;
 
     if (!server)
         return;
     gb_http_server_drain(server);
     gb_acceptor_stop(server);
-    for (i = 0; i < server->config.listen_fd_count; i++)
-        close(server->listen_fds[i]);
     /* Polled: this is the last thing the process waits for, and requests end in many ways. */
     while (atomic_load(&server->active) > 0 && gb_clock_ns() < until_ns)
         usleep(5000);
