@@ -265,9 +265,7 @@ static int next_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
         r = queue_block(d, err);
     if (r < 0 || d->count == 0)
         return r;
-    if (!b->arrived)
-        r = wait_block(d, err);
-    if (!b->arrived)
+    if (!b->arrived && (r = wait_block(d, err)) <= 0)
         return r;
     *ret_ptr = (char *)b->f.slot + b->sent;
     *ret_n = b->f.bytes - b->sent;
@@ -314,8 +312,8 @@ void gb_download_sent(struct gb_download *download, size_t n) {
 
 /* The copy has ended, and no watch on it is to come. */
 static bool at_rest(struct gb_download *d, struct block *b) {
-    bool done;
     bool watched;
+    bool done;
 
     pthread_mutex_lock(&d->t.lock);
     done = b->arrived || b->fired;
@@ -326,8 +324,7 @@ static bool at_rest(struct gb_download *d, struct block *b) {
     return gb_event_query(d->t.core->backend, b->f.end->event, &done, NULL) == 0 && done;
 }
 
-void gb_download_pause(struct gb_download *download) {
-    struct gb_download *d = download;
+void gb_download_pause(struct gb_download *d) {
     unsigned i;
 
     if (d->count == 0 || !gb_slots_wanted(&d->t.core->slots))
@@ -375,8 +372,7 @@ static void release_block(struct gb_download *d, struct block *b) {
         gb_flight_settle(&b->f);
 }
 
-void gb_download_free(struct gb_download *download, bool complete) {
-    struct gb_download *d = download;
+void gb_download_free(struct gb_download *d, bool complete) {
     struct gb_core *core;
     unsigned i;
 
