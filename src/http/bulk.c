@@ -225,15 +225,19 @@ void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms) {
     struct epoll_event events[EVENTS];
     struct gb_exchange *ex;
     int n = epoll_wait(bulk->epoll_fd, events, EVENTS, timeout_ms);
+    bool woken = false;
     int i;
 
     /* Events first: what an inbox visit frees must not be looked at afterwards. */
     for (i = 0; i < n; i++) {
         if (events[i].data.ptr)
             on_event(bulk, events[i].data.ptr, events[i].events);
+        else
+            woken = true;
     }
-    gb_inbox_clear(&bulk->inbox);
-    while ((ex = gb_inbox_take(&bulk->inbox))) {
+    if (woken)
+        gb_inbox_clear(&bulk->inbox);
+    while (woken && (ex = gb_inbox_take(&bulk->inbox))) {
         on_woken(bulk, ex);
         gb_exchange_unref(ex);
     }

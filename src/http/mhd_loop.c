@@ -214,6 +214,8 @@ static void tick(struct gb_loop *loop) {
     if (now_ns < loop->next_tick_ns)
         return;
     loop->next_tick_ns = now_ns + TICK_NS;
+    if (loop->own.transfers)
+        gb_bulk_poll(&loop->own, 0);
     check_waiting(loop, now_ns);
     if (now_ns < loop->next_sweep_ns)
         return;
@@ -254,25 +256,47 @@ static void end_all(struct gb_loop *loop) {
     }
 }
 
-static void *loop_main(void *arg) {
-    struct gb_loop *loop = arg;
-    struct epoll_event events[3];
+static void visit_inbox(struct gb_loop *loop) {
     struct gb_exchange *ex;
 
-    pthread_setname_np(pthread_self(), "gb-http");
-    while (!atomic_load(&loop->server->stopping)) {
-        if (epoll_wait(loop->epoll_fd, events, 3, loop_timeout(loop)) < 0)
-            continue;
-        gb_inbox_clear(&loop->inbox);
-        adopt(loop);
-        while ((ex = gb_inbox_take(&loop->inbox))) {
-            gb_mhd_woken(loop, ex);
-            gb_exchange_unref(ex);
-        }
-        MHD_run(loop->mhd);
-        gb_bulk_poll(&loop->own, 0);
-        tick(loop);
+    gb_inbox_clear(&loop->inbox);
+    adopt(loop);
+    while ((ex = gb_inbox_take(&loop->inbox))) {
+        gb_mhd_woken(loop, ex);
+        gb_exchange_unref(ex);
     }
+}
+
+/* Each of the three is visited only when it has something: under load a needless system call costs answers. */
+static void turn(struct gb_loop *loop) {
+    struct epoll_event events[3];
+    int timeout_ms = loop_timeout(loop);
+    int n = epoll_wait(loop->epoll_fd, events, 3, timeout_ms);
+    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
+    bool own = n == 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        if (events[i].data.fd == loop->inbox.event_fd)
+            visit_inbox(loop);
+        if (events[i].data.fd == loop->own.epoll_fd)
+            own = true;
+        else
+            mhd = true;
+    }
+    if (mhd)
+        MHD_run(loop->mhd);
+    if (own)
+        gb_bulk_poll(&loop->own, 0);
+    tick(loop);
+}
+
+static void *loop_main(void *arg) {
+    struct gb_loop *loop = arg;
+
+    pthread_setname_np(pthread_self(), "gb-http");
+    while (!atomic_load(&loop->server->stopping))
+        turn(loop);
     end_all(loop);
     MHD_run(loop->mhd);
     MHD_stop_daemon(loop->mhd);
