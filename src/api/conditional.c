@@ -9,8 +9,11 @@
 #include "http/conditions.h"
 
 char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32 "%s", rec->id, rec->generation, rec->run,
-             npy ? "-npy" : "");
+    int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
+
+    /* A .npy also changes with dtype and shape. */
+    if (npy)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-npy%" PRId64, rec->version);
     return out;
 }
 

@@ -30,6 +30,7 @@ static int read_format(const struct gb_http_request *request, struct gb_upload_p
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a .npy says dtype and shape itself; leave them out, or give ?format=raw for raw bytes");
     plan->may_npy = plan->may_npy || plan->said_npy;
+    plan->never_npy = !plan->may_npy && !format;
     return 0;
 }
 
@@ -74,6 +75,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     struct gb_upload_params *params = &plan->params;
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
+    bool in_place = false;
 
     if (gb_buffer_get(gb_api_of(request)->core, &params->buffer.session, &params->buffer.name, &rec, &absent) < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
@@ -87,6 +89,14 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     params->buffer.pool = rec.pool;
     if (params->partial)
         params->buffer.dtype = rec.dtype;
+    if (gb_query_bool(request, "in_place", &in_place, err) < 0)
+        return -1;
+    /* Bytes written in place are bytes of the same tensor. */
+    if (in_place && !params->partial && !plan->said_npy && !gb_http_query(request, "dtype") && !plan->has_shape) {
+        params->buffer.dtype = rec.dtype;
+        params->buffer.shape = rec.shape;
+        plan->has_shape = true;
+    }
     return 0;
 }
 
@@ -108,11 +118,17 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
 }
 
 enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_upload_plan *plan = calloc(1, sizeof(*plan));
+    struct gb_upload_plan *plan;
     struct gb_conditions *conditions;
     struct gb_http_sink *sink = NULL;
 
     (void)response;
+    if (gb_http_header(request, "Content-Range")) {
+        /* To ignore it would replace the whole by a part (RFC 9110, 14.5). */
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken; send the part to ?offset=N instead");
+        return GB_STEP_ERROR;
+    }
+    plan = calloc(1, sizeof(*plan));
     if (!plan) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;

@@ -8,8 +8,9 @@
 
 /* What the body is, as far as the headers tell. */
 struct gb_upload_plan {
-    bool said_npy; /* ?format=npy or Content-Type: application/x-npy */
-    bool may_npy;  /* its first bytes decide */
+    bool never_npy; /* dtype or shape were given, so a .npy is a mistake */
+    bool said_npy;  /* ?format=npy or Content-Type: application/x-npy */
+    bool may_npy;   /* its first bytes decide */
     bool has_shape;
     bool exists; /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;

@@ -27,6 +27,7 @@ struct sink {
     size_t spilled; /* of head, given to the core as payload */
     size_t spill;   /* of head, payload in all */
     uint64_t payload;
+    const char *room; /* where the next payload bytes go */
     uint64_t recv_ns;
 };
 
@@ -120,13 +121,20 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     if (s->payload == s->plan.params.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has more",
                             (unsigned long long)s->plan.params.bytes);
-    return gb_upload_room(s->upload, ret_ptr, ret_n, err);
+    r = gb_upload_room(s->upload, ret_ptr, ret_n, err);
+    if (r > 0)
+        s->room = *ret_ptr;
+    return r;
 }
 
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
 
     if (s->stage >= STAGE_PAYLOAD) {
+        if (s->plan.never_npy && s->payload == 0 && gb_npy_magic(s->room, n))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the body is a .npy, which says dtype and shape itself; leave them out, or give "
+                                "?format=raw to store the file as it is");
         s->payload += n;
         return gb_upload_fill(s->upload, n, err);
     }

@@ -132,6 +132,9 @@ static int reserve_locked(struct gb_upload *u, const struct plan *plan, struct g
     if (!b && gb_quota_take_locked(s, 0, 1, err) < 0)
         return -1;
     if (gb_content_new_locked(s, plan->device, plan->bytes, &u->content, err) < 0) {
+        if (b && err && err->code == GB_ERR_QUOTA_EXCEEDED)
+            strncat(err->detail, "; an upload in place needs no second copy",
+                    sizeof(err->detail) - strlen(err->detail) - 1);
         if (!b)
             gb_quota_give_locked(s, 0, 1);
         return -1;

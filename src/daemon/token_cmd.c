@@ -145,6 +145,9 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
         rc = list(tokens, &err);
     else if (rc == 0)
         rc = gb_token_revoke(tokens, command.words[1], &err);
+    /* A token in another state directory than the daemon's protects nothing. */
+    if (rc == 0)
+        fprintf(stderr, "database: %s\n", database);
     if (rc != 0)
         status = fail(&err);
     gb_token_store_close(tokens);

@@ -135,7 +135,7 @@ int main(void) {
 #else
 
 int main(void) {
-    return gb_test_run(suite_create("core_nomem"));
+    return 77; /* skipped, to Automake: the sanitizers bring a malloc of their own */
 }
 
 #endif
