@@ -123,8 +123,11 @@ void gb_api_set_draining(struct gb_api *api) {
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
     static const char prefix[] = "/v1/sessions/{s}";
     struct gb_api *api = app;
-    bool in_session = strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0;
+    const char *path = request->route->path;
     enum gb_scope scope = request->route->access == GB_ACCESS_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    /* The session itself, with its quota, is not in the hands of who is bound to it. */
+    bool in_session =
+        strncmp(path, prefix, sizeof(prefix) - 1) == 0 && (scope == GB_SCOPE_READ || path[sizeof(prefix) - 1] != '\0');
     const char *value;
 
     if (request->route->access == GB_ACCESS_OPEN || !gb_tokens_required(api->core))

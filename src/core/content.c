@@ -47,20 +47,24 @@ static void free_memory(struct gb_task *task) {
     struct gb_content *c = (struct gb_content *)((char *)task - offsetof(struct gb_content, task));
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
+    bool freed = false;
     int tries;
 
     for (tries = 0; tries < FREE_TRIES; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        if (gb_mem_free(core->backend, c->ptr, c->stream, &err) == 0)
+        freed = gb_mem_free(core->backend, c->ptr, c->stream, &err) == 0;
+        if (freed)
             break;
         gb_core_note(core, &err);
         if (gb_backend_dead(core->backend, NULL))
             break;
     }
-    atomic_fetch_add(&device->frees, 1);
-    GB_TALLY(core, c->session, frees, 1);
-    GB_TALLY(core, c->session, freed_bytes, c->bytes);
+    if (freed) {
+        atomic_fetch_add(&device->frees, 1);
+        GB_TALLY(core, c->session, frees, 1);
+        GB_TALLY(core, c->session, freed_bytes, c->bytes);
+    }
     device->memory_freed = true;
     gb_core_refresh_pool(device);
     gb_core_changed(core);

@@ -37,8 +37,9 @@ struct gb_daemon {
     struct gb_api *api;
     struct gb_http_server *server;
     struct gb_listeners listeners;
-    bool exposed;     /* other machines may reach it: never without a token */
-    bool device_lost; /* said so in the log */
+    uint64_t store_failures; /* changes that the database refused, as last logged */
+    bool exposed;            /* other machines may reach it: never without a token */
+    bool device_lost;        /* said so in the log */
     int signal_fd;
 };
 

@@ -35,6 +35,17 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
 }
 
+/* Each client hears of its own change; whoever keeps the machine should hear of a full disk as well. */
+static void check_store(struct gb_daemon *daemon) {
+    struct gb_store_stat stat;
+
+    gb_store_stat(daemon->store, &stat);
+    if (stat.failures > daemon->store_failures)
+        gb_log(&daemon->log, GB_LOG_WARNING, "database", "%llu changes were refused, %llu in all; is the disk full?",
+               (unsigned long long)(stat.failures - daemon->store_failures), (unsigned long long)stat.failures);
+    daemon->store_failures = stat.failures;
+}
+
 /* True when the device is lost and the daemon was asked to end then. */
 static bool check_device(struct gb_daemon *daemon) {
     struct gb_error why = GB_ERROR_INIT;
@@ -88,6 +99,7 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon) {
         if (signal_number == SIGTERM || signal_number == SIGINT)
             break;
         reload_tokens(daemon, signal_number == SIGHUP);
+        check_store(daemon);
         if (check_device(daemon)) {
             status = GB_EXIT_DEVICE;
             break;

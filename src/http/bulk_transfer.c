@@ -44,6 +44,7 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct
 
     if (r < 0)
         return -1;
+    gb_exchange_room(ex, r != 0);
     if (r == 0) {
         gb_transfer_arm(bulk, t, 0);
         return 0;

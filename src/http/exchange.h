@@ -47,8 +47,10 @@ struct gb_exchange {
     struct gb_http_response resp;
     struct gb_error err;
     uint64_t body_received;
-    uint64_t moved_ns; /* when the body last moved */
-    bool broken;       /* the connection is gone; finish quietly */
+    uint64_t moved_ns;   /* when the body last moved */
+    uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
+    uint64_t excused_ns; /* time for which the sink had none: not the client's */
+    bool broken;         /* the connection is gone; finish quietly */
     char *gathered;
     size_t gathered_len;
 
@@ -99,6 +101,8 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err);
 int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t *ret_taken);
 /* Collects a small source; true when the response has become a plain body (or failed), false: wait for a wake. */
 bool gb_exchange_gather(struct gb_exchange *ex);
+/* What the sink's room said last: time without room does not count against the client. */
+void gb_exchange_room(struct gb_exchange *ex, bool has_room);
 /* A body that is too slow: true, and err says REQUEST_TIMEOUT. */
 bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err);
 

@@ -147,12 +147,17 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, 
 /* --- time ------------------------------------------------------------------------------------------------------------- */
 
 static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
+    uint64_t longest_ns = loop->server->config.wait_max_s * GB_NS_PER_S;
     struct gb_exchange *ex = loop->waiting;
 
     while (ex) {
         struct gb_exchange *next = ex->next;
 
-        if (ex->phase == GB_PHASE_WAIT && (ex->req.deadline_ns <= now_ns || atomic_load(&loop->server->stopping)))
+        bool late =
+            ex->phase == GB_PHASE_WAIT ? ex->req.deadline_ns <= now_ns : now_ns - ex->req.started_ns > longest_ns;
+
+        if ((ex->phase == GB_PHASE_WAIT || ex->phase == GB_PHASE_GATHER) &&
+            (late || atomic_load(&loop->server->stopping)))
             gb_mhd_timed_out(loop, ex);
         ex = next;
     }

@@ -236,8 +236,15 @@ void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_error err = GB_ERROR_INIT;
+
     ex->req.timed_out = true;
-    gb_exchange_step(ex, ex->req.resume);
+    if (ex->phase == GB_PHASE_WAIT) {
+        gb_exchange_step(ex, ex->req.resume);
+    } else {
+        gb_error_set(&err, GB_ERR_TIMED_OUT, "the bytes did not come from the device in the permitted time");
+        gb_exchange_fail(ex, &err);
+    }
     resume(loop, ex);
 }
 

@@ -81,6 +81,7 @@ int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t 
     *ret_taken = taken;
     if (taken > 0)
         ex->moved_ns = gb_clock_ns();
+    gb_exchange_room(ex, r != 0);
     if (r < 0) {
         gb_exchange_fail(ex, &err);
         return -1;
@@ -124,13 +125,25 @@ bool gb_exchange_gather(struct gb_exchange *ex) {
     return true;
 }
 
+void gb_exchange_room(struct gb_exchange *ex, bool has_room) {
+    if (has_room == (ex->blocked_ns == 0))
+        return;
+    if (!has_room) {
+        ex->blocked_ns = gb_clock_ns();
+        return;
+    }
+    ex->moved_ns = gb_clock_ns();
+    ex->excused_ns += ex->moved_ns - ex->blocked_ns;
+    ex->blocked_ns = 0;
+}
+
 bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
-    uint64_t elapsed_ns = now_ns - ex->req.started_ns;
+    uint64_t elapsed_ns = now_ns - ex->req.started_ns - ex->excused_ns;
     uint64_t moved_ns = ex->moved_ns ? ex->moved_ns : ex->req.started_ns;
 
-    if (patience_ns == 0 || elapsed_ns < patience_ns)
+    if (patience_ns == 0 || elapsed_ns < patience_ns || ex->blocked_ns != 0)
         return false;
     if (now_ns > moved_ns && now_ns - moved_ns >= patience_ns) {
         gb_error_set(err, GB_ERR_REQUEST_TIMEOUT, "no byte of the body came for %u seconds, after %llu bytes",
