@@ -1,11 +1,11 @@
-/* Downloads: out of the memory itself where the CPU reaches it, else through slots, the next copy under way while the
- * present block is sent. */
+/* Downloads: out of the memory itself where the CPU reaches it, else through slots, the next copy under way meanwhile. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/transfer.h"
 
-#define FLIGHTS 2 /* one that is sent, one under way: more would only cool the cache */
+#define DIRECT_BYTES (64u << 20) /* at once where the CPU reaches the memory: the socket takes what it can */
+#define FLIGHTS 2                /* one that is sent, one under way: more would only cool the cache */
 
 struct block {
     struct gb_flight f; /* first */
@@ -167,7 +167,7 @@ static int next_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_
     if (r <= 0)
         return r;
     *ret_ptr = (char *)d->content->ptr + d->offset + d->sent;
-    *ret_n = left < GB_PIECE_BYTES ? left : GB_PIECE_BYTES;
+    *ret_n = left < DIRECT_BYTES ? left : DIRECT_BYTES;
     return 1;
 }
 

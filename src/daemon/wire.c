@@ -84,7 +84,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
         .loops = or_by_cores(o->http_threads, 1, 4),
-        .bulk_loops = or_by_cores(o->bulk_threads, 2, 16),
+        .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,
         .connection_memory = (size_t)o->connection_memory,
         .json_max = (size_t)o->max_json,

@@ -33,8 +33,9 @@ static void after_step(struct gb_transfer *t) {
     t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
 }
 
-/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. */
-static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct gb_error *err) {
+/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
+ * had less than there was room for. */
+static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *ret_drained, struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
     uint64_t remaining = ex->req.content_length - ex->body_received;
     void *room;
@@ -49,7 +50,9 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct
         gb_transfer_arm(bulk, t, 0);
         return 0;
     }
-    got = recv(t->fd, room, size < remaining ? size : (size_t)remaining, MSG_DONTWAIT);
+    if (size > remaining)
+        size = (size_t)remaining;
+    got = recv(t->fd, room, size, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         if (ex->req.sink->pause)
             ex->req.sink->pause(ex->req.sink, false);
@@ -66,12 +69,14 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, struct
         return -1;
     }
     ex->body_received += (uint64_t)got;
+    *ret_drained = (size_t)got < size;
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
 
 static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_error err = GB_ERROR_INIT;
+    bool drained = false;
     uint64_t turn = 0;
     int64_t got;
 
@@ -80,11 +85,12 @@ static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         return AGAIN;
     }
     while (ex->body_received < ex->req.content_length) {
-        if (turn >= bulk->turn_bytes) {
+        /* Asking an empty socket again would cost a system call and bring nothing. */
+        if (turn >= bulk->turn_bytes || drained) {
             gb_transfer_arm(bulk, t, EPOLLIN);
             return LATER;
         }
-        got = receive_piece(bulk, t, &err);
+        got = receive_piece(bulk, t, &drained, &err);
         if (got == -2)
             return GONE;
         if (got < 0) {
