@@ -212,7 +212,7 @@ struct gb_http_server_config {
     unsigned connections_max;  /* one more gets 503 and is closed */
     size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
     size_t json_max;           /* bytes of a JSON body */
-    uint64_t takeover_bytes;   /* bodies at least this large leave libmicrohttpd for a bulk loop */
+    uint64_t takeover_bytes;   /* answers this long are streamed; bodies this long leave libmicrohttpd at the header */
     unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
     unsigned stall_timeout_s;  /* a body that does not move */
     uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
