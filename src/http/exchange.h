@@ -69,7 +69,6 @@ struct gb_exchange {
     struct MHD_Connection *conn;
     struct gb_conn *info;
     bool suspended;
-    uint64_t held_extra; /* bytes that libmicrohttpd may hold beyond this request; 0 is proven */
 
     struct gb_transfer *transfer; /* on a bulk loop */
 };
