@@ -16,78 +16,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/ops.h"
 #include "base/error.h"
 #include "model/model.h"
-
-struct gb_backend;
-struct gb_pool;
-struct gb_stream;
-struct gb_event;
-
-enum gb_copy_direction { GB_COPY_TO_DEVICE, GB_COPY_FROM_DEVICE, GB_COPY_ON_DEVICE };
-
-/* Called exactly once for each accepted watch, on a thread of the backend; must not block and must not call back into
- * the backend except for watch, event_query and event_elapsed. error is NULL when the event completed, else what the
- * stream's work ended with. */
-typedef void gb_watch_fn(void *arg, const struct gb_error *error);
-
-struct gb_backend_ops {
-    const char *name; /* "host", "cuda", "fault" */
-    void (*close)(struct gb_backend *be);
-    int (*device_count)(struct gb_backend *be);
-    int (*device_get)(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err);
-    bool (*dead)(struct gb_backend *be, struct gb_error *ret_why);
-
-    int (*pin_alloc)(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
-    void (*pin_free)(struct gb_backend *be, void *ptr);
-
-    int (*pool_default)(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
-    int (*pool_create)(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,
-                       struct gb_error *err);
-    void (*pool_destroy)(struct gb_backend *be, struct gb_pool *pool);
-    int (*pool_config)(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret, struct gb_error *err);
-    int (*pool_configure)(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
-                          struct gb_error *err);
-    int (*pool_stat)(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
-    int (*pool_reset_peak)(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
-    int (*pool_trim)(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
-
-    int (*stream_create)(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
-    void (*stream_destroy)(struct gb_backend *be, struct gb_stream *stream);
-    int (*stream_sync)(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
-    int (*stream_wait)(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
-    int (*stream_call)(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
-                       struct gb_error *err);
-
-    int (*event_create)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
-    void (*event_destroy)(struct gb_backend *be, struct gb_event *event);
-    int (*event_record)(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
-    int (*event_mark)(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
-    int (*event_query)(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
-    int (*event_elapsed)(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
-                         struct gb_error *err);
-    int (*watch)(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
-
-    int (*alloc)(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
-                 struct gb_error *err);
-    int (*free)(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
-    int (*copy)(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
-                struct gb_stream *stream, struct gb_error *err);
-    int (*fill)(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
-                struct gb_stream *stream, struct gb_error *err);
-};
-
-/* The first member of every implementation. */
-struct gb_backend {
-    const struct gb_backend_ops *ops;
-};
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 /* Opens what spec names:
  *   auto                       cuda when a device answers, else host; the reason goes to ret_note
  *   cuda                       every visible GPU
- *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory)
+ *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
+ *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
+ *                              reaches managed memory only while it is attached to it, as on the older devices
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
@@ -112,6 +52,12 @@ static inline int gb_backend_device_count(struct gb_backend *be) {
 static inline int gb_backend_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret,
                                         struct gb_error *err) {
     return be->ops->device_get(be, device, ret, err);
+}
+
+/* What device may do with peer's memory; a device and itself: can_access. */
+static inline int gb_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret,
+                              struct gb_error *err) {
+    return be->ops->peer_get(be, device, peer, ret, err);
 }
 
 /* [any thread, never blocks] True for ever after an error that killed a device; *ret_why (may be NULL) is that error. */
@@ -176,6 +122,18 @@ static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint
     return be->ops->pool_trim(be, pool, keep_bytes, err);
 }
 
+/* Lets device read and write the pool's memory, or no longer. It covers memory allocated before and after. The pool's own
+ * device always may: taking that away is INVALID_ARGUMENT. UNSUPPORTED with the reason where the device cannot. */
+static inline int gb_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device,
+                                     enum gb_pool_access access, struct gb_error *err) {
+    return be->ops->pool_access_set(be, pool, device, access, err);
+}
+
+static inline int gb_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
+                                     struct gb_error *err) {
+    return be->ops->pool_access_get(be, pool, device, ret, err);
+}
+
 /* --- streams and events ------------------------------------------------------------------------------------------- */
 
 /* An order of work of its own: not ordered with any other stream except through events. */
@@ -219,6 +177,12 @@ static inline void gb_event_destroy(struct gb_backend *be, struct gb_event *even
 static inline int gb_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream,
                                   struct gb_error *err) {
     return be->ops->event_record(be, event, stream, err);
+}
+
+/* Covers all work queued so far on any stream of the device, by anyone; the event is of that device. Waits for nothing. */
+static inline int gb_event_record_device(struct gb_backend *be, struct gb_event *event, int device,
+                                         struct gb_error *err) {
+    return be->ops->event_record_device(be, event, device, err);
 }
 
 /* Marks this moment on the device's time line, behind no work: elapsed(mark, start of a copy) is how long the copy
@@ -273,6 +237,62 @@ static inline int gb_mem_copy(struct gb_backend *be, void *dst, const void *src,
 static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                               struct gb_stream *stream, struct gb_error *err) {
     return be->ops->fill(be, dst, pattern, width, count, stream, err);
+}
+
+/* --- memory of any kind ------------------------------------------------------------------------------------------- */
+
+/* Memory of a kind that is not from a pool (kind DEVICE: INVALID_ARGUMENT), for this device; contents undefined, page-
+ * aligned. Blocks (pinning takes 0.4 s a GiB; the device may be waited for). A kind that the device lacks: UNSUPPORTED
+ * with its reason. Managed memory begins in the device's hands. */
+static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                                    struct gb_error *err) {
+    return be->ops->kind_alloc(be, device, kind, bytes, ret, err);
+}
+
+/* Frees what gb_mem_kind_alloc gave, with the bytes asked for then. Nothing queued may use it. Blocks: CUDA may wait for
+ * all work of the device, also that of others. */
+static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+                                   struct gb_error *err) {
+    return be->ops->kind_free(be, place, bytes, err);
+}
+
+/* Queues a copy between any two places on a stream of either one's device (host memory is of every device). Never waits
+ * for the stream; pageable memory goes by way of a bounce buffer of the stream, host to host by the CPU, both in stream
+ * order. The bytes must stay valid until the copy is done; ranges that overlap are undefined. *ret_way says which way it
+ * goes: between devices PEER where the source's pool lets the destination's device in (gb_pool_access_set), else STAGED. */
+static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src,
+                              uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way,
+                              struct gb_error *err) {
+    return be->ops->move(be, dst, src, bytes, stream, ret_way, err);
+}
+
+/* Queues a fill of count elements of width 1, 2, 4 or 8 bytes with the low bytes of pattern, in memory of any kind; ptr
+ * aligned to width. Another width: INVALID_ARGUMENT. */
+static inline int gb_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+                                uint64_t count, struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->place_fill(be, dst, pattern, width, count, stream, err);
+}
+
+/* Queues moving the pages of managed memory to where they are used next. A hint: a no-op for other kinds, and where the
+ * device cannot. */
+static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+                                  struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->prefetch(be, place, bytes, to_cpu, stream, err);
+}
+
+/* Hands managed memory to the CPU, or back to the device, in stream order: the CPU may touch it once an event recorded on
+ * the stream after the call has completed; work that uses it on a device is queued after it was handed back. place is
+ * where the allocation begins. A no-op but for managed memory of a device with managed_attach. */
+static inline int gb_mem_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu,
+                                struct gb_stream *stream, struct gb_error *err) {
+    return be->ops->attach(be, place, to_cpu, stream, err);
+}
+
+/* What the native layer says of the memory at place. pool (may be NULL) is whom this_pool asks about. Never of memory
+ * whose free is queued: that may be another's by now. */
+static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+                                    struct gb_mem_attr *ret, struct gb_error *err) {
+    return be->ops->attributes(be, place, pool, ret, err);
 }
 
 #endif

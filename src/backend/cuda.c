@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cuda_internal.h"
+#include "backend/stub.h"
 
 static void uuid_text(const cudaUUID_t *uuid, char ret[GB_UUID_TEXT_SIZE]) {
     const unsigned char *b = (const unsigned char *)uuid->bytes;
@@ -158,6 +159,17 @@ static const struct gb_backend_ops cuda_ops = {
     .free = gb_cuda_free,
     .copy = gb_cuda_copy,
     .fill = gb_cuda_fill,
+    .peer_get = gb_stub_peer_get,
+    .pool_access_set = gb_stub_pool_access_set,
+    .pool_access_get = gb_stub_pool_access_get,
+    .event_record_device = gb_stub_event_record_device,
+    .kind_alloc = gb_stub_kind_alloc,
+    .kind_free = gb_stub_kind_free,
+    .move = gb_stub_move,
+    .place_fill = gb_stub_place_fill,
+    .prefetch = gb_stub_prefetch,
+    .attach = gb_stub_attach,
+    .attributes = gb_stub_attributes,
 };
 
 /* Says in words why no device answers; the native error is added by the caller. */

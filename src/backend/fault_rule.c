@@ -31,27 +31,30 @@ const char *gb_fault_op_call(enum gb_fault_op op) {
 
 /* --- parsing ------------------------------------------------------------------------------------------------------ */
 
-/* "device_get, pin_{alloc,free}, ..., watch": short enough for an error's detail. */
-static void list_ops(char *out, size_t size) {
-    char group[32] = "";
+/* How much of two names' beginnings, '_' included, is the same group: "pin_" of pin_alloc and pin_free; else 0. */
+static size_t group_of(const char *name, const char *other) {
+    size_t head = strcspn(name, "_");
+
+    return name[head] == '_' && strncmp(name, other, head + 1) == 0 ? head + 1 : 0;
+}
+
+/* "device_get, pin_*, ..., watch", with the members of the one group that the wrong word begins with: short enough for
+ * an error's detail. */
+static void list_ops(const char *wrong, char *out, size_t size) {
     size_t at = 0;
     size_t i;
 
     out[0] = '\0';
     for (i = 0; i < GB_FAULT_OP_COUNT && at < size; i++) {
         const char *name = facts[i].name;
-        size_t head = strcspn(name, "_");
-        const char *next = i + 1 < GB_FAULT_OP_COUNT ? facts[i + 1].name : "";
-        bool more = name[head] == '_' && strncmp(name, next, head + 1) == 0;
+        size_t before = i > 0 ? group_of(name, facts[i - 1].name) : 0;
+        size_t after = i + 1 < GB_FAULT_OP_COUNT ? group_of(name, facts[i + 1].name) : 0;
+        bool open = group_of(name, wrong) > 0;
 
-        if (group[0] != '\0')
-            at += (size_t)snprintf(out + at, size - at, ",%s%s", name + head + 1, more ? "" : "}");
-        else if (more)
-            at += (size_t)snprintf(out + at, size - at, "%s%.*s_{%s", i > 0 ? ", " : "", (int)head, name,
-                                   name + head + 1);
-        else
-            at += (size_t)snprintf(out + at, size - at, "%s%s", i > 0 ? ", " : "", name);
-        snprintf(group, sizeof(group), "%s", more ? name : "");
+        if (before > 0 && !open)
+            continue;
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s%s", i > 0 ? ", " : "", after > 0 && !open ? (int)after : 64,
+                               name, after > 0 && !open ? "*" : "");
     }
 }
 
@@ -69,7 +72,7 @@ static int parse_op(const char *rule, size_t len, size_t op_len, struct gb_fault
             return 0;
         }
     }
-    list_ops(why + strlen(why), sizeof(why) - strlen(why));
+    list_ops(rule, why + strlen(why), sizeof(why) - strlen(why));
     return refuse(err, rule, len, why);
 }
 

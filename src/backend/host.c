@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backend/native.h"
+#include "backend/stub.h"
 #include "base/parse.h"
 
 #define PERMITTED "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G)"
@@ -199,6 +200,17 @@ static const struct gb_backend_ops host_ops = {
     .free = gb_host_free,
     .copy = gb_host_copy,
     .fill = gb_host_fill,
+    .peer_get = gb_stub_peer_get,
+    .pool_access_set = gb_stub_pool_access_set,
+    .pool_access_get = gb_stub_pool_access_get,
+    .event_record_device = gb_stub_event_record_device,
+    .kind_alloc = gb_stub_kind_alloc,
+    .kind_free = gb_stub_kind_free,
+    .move = gb_stub_move,
+    .place_fill = gb_stub_place_fill,
+    .prefetch = gb_stub_prefetch,
+    .attach = gb_stub_attach,
+    .attributes = gb_stub_attributes,
 };
 
 struct options {

@@ -2,21 +2,7 @@
 
 #include "model/word.h"
 
-static const char *const kind_names[GB_KIND_COUNT] = {"device", "shared", "managed", "pinned", "pageable"};
 static const char *const scope_names[GB_SCOPE_COUNT] = {"read", "write", "admin"};
-
-const char *gb_kind_name(enum gb_kind kind) {
-    return (unsigned)kind < GB_KIND_COUNT ? kind_names[kind] : "unknown";
-}
-
-int gb_kind_parse(const char *name, size_t len, enum gb_kind *ret_kind, struct gb_error *err) {
-    size_t index;
-
-    if (gb_word_parse("kind", kind_names, GB_KIND_COUNT, name, len, &index, err) < 0)
-        return -1;
-    *ret_kind = (enum gb_kind)index;
-    return 0;
-}
 
 const char *gb_buffer_state_name(enum gb_buffer_state state) {
     switch (state) {

@@ -6,15 +6,11 @@
 #include <stdint.h>
 
 #include "base/name.h"
+#include "model/device.h"
 #include "model/tensor.h"
 
 #define GB_LABELS_MAX 2048 /* bytes of the labels' JSON text, NUL included */
 #define GB_UNLIMITED UINT64_MAX
-
-/* What memory a buffer lives in. This list is fixed by the interface; a device says which kinds it has. */
-enum gb_kind { GB_KIND_DEVICE, GB_KIND_SHARED, GB_KIND_MANAGED, GB_KIND_PINNED, GB_KIND_PAGEABLE, GB_KIND_COUNT };
-const char *gb_kind_name(enum gb_kind kind);
-int gb_kind_parse(const char *name, size_t len, enum gb_kind *ret_kind, struct gb_error *err);
 
 enum gb_buffer_state {
     GB_BUFFER_READY,
@@ -60,22 +56,6 @@ struct gb_buffer_rec {
     char labels[GB_LABELS_MAX];
     int64_t created_at_us;
     int64_t updated_at_us;
-};
-
-#define GB_UUID_TEXT_SIZE 48
-
-struct gb_device_rec {
-    int index;
-    char uuid[GB_UUID_TEXT_SIZE]; /* "GPU-..." or "HOST-..." */
-    char name[128];
-    uint64_t total_bytes;
-    uint64_t free_bytes; /* at the time of asking */
-    bool integrated;     /* shares memory with the CPU */
-    bool cpu_access;   /* the CPU may read and write device pool memory: no slot is needed between socket and buffer */
-    int compute_major; /* 0 on the host backend */
-    int compute_minor;
-    /* Why a kind is not offered; empty where it is. Index: enum gb_kind. */
-    char kind_missing[GB_KIND_COUNT][96];
 };
 
 /* Counts and bytes of one pool since its creation, and what it holds now. */

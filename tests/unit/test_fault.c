@@ -65,9 +65,11 @@ START_TEST(wrong_rules_are_refused_with_what_is_permitted) {
         const char *says;
     } bad[] = {
         {"alloc", "OP[@N][+]=ERROR"},
-        {"=cudaErrorUnknown", "pool_{default,create"},
-        {"malloc=cudaErrorUnknown", "watch, alloc, free, copy, fill, complete"},
-        {"allo=cudaErrorUnknown", "pin_{alloc,free}"},
+        {"=cudaErrorUnknown", "pin_*, pool_*, stream_*"},
+        {"malloc=cudaErrorUnknown", "watch, alloc, free, copy, fill, kind_*, move, place_fill, prefetch"},
+        {"allo=cudaErrorUnknown", "attributes, complete"},
+        {"pool_trin=cudaErrorUnknown", "pin_*, pool_default, pool_create"},
+        {"pool_trin=cudaErrorUnknown", "pool_access_get, stream_*"},
         {"alloc@=cudaErrorUnknown", "counts calls from 1"},
         {"alloc@0=cudaErrorUnknown", "counts calls from 1"},
         {"alloc@-1=cudaErrorUnknown", "counts calls from 1"},

@@ -1,0 +1,102 @@
+/* Devices and the memory they reach: kinds, capabilities, peers, and what is known of an address. Included by model.h.
+ * Every gb_..._name answers "unknown" for a value outside its list; every gb_..._parse refuses an unknown word with
+ * INVALID_ARGUMENT naming the permitted ones. */
+#ifndef GB_MODEL_DEVICE_H
+#define GB_MODEL_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* What memory a buffer lives in. This list is fixed by the interface; a device says which kinds it has. */
+enum gb_kind { GB_KIND_DEVICE, GB_KIND_SHARED, GB_KIND_MANAGED, GB_KIND_PINNED, GB_KIND_PAGEABLE, GB_KIND_COUNT };
+const char *gb_kind_name(enum gb_kind kind);
+int gb_kind_parse(const char *name, size_t len, enum gb_kind *ret_kind, struct gb_error *err);
+
+enum gb_capability {
+#define GB_CAPABILITY(NAME, name) GB_CAP_##NAME,
+#include "model/capabilities.def"
+#undef GB_CAPABILITY
+    GB_CAP_COUNT
+};
+const char *gb_capability_name(enum gb_capability capability);
+
+#define GB_UUID_TEXT_SIZE 48
+#define GB_REASON_SIZE 96
+
+struct gb_device_rec {
+    int index;
+    char uuid[GB_UUID_TEXT_SIZE]; /* "GPU-..." or "HOST-..." */
+    char name[128];
+    uint64_t total_bytes;
+    uint64_t free_bytes; /* at the time of asking */
+    bool integrated;     /* shares memory with the CPU */
+    bool cpu_access;   /* the CPU may read and write device pool memory: no slot is needed between socket and buffer */
+    int compute_major; /* 0 on the host backend */
+    int compute_minor;
+    /* Why a kind is not offered; empty where it is. Index: enum gb_kind. */
+    char kind_missing[GB_KIND_COUNT][GB_REASON_SIZE];
+    /* Why a capability is missing; empty where it is there. Index: enum gb_capability. */
+    char cap_missing[GB_CAP_COUNT][GB_REASON_SIZE];
+    /* The CPU may read and write memory of this kind straight, without a copy by the device. */
+    bool kind_cpu[GB_KIND_COUNT];
+    /* Managed memory must be handed to the CPU with gb_mem_attach before the CPU touches it, and back afterwards. */
+    bool managed_attach;
+};
+
+/* What one device may do with another's memory. */
+struct gb_peer_rec {
+    int device; /* who asks */
+    int peer;   /* whose memory it is */
+    bool can_access;
+    bool native_atomics;
+    int rank;                     /* of the link, as CUDA tells it: lower is faster; 0 where it tells none */
+    char why_not[GB_REASON_SIZE]; /* empty when can_access */
+};
+
+enum gb_pool_access { GB_POOL_ACCESS_NONE, GB_POOL_ACCESS_READ_WRITE, GB_POOL_ACCESS_COUNT };
+const char *gb_pool_access_name(enum gb_pool_access access);
+int gb_pool_access_parse(const char *name, size_t len, enum gb_pool_access *ret_access, struct gb_error *err);
+
+/* What the native layer takes an address for. */
+enum gb_memory_type {
+    GB_MEMORY_UNREGISTERED, /* plain host memory */
+    GB_MEMORY_HOST,         /* page-locked */
+    GB_MEMORY_DEVICE,
+    GB_MEMORY_MANAGED,
+    GB_MEMORY_TYPE_COUNT
+};
+const char *gb_memory_type_name(enum gb_memory_type type);
+
+struct gb_mem_attr {
+    enum gb_memory_type type;
+    int device;              /* index; -1 for unregistered memory */
+    uint64_t device_address; /* 0: none */
+    uint64_t host_address;   /* 0: none */
+    bool from_pool;
+    bool this_pool; /* the pool that was asked about */
+};
+
+/* Which way a copy went. */
+enum gb_copy_way {
+    GB_WAY_NONE,        /* nothing was to be copied */
+    GB_WAY_DEVICE,      /* within one device */
+    GB_WAY_TO_DEVICE,   /* from host memory */
+    GB_WAY_FROM_DEVICE, /* to host memory */
+    GB_WAY_HOST,        /* between host memories */
+    GB_WAY_PEER,        /* between devices, straight */
+    GB_WAY_STAGED,      /* between devices, by way of host memory */
+    GB_WAY_COUNT
+};
+const char *gb_copy_way_name(enum gb_copy_way way);
+
+/* Where bytes lie. device: of kinds device, shared and managed the owner; of host memory the device it was made for. */
+struct gb_place {
+    enum gb_kind kind;
+    int device;
+    void *ptr;
+};
+
+#endif
