@@ -44,9 +44,16 @@ int gb_core_health(struct gb_core *core, struct gb_error *err);
 
 struct gb_session_view {
     struct gb_session_rec rec;
-    uint64_t used_bytes; /* committed and reserved */
+    uint64_t used_bytes;        /* committed and reserved */
+    uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
     uint64_t buffers;
     int64_t expires_at_us; /* 0: never */
+};
+
+/* Times of one transfer, milliseconds on the device's clock. */
+struct gb_transfer_times {
+    double queue_ms; /* the first copy waited behind earlier work */
+    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
 };
 
 /* An asynchronous call and its result. The starter sets done and arg; both sides hold a reference until they are
@@ -60,6 +67,10 @@ struct gb_call {
     bool created;          /* the call made the resource */
     struct gb_session_view session;
     struct gb_buffer_rec buffer;
+    enum gb_copy_way way; /* of a device write or sync: how the bytes went */
+    struct gb_transfer_times times;
+    bool copied;             /* sync: that side was stale */
+    struct gb_mem_attr attr; /* attributes */
 };
 
 struct gb_call *gb_call_new(void (*done)(void *arg), void *arg); /* NULL when memory is exhausted */
@@ -148,6 +159,8 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
+    bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
+    bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */
     struct gb_name pool;        /* "": where the buffer is already, else the first device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
@@ -178,12 +191,6 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
  * has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that is held
  * while the transfer is freed. */
 
-/* Times of one transfer, milliseconds on the device's clock. */
-struct gb_transfer_times {
-    double queue_ms; /* the first copy waited behind earlier work */
-    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
-};
-
 struct gb_upload_params {
     struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
     uint64_t bytes;                 /* of the payload */
@@ -191,6 +198,8 @@ struct gb_upload_params {
     uint64_t offset;
     bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL. A buffer that is not
                     * there or lost has no place: it gets fresh memory. check is not asked again at the end. */
+    bool
+        to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
@@ -249,6 +258,14 @@ void gb_download_free(struct gb_download *download, bool complete);
 
 /* --- statistics -------------------------------------------------------------------------------------------------------------- */
 
+/* Transfers by direction and kind of memory, since start. */
+struct gb_kind_counters {
+    uint64_t count;
+    uint64_t bytes;
+    uint64_t copy_ns;  /* 0 where the CPU reaches the memory */
+    uint64_t queue_ns; /* waited behind earlier work */
+};
+
 struct gb_core_stats {
     uint64_t sequence; /* raised by every acknowledged change */
     int64_t started_at_us;
@@ -259,6 +276,8 @@ struct gb_core_stats {
     uint64_t lost_buffers;
     uint64_t uploads_running;
     uint64_t downloads_running;
+    uint64_t writes_running; /* copies, fills, syncs of mirrored buffers */
+    struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
     uint64_t slots_total;
     uint64_t slots_free;
     uint64_t slot_bytes;
@@ -289,5 +308,7 @@ bool gb_tokens_required(struct gb_core *core);
  * to another session (session: "" for what belongs to none). [now] */
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
                     struct gb_error *err);
+
+#include "core/write.h"
 
 #endif
