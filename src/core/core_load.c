@@ -108,14 +108,13 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
 
 int gb_core_load(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
-    int64_t session;
-    int64_t buffer;
+    struct gb_store_ids last;
 
-    if (gb_store_last_ids(core->store, &session, &buffer, err) < 0 ||
+    if (gb_store_last_ids(core->store, &last, err) < 0 ||
         gb_store_load_counters(core->store, &counters, err) < 0)
         return -1;
-    atomic_store(&core->last_session_id, session);
-    atomic_store(&core->last_buffer_id, buffer);
+    atomic_store(&core->last_session_id, last.session);
+    atomic_store(&core->last_buffer_id, last.buffer);
     gb_tally_set(&core->tally, &counters);
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_buffers(core->store, load_buffer, core, err) < 0)

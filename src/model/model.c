@@ -2,6 +2,7 @@
 
 #include "model/word.h"
 
+static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
 static const char *const scope_names[GB_SCOPE_COUNT] = {"read", "write", "admin"};
 
 const char *gb_buffer_state_name(enum gb_buffer_state state) {
@@ -14,6 +15,19 @@ const char *gb_buffer_state_name(enum gb_buffer_state state) {
         return "lost";
     }
     return "unknown";
+}
+
+const char *gb_head_name(enum gb_head head) {
+    return (unsigned)head < GB_HEAD_COUNT ? head_names[head] : "unknown";
+}
+
+int gb_head_parse(const char *name, size_t len, enum gb_head *ret_head, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("head", head_names, GB_HEAD_COUNT, name, len, &index, err) < 0)
+        return -1;
+    *ret_head = (enum gb_head)index;
+    return 0;
 }
 
 const char *gb_scope_name(enum gb_scope scope) {

@@ -19,6 +19,11 @@ enum gb_buffer_state {
 };
 const char *gb_buffer_state_name(enum gb_buffer_state state);
 
+/* Which side of a mirrored buffer holds its bytes. */
+enum gb_head { GB_HEAD_UNINITIALIZED, GB_HEAD_HOST, GB_HEAD_DEVICE, GB_HEAD_SYNCED, GB_HEAD_COUNT };
+const char *gb_head_name(enum gb_head head);
+int gb_head_parse(const char *name, size_t len, enum gb_head *ret_head, struct gb_error *err);
+
 struct gb_quota {
     uint64_t bytes;        /* GB_UNLIMITED: none */
     uint64_t buffers;      /* count */
@@ -48,6 +53,8 @@ struct gb_buffer_rec {
     struct gb_name pool;   /* "default" */
     struct gb_name stream; /* stream of the last content write */
     enum gb_buffer_state state;
+    bool mirrored;      /* has a pinned host side and a device side */
+    enum gb_head head;  /* UNINITIALIZED unless mirrored */
     uint32_t run;       /* tells daemon processes apart in entity tags; not persisted */
     int64_t generation; /* raised by every content write; starts at 1 */
     int64_t version;    /* raised by every change of this record, content writes included */
@@ -73,6 +80,18 @@ struct gb_pool_config {
     bool allow_opportunistic;
     bool allow_internal_dependencies;
     bool exportable;
+};
+
+/* A pool that a session made. The devices' default pools have no record. */
+struct gb_pool_rec {
+    int64_t id; /* never reused */
+    int64_t session_id;
+    struct gb_name name;
+    int device; /* index */
+    struct gb_pool_config config;
+    int64_t version; /* raised by every change of this record */
+    int64_t created_at_us;
+    int64_t updated_at_us;
 };
 
 /* One row of a pool's history. */

@@ -70,12 +70,16 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         return run(apply, s[GB_ROW_PUT_SESSION], gb_row_bind_session(s[GB_ROW_PUT_SESSION], record), err);
     case GB_CHANGE_PUT_BUFFER:
         return run(apply, s[GB_ROW_PUT_BUFFER], gb_row_bind_buffer(s[GB_ROW_PUT_BUFFER], record), err);
+    case GB_CHANGE_PUT_POOL:
+        return run(apply, s[GB_ROW_PUT_POOL], gb_row_bind_pool(s[GB_ROW_PUT_POOL], record), err);
     case GB_CHANGE_PUT_COUNTERS:
         return run(apply, s[GB_ROW_PUT_COUNTERS], gb_row_bind_counters(s[GB_ROW_PUT_COUNTERS], record), err);
     case GB_CHANGE_DEL_SESSION:
         return run_with_int(apply, GB_ROW_DEL_SESSION, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_BUFFER:
         return run_with_int(apply, GB_ROW_DEL_BUFFER, *(const int64_t *)record, err);
+    case GB_CHANGE_DEL_POOL:
+        return run_with_int(apply, GB_ROW_DEL_POOL, *(const int64_t *)record, err);
     case GB_CHANGE_PUT_SAMPLE:
         return put_sample(apply, record, err);
     case GB_CHANGE_FLUSH:

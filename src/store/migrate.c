@@ -64,6 +64,25 @@ static const char *const steps[] = {
     /* Raised by every change of the tokens: data_version alone moves with every commit of the writer. */
     "CREATE TABLE token_epoch(id INTEGER PRIMARY KEY CHECK(id = 1), value INTEGER NOT NULL) STRICT;"
     "INSERT INTO token_epoch VALUES(1, 0);",
+
+    "CREATE TABLE pools("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " session_id INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " max_bytes INTEGER NOT NULL,"      /* 0: the whole device */
+    " release_threshold_bytes INTEGER," /* NULL: keep everything */
+    " follow_event_dependencies INTEGER NOT NULL,"
+    " allow_opportunistic INTEGER NOT NULL,"
+    " allow_internal_dependencies INTEGER NOT NULL,"
+    " exportable INTEGER NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL,"
+    " UNIQUE(session_id, name)"
+    ") STRICT;"
+    "ALTER TABLE buffers ADD COLUMN mirrored INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE buffers ADD COLUMN head TEXT NOT NULL DEFAULT 'uninitialized';",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -11,13 +11,21 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
-        " version, crc32c, labels, created_at_us, updated_at_us)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
         " ON CONFLICT(id) DO UPDATE SET session_id = ?2, name = ?3, bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
-        " labels = ?15, created_at_us = ?16, updated_at_us = ?17",
+        " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19",
+    [GB_ROW_PUT_POOL] =
+        "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
+        " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+        " ON CONFLICT(id) DO UPDATE SET session_id = ?2, name = ?3, device = ?4, max_bytes = ?5,"
+        " release_threshold_bytes = ?6, follow_event_dependencies = ?7, allow_opportunistic = ?8,"
+        " allow_internal_dependencies = ?9, exportable = ?10, version = ?11, created_at_us = ?12, updated_at_us = ?13",
     [GB_ROW_DEL_SESSION] = "DELETE FROM sessions WHERE id = ?1",
     [GB_ROW_DEL_BUFFER] = "DELETE FROM buffers WHERE id = ?1",
+    [GB_ROW_DEL_POOL] = "DELETE FROM pools WHERE id = ?1",
     [GB_ROW_PUT_SAMPLE] = "INSERT INTO pool_samples(at_us, device, pool, used_bytes, used_peak_bytes, reserved_bytes,"
                           " reserved_peak_bytes) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     /* Ids follow one another without gaps, so the newest ?1 rows are those above this one. */
@@ -39,7 +47,12 @@ const char gb_row_get_sessions_sql[] =
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
-    " labels, created_at_us, updated_at_us FROM buffers ORDER BY id";
+    " labels, created_at_us, updated_at_us, mirrored, head FROM buffers ORDER BY id";
+
+const char gb_row_get_pools_sql[] =
+    "SELECT id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
+    " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us"
+    " FROM pools ORDER BY id";
 
 const char gb_row_get_counters_sql[] = "SELECT id"
 #define GB_COUNTER(name) ", " #name
@@ -114,6 +127,27 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec) {
     else
         keep(&b, sqlite3_bind_null(stmt, ++b.at));
     bind_text(&b, rec->labels);
+    bind_i64(&b, rec->created_at_us);
+    bind_i64(&b, rec->updated_at_us);
+    bind_i64(&b, rec->mirrored);
+    bind_text(&b, gb_head_name(rec->head));
+    return b.result;
+}
+
+int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec) {
+    struct binder b = {.stmt = stmt};
+
+    bind_i64(&b, rec->id);
+    bind_i64(&b, rec->session_id);
+    bind_text(&b, rec->name.s);
+    bind_i64(&b, rec->device);
+    bind_i64(&b, rec->config.max_bytes < INT64_MAX ? (int64_t)rec->config.max_bytes : INT64_MAX);
+    bind_u64(&b, rec->config.release_threshold_bytes);
+    bind_i64(&b, rec->config.follow_event_dependencies);
+    bind_i64(&b, rec->config.allow_opportunistic);
+    bind_i64(&b, rec->config.allow_internal_dependencies);
+    bind_i64(&b, rec->config.exportable);
+    bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
     return b.result;
@@ -227,6 +261,8 @@ static void read_tensor(struct reader *r, struct gb_buffer_rec *ret) {
 
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err) {
     struct reader r = {.stmt = stmt};
+    const char *text;
+    size_t len;
 
     memset(ret, 0, sizeof(*ret));
     ret->id = read_i64(&r);
@@ -245,8 +281,34 @@ int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_
     copy_text(&r, ret->labels, sizeof(ret->labels));
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
+    ret->mirrored = read_i64(&r) != 0;
+    text = read_text(&r, &len);
+    r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
     if (r.bad)
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",
+                            (long long)ret->id);
+    return 0;
+}
+
+int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err) {
+    struct reader r = {.stmt = stmt};
+
+    memset(ret, 0, sizeof(*ret));
+    ret->id = read_i64(&r);
+    ret->session_id = read_i64(&r);
+    copy_text(&r, ret->name.s, sizeof(ret->name.s));
+    ret->device = (int)read_i64(&r);
+    ret->config.max_bytes = read_u64(&r);
+    ret->config.release_threshold_bytes = read_u64(&r);
+    ret->config.follow_event_dependencies = read_i64(&r) != 0;
+    ret->config.allow_opportunistic = read_i64(&r) != 0;
+    ret->config.allow_internal_dependencies = read_i64(&r) != 0;
+    ret->config.exportable = read_i64(&r) != 0;
+    ret->version = read_i64(&r);
+    ret->created_at_us = read_i64(&r);
+    ret->updated_at_us = read_i64(&r);
+    if (r.bad)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of pool %lld cannot be understood",
                             (long long)ret->id);
     return 0;
 }

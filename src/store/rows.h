@@ -10,8 +10,10 @@
 enum gb_row_stmt {
     GB_ROW_PUT_SESSION,
     GB_ROW_PUT_BUFFER,
+    GB_ROW_PUT_POOL,
     GB_ROW_DEL_SESSION,
     GB_ROW_DEL_BUFFER,
+    GB_ROW_DEL_POOL,
     GB_ROW_PUT_SAMPLE,
     GB_ROW_DROP_SAMPLES,
     GB_ROW_PUT_COUNTERS,
@@ -24,16 +26,19 @@ extern const char *const gb_row_put_sql[GB_ROW_STMT_COUNT];
  * Return SQLITE_OK or the first failure. */
 int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec);
 int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec);
+int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
 int gb_row_bind_sample(sqlite3_stmt *stmt, const struct gb_pool_sample *sample);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
 
 extern const char gb_row_get_sessions_sql[];
 extern const char gb_row_get_buffers_sql[];
+extern const char gb_row_get_pools_sql[];
 extern const char gb_row_get_counters_sql[];
 
 /* Read the present row. Return 0, or -1 with INTERNAL naming the record that cannot be understood. */
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err);
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err);
+int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err);
 void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret);
 
 #endif

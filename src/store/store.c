@@ -117,6 +117,25 @@ int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct 
     return each_row(s->db, gb_row_get_buffers_sql, buffer_row, &walk, err);
 }
 
+struct pool_walk {
+    int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *);
+    void *arg;
+    struct gb_pool_rec rec;
+};
+
+static int pool_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct pool_walk *walk = arg;
+
+    return gb_row_read_pool(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+}
+
+int gb_store_load_pools(struct gb_store *s, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
+                        void *arg, struct gb_error *err) {
+    struct pool_walk walk = {.visit = visit, .arg = arg};
+
+    return each_row(s->db, gb_row_get_pools_sql, pool_row, &walk, err);
+}
+
 static int counters_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     (void)err;
     gb_row_read_counters(stmt, arg);
@@ -132,15 +151,14 @@ int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct g
     return 0;
 }
 
-int gb_store_last_ids(struct gb_store *s, int64_t *ret_session, int64_t *ret_buffer, struct gb_error *err) {
-    int64_t session = 0;
-    int64_t buffer = 0;
+int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
+    struct gb_store_ids ids = {0};
 
-    if (gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'", &session, err) < 0 ||
-        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'buffers'", &buffer, err) < 0)
+    if (gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'", &ids.session, err) < 0 ||
+        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'buffers'", &ids.buffer, err) < 0 ||
+        gb_db_int(s->db, "SELECT seq FROM sqlite_sequence WHERE name = 'pools'", &ids.pool, err) < 0)
         return -1;
-    *ret_session = session;
-    *ret_buffer = buffer;
+    *ret = ids;
     return 0;
 }
 
@@ -152,12 +170,20 @@ void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, gb
     gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), done, arg);
 }
 
+void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), done, arg);
+}
+
 void gb_store_del_session(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), done, arg);
 }
 
 void gb_store_del_buffer(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), done, arg);
+}
+
+void gb_store_del_pool(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), done, arg);
 }
 
 void gb_store_put_sample(struct gb_store *s, const struct gb_pool_sample *sample, gb_store_done_fn *done, void *arg) {

@@ -46,20 +46,29 @@ int gb_store_load_sessions(struct gb_store *store,
                            struct gb_error *err);
 int gb_store_load_buffers(struct gb_store *store, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
                           void *arg, struct gb_error *err);
+int gb_store_load_pools(struct gb_store *store, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
+                        void *arg, struct gb_error *err);
 int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
 
 /* The highest ids ever committed, deleted ones included: new ids start above. */
-int gb_store_last_ids(struct gb_store *store, int64_t *ret_session, int64_t *ret_buffer, struct gb_error *err);
+struct gb_store_ids {
+    int64_t session;
+    int64_t buffer;
+    int64_t pool;
+};
+int gb_store_last_ids(struct gb_store *store, struct gb_store_ids *ret, struct gb_error *err);
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
 /* Insert or update by id. */
 void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg);
 void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg);
+void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg);
 
-/* Deleting a session deletes its buffers' records with it. Deleting what is absent succeeds. */
+/* Deleting a session deletes its buffers' and pools' records with it. Deleting what is absent succeeds. */
 void gb_store_del_session(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
 void gb_store_del_buffer(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
+void gb_store_del_pool(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
 
 /* Appends to the pool history and drops the oldest rows beyond samples_max. */
 void gb_store_put_sample(struct gb_store *store, const struct gb_pool_sample *sample, gb_store_done_fn *done,

@@ -69,6 +69,7 @@ static struct pending *start(int fd, sem_t *window, enum ack_kind kind, int id) 
 static void child(struct store_fixture *f, const struct round *round, int fd) {
     struct gb_session_rec session;
     struct gb_buffer_rec buffer;
+    struct gb_store_ids last;
     int64_t session_id;
     int64_t id;
     char name[32];
@@ -76,9 +77,10 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
 
     f->config.sync_full = round->sync_full;
     sem_init(&window, 0, (unsigned)round->window);
-    if (gb_store_open(&f->config, &f->store, NULL) < 0 || gb_store_last_ids(f->store, &session_id, &id, NULL) < 0)
+    if (gb_store_open(&f->config, &f->store, NULL) < 0 || gb_store_last_ids(f->store, &last, NULL) < 0)
         _exit(5);
-    for (id++;; id++) {
+    session_id = last.session;
+    for (id = last.buffer + 1;; id++) {
         if (id % 50 == 1 || session_id == 0) {
             snprintf(name, sizeof(name), "s%lld", (long long)++session_id);
             session = store_session(session_id, name);
@@ -159,26 +161,25 @@ static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_erro
 static void assert_all_there(struct store_fixture *f, const struct round *round) {
     struct gb_error err = GB_ERROR_INIT;
     char verdict[64];
-    int64_t last_session;
-    int64_t last_buffer;
+    struct gb_store_ids last;
     int i;
 
     memset(found, 0, sizeof(found));
     store_fixture_open(f);
     gb_assert_ok(gb_store_load_sessions(f->store, see_session, NULL, &err), err);
     gb_assert_ok(gb_store_load_buffers(f->store, see_buffer, NULL, &err), err);
-    gb_assert_ok(gb_store_last_ids(f->store, &last_session, &last_buffer, &err), err);
+    gb_assert_ok(gb_store_last_ids(f->store, &last, &err), err);
     store_sql_text(f->path, "PRAGMA integrity_check", verdict);
     ck_assert_str_eq(verdict, "ok");
     ck_assert_int_eq(store_sql_int(f->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
     /* Not an assertion for each: check keeps a record of every one that is passed. */
     for (i = 1; i < IDS_MAX; i++) {
-        if ((sessions[i] == 1 && (!(found[i] & 1) || i > last_session)) || (buffers[i] != 0 && i > last_buffer) ||
+        if ((sessions[i] == 1 && (!(found[i] & 1) || i > last.session)) || (buffers[i] != 0 && i > last.buffer) ||
             (buffers[i] == 1 && !(found[i] & 2)) || (buffers[i] == -1 && (found[i] & 2)))
             ck_abort_msg("round %d, id %d: session %d and buffer %d of this id were acknowledged (1 put, -1 deleted), "
                          "found is %d (1 session, 2 buffer), last ids %lld and %lld",
-                         round->number, i, sessions[i], buffers[i], found[i], (long long)last_session,
-                         (long long)last_buffer);
+                         round->number, i, sessions[i], buffers[i], found[i], (long long)last.session,
+                         (long long)last.buffer);
     }
     store_fixture_close(f);
 }

@@ -202,13 +202,12 @@ START_TEST(ids_are_not_reused) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_rec session = store_session(41, "s");
     struct gb_buffer_rec buffer = store_buffer(900, 41, "b");
-    int64_t last_session = -1;
-    int64_t last_buffer = -1;
+    struct gb_store_ids last = {-1, -1, -1};
 
     store_fixture_init(&f);
-    gb_assert_ok(gb_store_last_ids(f.store, &last_session, &last_buffer, &err), err);
-    ck_assert_int_eq(last_session, 0);
-    ck_assert_int_eq(last_buffer, 0);
+    gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);
+    ck_assert_int_eq(last.session, 0);
+    ck_assert_int_eq(last.buffer, 0);
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     buffer = store_buffer(300, 41, "older");
@@ -216,9 +215,9 @@ START_TEST(ids_are_not_reused) {
     gb_store_del_session(f.store, 41, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);
-    gb_assert_ok(gb_store_last_ids(f.store, &last_session, &last_buffer, &err), err);
-    ck_assert_int_eq(last_session, 41);
-    ck_assert_int_eq(last_buffer, 900);
+    gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);
+    ck_assert_int_eq(last.session, 41);
+    ck_assert_int_eq(last.buffer, 900);
     store_fixture_done(&f);
 }
 END_TEST
