@@ -110,8 +110,7 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
     struct gb_store_ids last;
 
-    if (gb_store_last_ids(core->store, &last, err) < 0 ||
-        gb_store_load_counters(core->store, &counters, err) < 0)
+    if (gb_store_last_ids(core->store, &last, err) < 0 || gb_store_load_counters(core->store, &counters, err) < 0)
         return -1;
     atomic_store(&core->last_session_id, last.session);
     atomic_store(&core->last_buffer_id, last.buffer);
