@@ -1,17 +1,18 @@
-/* One thread accepts for all loops: the count of connections is kept in one place, and each loop gets its share. */
+/* Each loop accepts: the kernel wakes one of those that sleep, and a connection whose own loop is busier goes to another. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "http/server.h"
 
-/* Accepted from one socket before the others are looked at. */
-#define BATCH 64
+/* Accepted from one socket before other events are looked at. */
+#define BATCH 16
+
+/* Nothing announces that a descriptor has become free. */
+#define PAUSE_NS (50 * GB_NS_PER_MS)
 
 static void refuse(struct gb_http_server *server, int fd) {
     enum gb_code code = atomic_load(&server->draining) ? GB_ERR_DRAINING : GB_ERR_SATURATED;
@@ -38,97 +39,101 @@ static void refuse(struct gb_http_server *server, int fd) {
     close(fd);
 }
 
+static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, bool local) {
+    struct gb_arrival arrival = {.fd = fd, .local = local, .counted = true};
+    struct gb_loop *best = gb_loop_pick(server, loop);
+
+    atomic_fetch_add(&server->connections, 1);
+    atomic_fetch_add(&server->accepted, 1);
+    if (best == loop)
+        gb_loop_adopt(loop, &arrival);
+    else
+        gb_loop_give(best, &arrival);
+}
+
 /* Returns false when descriptors have run out: then a pause is due, or the loop would spin. */
-static bool accept_some(struct gb_http_server *server, int listen_fd) {
+static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, size_t index) {
     int i;
 
     for (i = 0; i < BATCH; i++) {
-        int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(server->listen_fds[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-        if (atomic_load(&server->draining) || atomic_load(&server->connections) >= server->config.connections_max) {
+        if (atomic_load(&server->draining) || atomic_load(&server->connections) >= server->config.connections_max)
             refuse(server, fd);
-            continue;
-        }
-        atomic_fetch_add(&server->connections, 1);
-        atomic_fetch_add(&server->accepted, 1);
-        gb_loop_give(gb_loop_pick(server), fd);
+        else
+            admit(server, loop, fd, server->listen_local[index]);
     }
     return true;
 }
 
 /* Who waits in a backlog is told; who comes later finds nobody listening. */
-static void turn_away(struct gb_http_server *server) {
+static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
     size_t i;
 
     for (i = 0; i < server->config.listen_fd_count; i++) {
-        accept_some(server, server->listen_fds[i]);
+        accept_some(server, loop, i);
         close(server->listen_fds[i]);
-        server->listen_fds[i] = -1;
     }
 }
 
-static void *accept_main(void *arg) {
-    struct gb_http_server *server = arg;
-    struct epoll_event events[16];
-    bool exhausted = false;
-
-    pthread_setname_np(pthread_self(), "gb-accept");
-    while (!atomic_load(&server->draining)) {
-        int n = exhausted ? epoll_wait(server->accept_epoll_fd, events, 1, 50) : 0;
-        int i;
-
-        if (!exhausted)
-            n = epoll_wait(server->accept_epoll_fd, events, 16, -1);
-        exhausted = false;
-        for (i = 0; i < n; i++) {
-            if (events[i].data.fd != server->accept_event_fd && !accept_some(server, events[i].data.fd))
-                exhausted = true;
-        }
-        if (exhausted)
-            usleep(20000); /* nothing announces that a descriptor has become free */
-    }
-    turn_away(server);
-    return NULL;
-}
-
-static int watch(struct gb_http_server *server, int fd, struct gb_error *err) {
-    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-
-    if (epoll_ctl(server->accept_epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
-    return 0;
-}
-
-int gb_acceptor_start(struct gb_http_server *server, struct gb_error *err) {
+static int listen_on(struct gb_loop *loop, struct gb_error *err) {
+    struct gb_http_server *server = loop->server;
     size_t i;
-    int r;
 
-    server->accept_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    server->accept_event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->accept_epoll_fd < 0 || server->accept_event_fd < 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or eventfd", errno);
-    if (watch(server, server->accept_event_fd, err) < 0)
-        return -1;
     for (i = 0; i < server->config.listen_fd_count; i++) {
-        if (watch(server, server->listen_fds[i], err) < 0)
-            return -1;
+        struct epoll_event ev = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.fd = server->listen_fds[i]};
+
+        if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, server->listen_fds[i], &ev) < 0 && errno != EEXIST)
+            return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
     }
-    r = pthread_create(&server->acceptor, NULL, accept_main, server);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    server->acceptor_started = true;
+    loop->listening = true;
     return 0;
 }
 
-void gb_acceptor_stop(struct gb_http_server *server) {
-    uint64_t one = 1;
+static void listen_off(struct gb_loop *loop) {
+    struct gb_http_server *server = loop->server;
+    size_t i;
 
-    if (server->acceptor_started) {
-        if (write(server->accept_event_fd, &one, sizeof(one)) < 0)
-            return; /* cannot be: the counter is at zero or one */
-        pthread_join(server->acceptor, NULL);
-        server->acceptor_started = false;
+    for (i = 0; i < server->config.listen_fd_count; i++)
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, server->listen_fds[i], NULL);
+    loop->listening = false;
+}
+
+int gb_listen_start(struct gb_loop *loop, struct gb_error *err) {
+    if (listen_on(loop, err) < 0)
+        return -1;
+    atomic_fetch_add(&loop->server->accepting, 1);
+    loop->accepts = true;
+    return 0;
+}
+
+bool gb_listen_event(struct gb_loop *loop, int fd) {
+    struct gb_http_server *server = loop->server;
+    size_t i;
+
+    for (i = 0; i < server->config.listen_fd_count && server->listen_fds[i] != fd; i++)
+        ;
+    if (i == server->config.listen_fd_count)
+        return false;
+    if (loop->listening && !atomic_load(&server->draining) && !accept_some(server, loop, i)) {
+        listen_off(loop);
+        loop->listen_again_ns = gb_clock_ns() + PAUSE_NS;
+    }
+    return true;
+}
+
+void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns) {
+    if (!loop->accepts)
+        return;
+    if (atomic_load(&loop->server->draining)) {
+        /* Closed by the last that looks at them: a number may be another file's the moment it is free. */
+        listen_off(loop);
+        loop->accepts = false;
+        if (atomic_fetch_sub(&loop->server->accepting, 1) == 1)
+            turn_away(loop->server, loop);
+    } else if (!loop->listening && now_ns >= loop->listen_again_ns) {
+        (void)listen_on(loop, NULL); /* or tried again with the next tick */
     }
 }

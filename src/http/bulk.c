@@ -17,6 +17,7 @@
 /* --- membership ------------------------------------------------------------------------------------------------------- */
 
 static void unlink_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
+    t->listed = false;
     if (t->prev)
         t->prev->next = t->next;
     else
@@ -26,6 +27,7 @@ static void unlink_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
 }
 
 static void link_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
+    t->listed = true;
     t->prev = NULL;
     t->next = bulk->transfers;
     if (t->next)
@@ -50,28 +52,33 @@ static struct gb_bulk *pick(struct gb_loop *loop, const struct gb_exchange *ex) 
     return best;
 }
 
-int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, int fd) {
+int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket) {
     struct gb_transfer *t = calloc(1, sizeof(*t));
     struct gb_http_server *server = loop->server;
     struct gb_bulk *best = pick(loop, ex);
 
     if (!t)
         return -1;
-    t->fd = fd;
+    t->fd = socket->fd;
+    t->from = *socket;
     t->ex = ex;
     t->moved_ns = t->began_ns = gb_clock_ns();
     ex->transfer = t;
     atomic_fetch_add(&best->load, 1);
     atomic_fetch_add(&server->transfers, 1);
     gb_exchange_own(ex, &best->inbox);
-    gb_http_wake(&ex->req);
+    if (best != &loop->own) {
+        gb_http_wake(&ex->req);
+        return 0;
+    }
+    /* No need to wake ourselves: this thread comes by before it sleeps. */
+    t->next = best->entering;
+    best->entering = t;
     return 0;
 }
 
-/* Frees t; the descriptor stays open. */
+/* Frees t; the descriptor stays open, and in the epoll set if it was there. */
 static void forget(struct gb_bulk *bulk, struct gb_transfer *t) {
-    if (t->watched)
-        epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
     if (t->ex) {
         gb_server_ended(bulk->server, t->ex);
         gb_exchange_end(t->ex);
@@ -94,30 +101,42 @@ void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
 
 void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_http_server *server = bulk->server;
-    int fd = t->fd;
+    struct gb_arrival socket = t->from;
 
+    if (t->watched)
+        epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
+    socket.returning = true;
     forget(bulk, t);
-    gb_loop_give(gb_loop_pick(server), fd);
+    if (bulk->loop)
+        gb_loop_adopt(bulk->loop, &socket);
+    else
+        gb_loop_give(gb_loop_pick(server, NULL), &socket);
 }
 
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {
     bool close = t->close || atomic_load(&bulk->server->draining);
 
+    t->from.taken += t->ex->body_received;
     gb_server_ended(bulk->server, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;
     t->began_ns = gb_clock_ns();
     t->state = close ? GB_TRANSFER_LINGER : GB_TRANSFER_IDLE;
-    /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
-    if (close)
+    if (close) {
+        /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
         shutdown(t->fd, SHUT_WR);
-    gb_transfer_run(bulk, t);
+        gb_transfer_run(bulk, t);
+    } else if (t->from.returning) {
+        gb_transfer_hand_back(bulk, t);
+    } else {
+        gb_transfer_arm(bulk, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not know */
+    }
 }
 
 void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
     struct epoll_event ev = {.events = events, .data.ptr = t};
 
-    if (t->watched && t->armed == events)
+    if (t->watched ? t->armed == events : events == 0)
         return;
     epoll_ctl(bulk->epoll_fd, t->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, t->fd, &ev);
     t->watched = true;
@@ -126,18 +145,34 @@ void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t event
 
 /* --- events ------------------------------------------------------------------------------------------------------------- */
 
+static void first_visit(struct gb_bulk *bulk, struct gb_transfer *t) {
+    const struct gb_exchange *ex = t->ex;
+
+    link_transfer(bulk, t);
+    t->state = GB_TRANSFER_BODY;
+    if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->body_received == 0)
+        t->state = GB_TRANSFER_CONTINUE;
+    gb_transfer_run(bulk, t);
+}
+
+void gb_bulk_enter(struct gb_bulk *bulk) {
+    struct gb_transfer *t;
+
+    while ((t = bulk->entering)) {
+        bulk->entering = t->next;
+        first_visit(bulk, t);
+    }
+}
+
 static void on_woken(struct gb_bulk *bulk, struct gb_exchange *ex) {
     struct gb_transfer *t = ex->transfer;
 
     if (!t || t->ex != ex)
         return;
-    if (!t->prev && bulk->transfers != t) { /* its first visit */
-        link_transfer(bulk, t);
-        t->state = GB_TRANSFER_BODY;
-        if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->body_received == 0)
-            t->state = GB_TRANSFER_CONTINUE;
-    }
-    gb_transfer_run(bulk, t);
+    if (t->listed)
+        gb_transfer_run(bulk, t);
+    else if (!bulk->loop)
+        first_visit(bulk, t); /* with a loop, gb_bulk_enter comes by */
 }
 
 static void on_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
@@ -287,15 +322,20 @@ void gb_bulk_join(struct gb_bulk *bulk) {
 }
 
 void gb_bulk_done(struct gb_bulk *bulk) {
+    struct gb_transfer *t;
     struct gb_exchange *ex;
 
     if (!bulk->server)
         return;
     /* Connections that left a loop too late for this one's thread. */
     while ((ex = gb_inbox_take(&bulk->inbox))) {
-        if (ex->transfer && !ex->transfer->prev && bulk->transfers != ex->transfer)
+        if (ex->transfer && !ex->transfer->listed && !bulk->loop)
             link_transfer(bulk, ex->transfer);
         gb_exchange_unref(ex);
+    }
+    while ((t = bulk->entering)) {
+        bulk->entering = t->next;
+        link_transfer(bulk, t);
     }
     while (bulk->transfers)
         gb_transfer_drop(bulk, bulk->transfers);

@@ -148,6 +148,15 @@ static void unpack_canned(struct gb_exchange *ex, const char **ret_body, size_t 
         gb_http_response_header(&ex->resp, NULL, "ETag", "%s", etag);
 }
 
+/* A small body goes out with the head. */
+static void join_block(struct gb_transfer *t) {
+    if (t->block_len > 0)
+        memcpy(t->head + t->head_len, t->block, t->block_len);
+    t->head_len += t->block_len;
+    t->out_len -= t->block_len;
+    t->block_len = 0;
+}
+
 static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_http_response *resp = &ex->resp;
@@ -164,6 +173,8 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     ex->phase = GB_PHASE_DONE;
     t->sent = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
+    if (t->head_len > 0 && ex->req.method != GB_HTTP_HEAD && t->block_len <= sizeof(t->head) - t->head_len)
+        join_block(t);
     return t->head_len > 0;
 }
 

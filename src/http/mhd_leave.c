@@ -40,12 +40,26 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
+/* What is known of the socket, for when it comes back. */
+static struct gb_arrival describe(const struct gb_exchange *ex) {
+    const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const struct gb_conn *c = ex->info;
+
+    return (struct gb_arrival){.fd = -1,
+                               .local = c->local,
+                               .returning = c->returning,
+                               .counted = header && !c->local && !c->uncounted && !ex->req.chunked,
+                               .taken = c->base + c->consumed + (header ? header->header_size : 0)};
+}
+
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
+    struct gb_arrival socket = describe(ex);
     int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
 
     if (fd < 0)
         return -1;
+    socket.fd = fd;
     if (!ex->suspended)
         MHD_suspend_connection(ex->conn);
     if (dup3(loop->server->dead_fd, c->fd, O_CLOEXEC) < 0) {
@@ -60,7 +74,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->suspended = false;
     ex->conn = NULL;
     ex->info = NULL;
-    if (gb_bulk_give(loop, ex, fd) < 0) {
+    if (gb_bulk_give(loop, ex, &socket) < 0) {
         close(fd);
         atomic_fetch_sub(&loop->server->connections, 1);
         gb_server_ended(loop->server, ex);

@@ -15,82 +15,31 @@
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
-/* --- arrivals ------------------------------------------------------------------------------------------------------- */
+/* --- connections ----------------------------------------------------------------------------------------------------- */
 
-static int arrivals_put(struct gb_arrivals *a, int fd) {
-    int r = 0;
-
-    pthread_mutex_lock(&a->lock);
-    if (a->count == a->size) {
-        size_t size = a->size ? a->size * 2 : 64;
-        int *bigger = realloc(a->fds, size * sizeof(*bigger));
-
-        if (bigger) {
-            a->fds = bigger;
-            a->size = size;
-        } else {
-            r = -1;
-        }
-    }
-    if (r == 0)
-        a->fds[a->count++] = fd;
-    pthread_mutex_unlock(&a->lock);
-    return r;
-}
-
-static int arrivals_take(struct gb_arrivals *a) {
-    int fd = -1;
-
-    pthread_mutex_lock(&a->lock);
-    if (a->count > 0)
-        fd = a->fds[--a->count];
-    pthread_mutex_unlock(&a->lock);
-    return fd;
-}
-
-void gb_loop_give(struct gb_loop *loop, int fd) {
-    atomic_fetch_add(&loop->load, 1);
-    if (arrivals_put(&loop->arrivals, fd) < 0) {
-        close(fd);
-        atomic_fetch_sub(&loop->load, 1);
-        atomic_fetch_sub(&loop->server->connections, 1);
-        return;
-    }
-    gb_inbox_signal(&loop->inbox);
-}
-
-struct gb_loop *gb_loop_pick(struct gb_http_server *server) {
-    struct gb_loop *best = &server->loops[0];
-    unsigned i;
-
-    for (i = 1; i < server->config.loops; i++) {
-        if (atomic_load(&server->loops[i].load) < atomic_load(&best->load))
-            best = &server->loops[i];
-    }
-    return best;
-}
-
-static void adopt(struct gb_loop *loop) {
+/* Its load is counted already. */
+static void adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
     /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
-    int fd;
 
-    while ((fd = arrivals_take(&loop->arrivals)) >= 0) {
-        /* On failure it has closed the descriptor, and told nobody. */
-        if (MHD_add_connection(loop->mhd, fd, &addr, sizeof(addr)) != MHD_YES) {
-            atomic_fetch_sub(&loop->load, 1);
-            atomic_fetch_sub(&loop->server->connections, 1);
-        }
+    loop->adopting = arrival;
+    /* On failure it has closed the descriptor, and told nobody. */
+    if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES) {
+        atomic_fetch_sub(&loop->load, 1);
+        atomic_fetch_sub(&loop->server->connections, 1);
     }
+    loop->adopting = NULL;
 }
 
-/* --- connections ----------------------------------------------------------------------------------------------------- */
+void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
+    atomic_fetch_add(&loop->load, 1);
+    adopt(loop, arrival);
+}
 
 static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void **socket_context) {
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct gb_conn *c = calloc(1, sizeof(*c));
-    int domain = AF_INET;
-    socklen_t len = sizeof(domain);
+    const struct gb_arrival *arrival = loop->adopting;
+    struct gb_conn *c = arrival ? calloc(1, sizeof(*c)) : NULL;
 
     *socket_context = c;
     if (!c || !fd)
@@ -98,9 +47,10 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     c->server = loop->server;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
-    getsockopt(c->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
-    c->local = domain == AF_UNIX;
-    c->base = c->local ? 0 : gb_socket_taken(c->fd);
+    c->local = arrival->local;
+    c->returning = arrival->returning;
+    if (!c->local)
+        c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
     c->idle_ns = gb_clock_ns();
     c->next = loop->conns;
     if (c->next)
@@ -221,6 +171,7 @@ static void tick(struct gb_loop *loop) {
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
         gb_bulk_poll(&loop->own, 0);
+    gb_listen_tick(loop, now_ns);
     check_waiting(loop, now_ns);
     if (now_ns < loop->next_sweep_ns)
         return;
@@ -236,7 +187,7 @@ static int loop_timeout(struct gb_loop *loop) {
 
     if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
         return 0;
-    return loop->waiting || loop->own.transfers || atomic_load(&loop->server->draining)
+    return loop->waiting || loop->own.transfers || !loop->listening || atomic_load(&loop->server->draining)
                ? (int)(TICK_NS / GB_NS_PER_MS)
                : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
@@ -262,21 +213,25 @@ static void end_all(struct gb_loop *loop) {
 }
 
 static void visit_inbox(struct gb_loop *loop) {
+    struct gb_arrival arrival;
     struct gb_exchange *ex;
 
     gb_inbox_clear(&loop->inbox);
-    adopt(loop);
+    if (atomic_load(&loop->server->draining))
+        gb_listen_tick(loop, gb_clock_ns());
+    while (gb_arrivals_take(&loop->arrivals, &arrival))
+        adopt(loop, &arrival);
     while ((ex = gb_inbox_take(&loop->inbox))) {
         gb_mhd_woken(loop, ex);
         gb_exchange_unref(ex);
     }
 }
 
-/* Each of the three is visited only when it has something: under load a needless system call costs answers. */
+/* Each is visited only when it has something: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
-    struct epoll_event events[3];
+    struct epoll_event events[8];
     int timeout_ms = loop_timeout(loop);
-    int n = epoll_wait(loop->epoll_fd, events, 3, timeout_ms);
+    int n = epoll_wait(loop->epoll_fd, events, 8, timeout_ms);
     bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
     bool own = n == 0;
     int i;
@@ -287,13 +242,14 @@ static void turn(struct gb_loop *loop) {
         if (events[i].data.fd == loop->own.epoll_fd)
             own = true;
         else
-            mhd = true;
+            mhd |= !gb_listen_event(loop, events[i].data.fd);
     }
     if (mhd)
         MHD_run(loop->mhd);
     if (own)
         gb_bulk_poll(&loop->own, 0);
     tick(loop);
+    gb_bulk_enter(&loop->own);
 }
 
 static void *loop_main(void *arg) {
@@ -302,6 +258,7 @@ static void *loop_main(void *arg) {
     pthread_setname_np(pthread_self(), "gb-http");
     while (!atomic_load(&loop->server->stopping))
         turn(loop);
+    gb_listen_tick(loop, gb_clock_ns());
     end_all(loop);
     MHD_run(loop->mhd);
     MHD_stop_daemon(loop->mhd);
@@ -345,9 +302,8 @@ static int watch(struct gb_loop *loop, int fd, struct gb_error *err) {
     return 0;
 }
 
-int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err) {
+int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err) {
     const union MHD_DaemonInfo *info;
-    int r;
 
     loop->server = server;
     pthread_mutex_init(&loop->arrivals.lock, NULL);
@@ -361,10 +317,16 @@ int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
+    loop->own.loop = loop;
     if (watch(loop, info->epoll_fd, err) < 0 || watch(loop, loop->inbox.event_fd, err) < 0 ||
         watch(loop, loop->own.epoll_fd, err) < 0)
         return -1;
-    r = pthread_create(&loop->thread, NULL, loop_main, loop);
+    return gb_listen_start(loop, err);
+}
+
+int gb_loop_start(struct gb_loop *loop, struct gb_error *err) {
+    int r = pthread_create(&loop->thread, NULL, loop_main, loop);
+
     if (r != 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
     loop->started = true;
@@ -380,7 +342,7 @@ void gb_loop_join(struct gb_loop *loop) {
 }
 
 void gb_loop_done(struct gb_loop *loop) {
-    int fd;
+    struct gb_arrival arrival;
 
     if (!loop->server)
         return;
@@ -390,8 +352,8 @@ void gb_loop_done(struct gb_loop *loop) {
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);
     gb_inbox_done(&loop->inbox);
-    while ((fd = arrivals_take(&loop->arrivals)) >= 0)
-        close(fd);
-    free(loop->arrivals.fds);
+    while (gb_arrivals_take(&loop->arrivals, &arrival))
+        close(arrival.fd);
+    free(loop->arrivals.list);
     pthread_mutex_destroy(&loop->arrivals.lock);
 }

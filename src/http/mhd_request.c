@@ -144,8 +144,9 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
     gb_mhd_begin(ex, method, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
-    /* A large body of which libmicrohttpd holds nothing goes straight to a bulk loop. */
-    if (ex->phase == GB_PHASE_BODY && ex->req.has_content_length &&
+    /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
+     * that does not wait came along in part, and leaves with the next call. */
+    if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
         ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
         return MHD_YES;
     return MHD_YES;

@@ -28,6 +28,13 @@ static int make_dead(struct gb_http_server *server, struct gb_error *err) {
     return 0;
 }
 
+static bool is_local(int fd) {
+    int domain = AF_INET;
+    socklen_t len = sizeof(domain);
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
 static int copy_config(struct gb_http_server *server, const struct gb_http_server_config *config,
                        struct gb_error *err) {
     size_t i;
@@ -35,12 +42,15 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
     server->config = *config;
     server->hosts = calloc(config->host_count + 1, sizeof(*server->hosts));
     server->listen_fds = calloc(config->listen_fd_count + 1, sizeof(*server->listen_fds));
+    server->listen_local = calloc(config->listen_fd_count + 1, sizeof(*server->listen_local));
     server->loops = calloc(config->loops, sizeof(*server->loops));
     server->bulks = calloc(config->bulk_loops, sizeof(*server->bulks));
-    if (!server->hosts || !server->listen_fds || !server->loops || !server->bulks)
+    if (!server->hosts || !server->listen_fds || !server->listen_local || !server->loops || !server->bulks)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
-    for (i = 0; i < config->listen_fd_count; i++)
+    for (i = 0; i < config->listen_fd_count; i++) {
         server->listen_fds[i] = config->listen_fds[i];
+        server->listen_local[i] = is_local(config->listen_fds[i]);
+    }
     for (i = 0; i < config->host_count; i++) {
         server->hosts[i] = strdup(config->hosts[i]);
         if (!server->hosts[i])
@@ -59,7 +69,6 @@ static void join_all(struct gb_http_server *server) {
     unsigned i;
 
     atomic_store(&server->draining, true);
-    gb_acceptor_stop(server);
     atomic_store(&server->stopping, true);
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_join(&server->loops[i]);
@@ -75,16 +84,13 @@ static void join_all(struct gb_http_server *server) {
 static void release(struct gb_http_server *server) {
     size_t i;
 
-    if (server->accept_epoll_fd >= 0)
-        close(server->accept_epoll_fd);
-    if (server->accept_event_fd >= 0)
-        close(server->accept_event_fd);
     if (server->dead_fd >= 0)
         close(server->dead_fd);
     for (i = 0; server->hosts && i < server->config.host_count; i++)
         free(server->hosts[i]);
     free(server->hosts);
     free(server->listen_fds);
+    free(server->listen_local);
     free(server->loops);
     free(server->bulks);
     free(server);
@@ -97,7 +103,7 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
 
     if (!server)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
-    server->dead_fd = server->accept_epoll_fd = server->accept_event_fd = -1;
+    server->dead_fd = -1;
     if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0)
         goto fail;
     for (i = 0; i < config->bulk_loops; i++) {
@@ -105,11 +111,13 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
             goto fail;
     }
     for (i = 0; i < config->loops; i++) {
-        if (gb_loop_start(&server->loops[i], server, err) < 0)
+        if (gb_loop_init(&server->loops[i], server, err) < 0)
             goto fail;
     }
-    if (gb_acceptor_start(server, err) < 0)
-        goto fail;
+    for (i = 0; i < config->loops; i++) {
+        if (gb_loop_start(&server->loops[i], err) < 0)
+            goto fail;
+    }
     *ret = server;
     return 0;
 fail:
@@ -119,12 +127,9 @@ fail:
 }
 
 void gb_http_server_drain(struct gb_http_server *server) {
-    uint64_t one = 1;
     unsigned i;
 
     atomic_store(&server->draining, true);
-    if (write(server->accept_event_fd, &one, sizeof(one)) < 0)
-        return;
     for (i = 0; i < server->config.loops; i++)
         gb_inbox_signal(&server->loops[i].inbox);
 }
@@ -135,7 +140,6 @@ void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
     if (!server)
         return;
     gb_http_server_drain(server);
-    gb_acceptor_stop(server);
     /* Polled: this is the last thing the process waits for, and requests end in many ways. */
     while (atomic_load(&server->active) > 0 && gb_clock_ns() < until_ns)
         usleep(5000);

@@ -1,4 +1,4 @@
-/* The server's threads: an acceptor, HTTP loops around libmicrohttpd, bulk loops for large bodies.
+/* The server's threads: HTTP loops that accept, around libmicrohttpd, and bulk loops for large bodies.
  *
  * A connection lives on one HTTP loop. When a body is large, or an answer must go out in the middle of one, the
  * connection *leaves*: a bulk loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket,
@@ -25,20 +25,29 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
+    bool returning;       /* see gb_arrival */
     bool peeked;          /* looked for an end that came unnoticed, since it is idle */
     bool left;            /* a bulk loop has the socket */
     bool uncounted;       /* a chunked body went by: bytes consumed are not known */
-    uint64_t base;        /* bytes that the kernel had received when we got the descriptor */
+    uint64_t base;        /* bytes that were read from the socket before it came to this loop */
     uint64_t consumed;    /* bytes of finished requests since */
     uint64_t idle_ns;     /* since when no request is in progress; 0: one is */
     uint64_t replied_ns;  /* when libmicrohttpd got the reply; 0: not yet */
     uint64_t reply_bytes; /* of that reply */
 };
 
-/* Descriptors on their way to a loop. */
+/* A connected socket on its way to a loop, and what is known of it. */
+struct gb_arrival {
+    int fd;
+    bool local;     /* a UNIX socket */
+    bool returning; /* it has been here before: a client that keeps its connection */
+    bool counted;   /* taken is known */
+    uint64_t taken; /* bytes that were read from it before */
+};
+
 struct gb_arrivals {
     pthread_mutex_t lock;
-    int *fds;
+    struct gb_arrival *list;
     size_t count;
     size_t size;
 };
@@ -61,9 +70,11 @@ struct gb_transfer {
     struct gb_exchange *ex; /* NULL in IDLE and LINGER */
     int fd;
     enum gb_transfer_state state;
-    uint32_t armed; /* events that epoll watches */
-    bool watched;   /* it is in the epoll set */
-    bool close;     /* after the reply */
+    struct gb_arrival from; /* for the way back: taken is what was read before this request's body */
+    bool listed;            /* among the bulk loop's transfers */
+    uint32_t armed;         /* events that epoll watches */
+    bool watched;           /* it is in the epoll set */
+    bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;
     const char *block;
@@ -79,12 +90,14 @@ struct gb_transfer {
  * in well under a millisecond. */
 struct gb_bulk {
     struct gb_http_server *server;
+    struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
     pthread_t thread;
     bool started;
     int epoll_fd;
     struct gb_inbox inbox;
     struct gb_transfer *transfers;
-    uint64_t turn_bytes; /* moved for one transfer before the others get their turn */
+    struct gb_transfer *entering; /* given by the thread itself, not visited yet; linked by next */
+    uint64_t turn_bytes;          /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
     atomic_uint load;
 };
@@ -97,6 +110,10 @@ struct gb_loop {
     int epoll_fd;
     struct gb_inbox inbox;
     struct gb_arrivals arrivals;
+    const struct gb_arrival *adopting; /* while libmicrohttpd is being told of it */
+    bool accepts;                      /* until the server drains */
+    bool listening;                    /* the listening sockets are in the epoll set */
+    uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_exchange *waiting;
     struct gb_bulk own; /* short transfers */
@@ -110,13 +127,11 @@ struct gb_http_server {
     struct gb_hygiene hygiene;
     char **hosts;
     int *listen_fds;
+    bool *listen_local; /* which of them are UNIX sockets */
     struct gb_loop *loops;
     struct gb_bulk *bulks;
-    pthread_t acceptor;
-    bool acceptor_started;
-    int accept_epoll_fd;
-    int accept_event_fd;
-    int dead_fd; /* reads as ended; stands in for sockets that left */
+    atomic_uint accepting; /* loops that accept */
+    int dead_fd;           /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;
@@ -130,13 +145,18 @@ struct gb_http_server {
     atomic_uint_fast64_t requests;
 };
 
-/* mhd_loop.c */
-int gb_loop_start(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err);
-void gb_loop_join(struct gb_loop *loop); /* after server->stopping; also for one never started */
-void gb_loop_done(struct gb_loop *loop); /* after all threads have ended */
+/* mhd_loop.c, arrivals.c */
+int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err);
+int gb_loop_start(struct gb_loop *loop, struct gb_error *err); /* after all are made: they hand connections on */
+void gb_loop_join(struct gb_loop *loop);                       /* after server->stopping; also for one never started */
+void gb_loop_done(struct gb_loop *loop);                       /* after all threads have ended */
 /* Hands a connected socket to a loop, which owns it from then on; it is closed when memory is exhausted. */
-void gb_loop_give(struct gb_loop *loop, int fd);
-struct gb_loop *gb_loop_pick(struct gb_http_server *server);
+void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival);
+bool gb_arrivals_take(struct gb_arrivals *arrivals, struct gb_arrival *ret); /* false: there is none */
+/* As gb_loop_give, from the loop's own thread and outside libmicrohttpd's callbacks. */
+void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival);
+/* The least loaded; the given one (NULL: none) when there is no less loaded. */
+struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
 
 /* mhd_request.c: libmicrohttpd's callbacks. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
@@ -162,9 +182,12 @@ uint64_t gb_socket_taken(int fd);
 /* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
 
-/* accept.c */
-int gb_acceptor_start(struct gb_http_server *server, struct gb_error *err);
-void gb_acceptor_stop(struct gb_http_server *server);
+/* accept.c, on the loop's thread. */
+int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
+/* Is it one of the listening sockets? Then accepts what waits there. */
+bool gb_listen_event(struct gb_loop *loop, int fd);
+/* Listens again after a pause, or ends it when the server drains. */
+void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns);
 
 /* bulk.c */
 int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err);
@@ -174,9 +197,11 @@ void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms);
 int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err);
 void gb_bulk_join(struct gb_bulk *bulk);
 void gb_bulk_done(struct gb_bulk *bulk);
-/* Gives the exchange and a duplicate of its socket to the loop itself when what is left to move is short, else to the
- * least loaded bulk loop. 0 or -1 when memory is exhausted. */
-int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, int fd);
+/* Gives the exchange and its socket to the loop itself when what is left to move is short, else to the least loaded bulk
+ * loop. 0 or -1 when memory is exhausted. */
+int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket);
+/* On its thread: visits those that the thread gave itself. */
+void gb_bulk_enter(struct gb_bulk *bulk);
 
 /* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);

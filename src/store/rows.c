@@ -13,7 +13,7 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
         " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head)"
         " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
-        " ON CONFLICT(id) DO UPDATE SET session_id = ?2, name = ?3, bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
+        " ON CONFLICT(id) DO UPDATE SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
         " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19",
     [GB_ROW_PUT_POOL] =

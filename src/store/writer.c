@@ -188,6 +188,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
                       gb_store_done_fn *done, void *arg) {
     struct gb_error err = GB_ERROR_INIT;
     struct change *c = malloc(sizeof(*c) + bytes);
+    bool was_empty;
 
     if (!c) {
         gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
@@ -199,15 +200,18 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
     if (bytes > 0)
         memcpy(c->record, record, bytes);
     pthread_mutex_lock(&w->lock);
+    was_empty = w->first == NULL;
     admit_locked(w, c);
     /* A refusal that nobody waits for would only take memory. */
     if (c->kind != GB_CHANGE_REFUSED || done) {
         *w->last = c;
         w->last = &c->next;
         c = NULL;
-        pthread_cond_signal(&w->wake);
     }
     pthread_mutex_unlock(&w->lock);
+    /* Without the lock: the writer would wake only to wait for it. */
+    if (was_empty)
+        pthread_cond_signal(&w->wake);
     free(c);
 }
 

@@ -1,0 +1,63 @@
+/* Sockets on their way to a loop, and which loop they go to. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "http/server.h"
+
+static int arrivals_put(struct gb_arrivals *a, const struct gb_arrival *arrival) {
+    int r = 0;
+
+    pthread_mutex_lock(&a->lock);
+    if (a->count == a->size) {
+        size_t size = a->size ? a->size * 2 : 64;
+        struct gb_arrival *bigger = realloc(a->list, size * sizeof(*bigger));
+
+        if (bigger) {
+            a->list = bigger;
+            a->size = size;
+        } else {
+            r = -1;
+        }
+    }
+    if (r == 0)
+        a->list[a->count++] = *arrival;
+    pthread_mutex_unlock(&a->lock);
+    return r;
+}
+
+bool gb_arrivals_take(struct gb_arrivals *a, struct gb_arrival *ret) {
+    bool any;
+
+    pthread_mutex_lock(&a->lock);
+    any = a->count > 0;
+    if (any)
+        *ret = a->list[--a->count];
+    pthread_mutex_unlock(&a->lock);
+    return any;
+}
+
+void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival) {
+    atomic_fetch_add(&loop->load, 1);
+    if (arrivals_put(&loop->arrivals, arrival) < 0) {
+        close(arrival->fd);
+        atomic_fetch_sub(&loop->load, 1);
+        atomic_fetch_sub(&loop->server->connections, 1);
+        return;
+    }
+    gb_inbox_signal(&loop->inbox);
+}
+
+static unsigned load_of(const struct gb_loop *loop) {
+    return atomic_load(&loop->load) + atomic_load(&loop->own.load);
+}
+
+struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own) {
+    struct gb_loop *best = own ? own : &server->loops[0];
+    unsigned i;
+
+    for (i = 0; i < server->config.loops; i++) {
+        if (load_of(&server->loops[i]) < load_of(best))
+            best = &server->loops[i];
+    }
+    return best;
+}
