@@ -1,6 +1,6 @@
 /* Getting memory: on the lane, with patience when there is none. */
 #include "base/clock.h"
-#include "core/content.h"
+#include "core/kind.h"
 #include "core/session.h"
 
 #define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
@@ -9,22 +9,24 @@ static struct gb_alloc *alloc_of(struct gb_task *task) {
     return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
 }
 
-static void finish(struct gb_alloc *a, struct gb_error *error) {
+void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
 
+    bool pooled = c->kind == GB_KIND_DEVICE;
+
     if (!error) {
-        atomic_fetch_add(&device->allocations, 1);
+        atomic_fetch_add(&device->allocations, pooled);
         GB_TALLY(core, c->session, allocations, 1);
         GB_TALLY(core, c->session, allocated_bytes, c->bytes);
     } else {
-        atomic_fetch_add(&device->failures, 1);
+        atomic_fetch_add(&device->failures, pooled);
         GB_TALLY(core, c->session, allocation_failures, 1);
         gb_core_note(core, error);
     }
     gb_core_refresh_pool(device);
-    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY && pooled) {
         struct gb_pool_stat stat;
 
         gb_core_pool_stat(device, &stat);
@@ -40,14 +42,19 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
     return gb_mem_alloc(c->device->core->backend, c->device->pool, c->stream, c->bytes, &c->ptr, err);
 }
 
-/* What the pool keeps unused may be in pieces too small, or wanted by another pool. */
-static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
-    struct gb_core_device *device = a->content->device;
+void gb_alloc_trim(struct gb_core_device *device, struct gb_session *session) {
     struct gb_core *core = device->core;
 
     if (gb_pool_trim(core->backend, device->pool, 0, NULL) == 0)
-        GB_TALLY(core, a->content->session, trims, 1);
-    GB_TALLY(core, a->content->session, allocation_retries, 1);
+        GB_TALLY(core, session, trims, 1);
+}
+
+/* What the pool keeps unused may be in pieces too small, or wanted by another pool. */
+static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
+    struct gb_core_device *device = a->content->device;
+
+    gb_alloc_trim(device, a->content->session);
+    GB_TALLY(device->core, a->content->session, allocation_retries, 1);
     return try(a, err);
 }
 
@@ -69,21 +76,25 @@ static void allocate(struct gb_task *task) {
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_session_stream_make(c->session, c->device->index, &c->stream, &err) < 0) {
-        finish(a, &err);
+        gb_alloc_finish(a, &err);
         return;
     }
     if (c->bytes == 0) {
         a->done(a, NULL);
         return;
     }
+    if (c->kind != GB_KIND_DEVICE) {
+        gb_kind_alloc_start(a);
+        return;
+    }
     if (try(a, &err) == 0) {
-        finish(a, NULL);
+        gb_alloc_finish(a, NULL);
         return;
     }
     if (err.code == GB_ERR_OUT_OF_MEMORY) {
         err = GB_ERROR_INIT;
         if (trim_and_try(a, &err) == 0) {
-            finish(a, NULL);
+            gb_alloc_finish(a, NULL);
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)) {
@@ -91,7 +102,7 @@ static void allocate(struct gb_task *task) {
             return;
         }
     }
-    finish(a, &err);
+    gb_alloc_finish(a, &err);
 }
 
 /* True when it is over with this one. */
@@ -109,7 +120,7 @@ static bool try_starved(struct gb_alloc *a) {
     }
     if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
         return false;
-    finish(a, r < 0 ? &err : NULL);
+    gb_alloc_finish(a, r < 0 ? &err : NULL);
     return true;
 }
 
@@ -142,13 +153,13 @@ static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
-    if (!c->device->rec.cpu_access || c->bytes == 0 || !gb_lane_enter(lane))
+    if (!c->device->rec.cpu_access || c->bytes == 0 || c->kind != GB_KIND_DEVICE || !gb_lane_enter(lane))
         return false;
     if (!c->device->starved) {
         done = gb_session_stream_make(c->session, c->device->index, &c->stream, &err) == 0 && try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
-            finish(a, done ? NULL : &err);
+            gb_alloc_finish(a, done ? NULL : &err);
             done = true;
         }
     }

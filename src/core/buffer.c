@@ -12,6 +12,24 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
     return NULL;
 }
 
+int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
+                          struct gb_content **ret_content, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(session, name, err);
+
+    if (!b)
+        return -1;
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST || !b->content)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
+    *ret_rec = b->rec;
+    *ret_content = gb_content_ref(b->content);
+    return 0;
+}
+
 static void count_in(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/change.h"
+#include "core/kind.h"
 
 /* One call that changes a buffer. */
 struct buffer_op {
@@ -86,12 +87,13 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
                                   .shape = p->shape,
                                   .kind = p->kind,
                                   .device = op->content->device->index,
-                                  .pool = op->content->device->pool_name,
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
                                   .version = 1,
                                   .created_at_us = gb_wall_us()};
     rec->updated_at_us = rec->created_at_us;
+    if (p->kind == GB_KIND_DEVICE)
+        rec->pool = op->content->device->pool_name;
     strcpy(rec->stream.s, "default");
     if (p->has_labels)
         memcpy(rec->labels, p->labels, sizeof(rec->labels));
@@ -133,7 +135,7 @@ static int zero(struct gb_content *c, struct gb_error *err) {
 
     if (c->bytes == 0)
         return 0;
-    if (gb_mem_fill(be, c->ptr, 0, 1, c->bytes, c->stream, err) < 0)
+    if (gb_content_zero(c, 0, c->bytes, c->stream, err) < 0)
         return -1;
     c->ready = gb_events_take(&c->device->events, err);
     return c->ready ? gb_event_record(be, c->ready->event, c->stream, err) : -1;
@@ -162,7 +164,7 @@ static int create_reserve_locked(struct buffer_op *op, int device, struct gb_err
     if (gb_session_alive(s, err) < 0 || gb_change_reserve_locked(&op->change, err) < 0)
         return -1;
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (gb_content_new_locked(s, device, op->params.bytes, &op->content, err) == 0) {
+        if (gb_content_new_locked(s, device, op->params.kind, op->params.bytes, &op->content, err) == 0) {
             op->counted = true;
             return 0;
         }
@@ -176,7 +178,8 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     int device;
     int r;
 
-    if (gb_core_check_stream(&op->params.stream, err) < 0 ||
+    if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0 ||
+        gb_core_check_stream(&op->params.stream, err) < 0 ||
         gb_core_pool_device(s->core, &op->params.pool, &device, err) < 0 ||
         gb_core_offers(&s->core->devices[device], op->params.kind, err) < 0)
         return -1;

@@ -2,12 +2,13 @@
 
 #include <stdlib.h>
 
+#include "core/kind.h"
 #include "core/session.h"
 
 #define FREE_TRIES 3
 
-int gb_content_new_locked(struct gb_session *session, int device, uint64_t bytes, struct gb_content **ret,
-                          struct gb_error *err) {
+int gb_content_new_locked(struct gb_session *session, int device, enum gb_kind kind, uint64_t bytes,
+                          struct gb_content **ret, struct gb_error *err) {
     struct gb_content *c = calloc(1, sizeof(*c));
 
     if (!c)
@@ -16,9 +17,15 @@ int gb_content_new_locked(struct gb_session *session, int device, uint64_t bytes
         free(c);
         return -1;
     }
+    if (kind == GB_KIND_PINNED && gb_quota_take_pinned_locked(session, bytes, err) < 0) {
+        gb_quota_give_locked(session, bytes, 0);
+        free(c);
+        return -1;
+    }
     atomic_init(&c->refs, 1);
     c->session = gb_session_ref(session);
     c->device = &session->core->devices[device];
+    c->kind = kind;
     c->bytes = bytes;
     *ret = c;
     return 0;
@@ -29,12 +36,15 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
     return content;
 }
 
-static void end(struct gb_content *c) {
+void gb_content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
     gb_events_give(&c->device->events, c->ready);
+    gb_events_give(&c->device->events, c->used);
     pthread_mutex_lock(&session->lock);
     gb_quota_give_locked(session, c->bytes, 0);
+    if (c->kind == GB_KIND_PINNED)
+        gb_quota_give_pinned_locked(session, c->bytes);
     pthread_mutex_unlock(&session->lock);
     if (c->then)
         c->then(c->then_arg);
@@ -68,7 +78,7 @@ static void free_memory(struct gb_task *task) {
     device->memory_freed = true;
     gb_core_refresh_pool(device);
     gb_core_changed(core);
-    end(c);
+    gb_content_end(c);
 }
 
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg) {
@@ -82,7 +92,11 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     content->then = then;
     content->then_arg = arg;
     if (!content->ptr) {
-        end(content);
+        gb_content_end(content);
+        return;
+    }
+    if (content->kind != GB_KIND_DEVICE) {
+        gb_kind_free_start(content);
         return;
     }
     content->task.run = free_memory;

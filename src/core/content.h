@@ -11,19 +11,22 @@ struct gb_content {
     atomic_uint refs; /* the buffer's, each reader's, the writer's */
     struct gb_session *session;
     struct gb_core_device *device;
+    enum gb_kind kind;
     uint64_t bytes;
     void *ptr;                /* NULL: nothing allocated (yet), or zero bytes */
     struct gb_stream *stream; /* where it is freed in order */
     struct gb_ev *ready;      /* recorded after the last write; NULL: complete before anyone could see it */
     struct gb_content *next;  /* in a list of those to be dropped */
+    struct gb_ev *used;       /* kinds that are not from a pool: when the last use is over */
+    bool used_done;
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;
 };
 
 /* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
-int gb_content_new_locked(struct gb_session *session, int device, uint64_t bytes, struct gb_content **ret,
-                          struct gb_error *err);
+int gb_content_new_locked(struct gb_session *session, int device, enum gb_kind kind, uint64_t bytes,
+                          struct gb_content **ret, struct gb_error *err);
 struct gb_content *gb_content_ref(struct gb_content *content);
 
 /* Drops a reference; NULL is accepted. The last one queues the free in stream order, and the bytes leave the quota.
@@ -34,6 +37,9 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
 /* Drops a list linked by next. */
 void gb_content_drop_all(struct gb_content *list);
 
+/* The memory is given back: out of the quota, then runs, freed. */
+void gb_content_end(struct gb_content *content);
+
 /* --- getting memory ------------------------------------------------------------------------------------------------------ */
 
 struct gb_alloc {
@@ -42,12 +48,19 @@ struct gb_alloc {
     struct gb_content *content;                                         /* borrowed: ptr and stream are set */
     uint64_t deadline_ns;                                               /* wait for memory until then; 0: do not */
     atomic_bool cancelled;                                              /* stop waiting */
+    struct gb_error error;                                              /* on its way from the slow lane */
     void (*done)(struct gb_alloc *alloc, const struct gb_error *error); /* on the lane; error NULL: there it is */
 };
 
 /* Makes the session's stream if need be and allocates content->bytes on it. When memory is exhausted: trims the pool,
  * tries once more, waits for frees until the deadline. */
 void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
+
+/* On the lane: counts it, calls done. error NULL: the memory is there. */
+void gb_alloc_finish(struct gb_alloc *alloc, struct gb_error *error);
+
+/* Gives back to the system what is reserved and unused. [lanes] */
+void gb_alloc_trim(struct gb_core_device *device, struct gb_session *session);
 
 /* The lane's: tries those again that wait. True while there are any. */
 bool gb_alloc_again(void *device);

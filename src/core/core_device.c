@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/content.h"
+#include "core/kind.h"
 
 void gb_core_refresh_pool(struct gb_core_device *device) {
     struct gb_pool_stat stat;
@@ -27,6 +27,7 @@ uint64_t gb_core_pool_limit(const struct gb_core_device *device) {
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     struct gb_core_device *d = &core->devices[index];
+    enum gb_kind kind;
     char name[24];
 
     d->core = core;
@@ -44,10 +45,15 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     d->stat_lock_ready = true;
     gb_events_init(&d->events, core->backend, index);
     gb_core_refresh_pool(d);
+    snprintf(name, sizeof(name), "gb-slow-%d", index);
+    if (gb_lane_init(&d->slow, name, gb_kind_alloc_again, d, err) < 0)
+        return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
     if (gb_lane_init(&d->lane, name, gb_alloc_again, d, err) < 0)
         return -1;
-    core->slots_needed |= !d->rec.cpu_access;
+    for (kind = 0; kind < GB_KIND_COUNT; kind++)
+        core->slots_needed |=
+            d->rec.kind_missing[kind][0] == '\0' && (!gb_kind_direct_in(d, kind) || !gb_kind_direct_out(d, kind));
     return 0;
 }
 
@@ -76,6 +82,7 @@ void gb_core_devices_close(struct gb_core *core) {
     for (i = 0; i < core->device_count; i++) {
         struct gb_core_device *d = &core->devices[i];
 
+        gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
         gb_events_done(&d->events);
         if (d->stat_lock_ready)
@@ -106,10 +113,10 @@ int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struc
     if ((unsigned)kind >= GB_KIND_COUNT)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind of memory numbered %d", (int)kind);
     why = device->rec.kind_missing[kind];
-    if (why[0] == '\0' && kind == GB_KIND_DEVICE)
+    if (why[0] == '\0')
         return 0;
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind \"%s\" for buffers: %s",
-                        device->index, gb_kind_name(kind), why[0] ? why : "this version makes kind \"device\" only");
+                        device->index, gb_kind_name(kind), why);
 }
 
 int gb_core_check_stream(const struct gb_name *stream, struct gb_error *err) {

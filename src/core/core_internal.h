@@ -31,6 +31,8 @@ struct gb_core_device {
     struct gb_name pool_name;
     struct gb_pool_config pool_config;
     struct gb_lane lane;
+    struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
+    struct gb_alloc *slow_starved; /* the slow lane's alone */
     struct gb_events events;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;

@@ -21,6 +21,7 @@ struct gb_download {
     struct gb_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
+    bool direct;
     bool started;
     uint64_t offset;
     uint64_t length;
@@ -44,20 +45,10 @@ static void destroy(struct gb_transfer *t) {
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
 static int hold_locked(struct gb_download *d, const struct gb_name *name, struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, err);
-
-    if (!b)
+    if (gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
         return -1;
-    if (b->in_place)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b->rec.state == GB_BUFFER_PARTIAL)
-        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
-                            "an upload in place broke off here; upload the whole buffer again");
-    if (b->rec.state == GB_BUFFER_LOST || !b->content)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
-    d->rec = b->rec;
-    d->content = gb_content_ref(b->content);
     d->t.device = d->content->device;
+    d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
     return 0;
 }
 
@@ -196,7 +187,7 @@ static int queue_block(struct gb_download *d, struct gb_error *err) {
     struct gb_stream *stream = d->content->stream;
     uint64_t left = d->length - d->queued;
     struct gb_ev *ready = d->content->ready;
-    char *src = (char *)d->content->ptr + d->offset + d->queued;
+    struct gb_place src = gb_content_place(d->content, d->offset + d->queued);
 
     if (!d->ordered && ready && gb_stream_wait(d->t.core->backend, stream, ready->event, err) < 0)
         return -1;
@@ -214,7 +205,7 @@ static int queue_block(struct gb_download *d, struct gb_error *err) {
     b->f.bytes = left < d->t.core->slots.slot_bytes ? left : d->t.core->slots.slot_bytes;
     b->sent = 0;
     b->arrived = b->watched = b->fired = false;
-    if (gb_flight_copy(&b->f, src, GB_COPY_FROM_DEVICE, stream, err) < 0) {
+    if (gb_flight_copy(&b->f, &src, GB_COPY_FROM_DEVICE, stream, err) < 0) {
         gb_transfer_ref(&d->t);
         gb_flight_settle(&b->f);
         return -1;
@@ -284,7 +275,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
         return -1;
     if (!download->started || download->sent == download->length)
         return gb_error_set(err, GB_ERR_INTERNAL, "no bytes of the download are left");
-    if (download->t.device->rec.cpu_access)
+    if (download->direct)
         r = next_direct(download, ret_ptr, ret_n, &why);
     else
         r = next_slot(download, ret_ptr, ret_n, &why);
@@ -300,7 +291,7 @@ void gb_download_sent(struct gb_download *download, size_t n) {
     struct block *b = &download->blocks[download->first];
 
     download->sent += n;
-    if (download->t.device->rec.cpu_access || download->count == 0)
+    if (download->direct || download->count == 0)
         return;
     b->sent += n;
     if (b->sent < b->f.bytes)

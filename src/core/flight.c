@@ -18,18 +18,28 @@ static int take_events(struct gb_flight *f, struct gb_error *err) {
     return t->mark ? gb_event_mark(t->core->backend, t->mark->event, err) : -1;
 }
 
-int gb_flight_copy(struct gb_flight *f, void *ptr, enum gb_copy_direction direction, struct gb_stream *stream,
-                   struct gb_error *err) {
+static int copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
+                struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = f->transfer->core->backend;
-    void *dst = direction == GB_COPY_TO_DEVICE ? ptr : f->slot;
-    void *src = direction == GB_COPY_TO_DEVICE ? f->slot : ptr;
+    bool in = direction == GB_COPY_TO_DEVICE;
+    const struct gb_place slot = {GB_KIND_PINNED, place->device, f->slot};
+    enum gb_copy_way way;
+
+    if (place->kind != GB_KIND_DEVICE)
+        return gb_mem_move(be, in ? place : &slot, in ? &slot : place, f->bytes, stream, &way, err);
+    return gb_mem_copy(be, in ? place->ptr : f->slot, in ? f->slot : place->ptr, f->bytes, direction, stream, err);
+}
+
+int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
+                   struct gb_stream *stream, struct gb_error *err) {
+    struct gb_backend *be = f->transfer->core->backend;
 
     f->stream = stream;
     if (take_events(f, err) < 0)
         return -1;
     if (gb_event_record(be, f->start->event, stream, err) < 0)
         return -1;
-    if (gb_mem_copy(be, dst, src, f->bytes, direction, stream, err) < 0)
+    if (copy(f, place, direction, stream, err) < 0)
         return -1;
     return gb_event_record(be, f->end->event, stream, err);
 }

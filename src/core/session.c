@@ -136,6 +136,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
 
     ret->rec = session->rec;
     ret->used_bytes = session->used_bytes;
+    ret->used_pinned_bytes = session->used_pinned_bytes;
     ret->buffers = session->live_buffers;
     ret->expires_at_us = 0;
     if (session->rec.idle_ttl_s > 0 && session->rec.idle_ttl_s < INT64_MAX / 4000000)

@@ -35,7 +35,8 @@ struct gb_session {
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
     struct gb_turns turns;
-    uint64_t used_bytes;      /* of all contents, reserved ones included */
+    uint64_t used_bytes; /* of all contents, reserved ones included */
+    uint64_t used_pinned_bytes;
     uint64_t counted_buffers; /* live and reserved */
     uint64_t live_buffers;
     uint64_t lost_buffers;
@@ -103,10 +104,18 @@ int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t c
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 
+/* Page-locked host memory, which counts among all bytes too. QUOTA_EXCEEDED. */
+int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
+void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
+
 /* --- buffers ------------------------------------------------------------------------------------------------------------ */
 
 /* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
+
+/* For readers: the record and a reference to its bytes. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
+                          struct gb_content **ret_content, struct gb_error *err);
 
 /* Swaps what the buffer holds and its record, and keeps the sums right. content's reference goes to the buffer; the old
  * content's comes back, to be dropped without the lock. */

@@ -5,6 +5,7 @@
 #ifndef GB_CORE_TRANSFER_H
 #define GB_CORE_TRANSFER_H
 
+#include "core/kind.h"
 #include "core/session.h"
 
 #define GB_PIECE_BYTES (256u * 1024u) /* at once where the CPU reaches the memory: what is hot stays in the cache */
@@ -68,10 +69,10 @@ struct gb_flight {
     bool first; /* of its transfer: the wait before it is the queue time */
 };
 
-/* Queues the copy between the slot and memory at ptr, with events around it; sets the mark with the first. -1: the slot
+/* Queues the copy between the slot and the memory at place, with events around it; sets the mark with the first. -1: the slot
  * may still be in use, see gb_flight_settle. */
-int gb_flight_copy(struct gb_flight *flight, void *ptr, enum gb_copy_direction direction, struct gb_stream *stream,
-                   struct gb_error *err);
+int gb_flight_copy(struct gb_flight *flight, const struct gb_place *place, enum gb_copy_direction direction,
+                   struct gb_stream *stream, struct gb_error *err);
 
 /* The copy is done: adds its times. */
 void gb_flight_account(struct gb_flight *flight);

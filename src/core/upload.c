@@ -9,6 +9,7 @@
 struct plan {
     struct gb_buffer *buffer; /* NULL: a new one */
     int device;
+    enum gb_kind kind;
     uint64_t bytes; /* of the buffer */
     bool merge;
     bool in_place;
@@ -50,29 +51,39 @@ static int plan_partial(const struct gb_upload_params *p, struct plan *plan, str
 }
 
 /* Nobody else may read what is about to be overwritten. */
-static int check_unused(const struct gb_buffer *b, int device, struct gb_error *err) {
+static int check_unused(const struct gb_buffer *b, int device, enum gb_kind kind, struct gb_error *err) {
     if (b->rec.device != device)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is in a pool of device %d: an upload in place cannot move it", b->rec.device);
+    if (b->rec.kind != kind)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer is of kind \"%s\": an upload in place cannot change that",
+                            gb_kind_name(b->rec.kind));
     if (atomic_load(&b->content->refs) > 1 || b->turns.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
 
-static int check_device(struct gb_core *core, const struct gb_upload_params *p, struct plan *plan,
-                        struct gb_error *err) {
+static int check_device(struct gb_core *core, struct plan *plan, struct gb_error *err) {
     struct gb_core_device *device = &core->devices[plan->device];
     uint64_t limit = gb_core_pool_limit(device);
     struct gb_pool_stat stat;
 
-    if (gb_core_offers(device, plan->buffer && p->partial ? plan->buffer->rec.kind : p->buffer.kind, err) < 0)
+    if (gb_core_offers(device, plan->kind, err) < 0)
         return -1;
-    if (plan->in_place || plan->bytes <= limit)
+    if (plan->in_place || plan->kind != GB_KIND_DEVICE || plan->bytes <= limit)
         return 0;
     gb_core_pool_stat(device, &stat);
     gb_error_numbers(err, limit, stat.used_bytes, plan->bytes);
     return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" has %llu bytes in all and %llu are asked for",
                         device->pool_name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+}
+
+/* What is there keeps its kind unless another is named. */
+static enum gb_kind choose_kind(const struct gb_upload_params *p, const struct gb_buffer *b) {
+    bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
+
+    return b && (p->partial || !given) ? b->rec.kind : p->buffer.kind;
 }
 
 static int examine_locked(struct gb_session *s, const struct gb_upload_params *p, struct plan *plan,
@@ -86,6 +97,9 @@ static int examine_locked(struct gb_session *s, const struct gb_upload_params *p
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    plan->kind = choose_kind(p, b);
+    if (!p->partial && gb_kind_check_pool(plan->kind, &p->buffer.pool, err) < 0)
+        return -1;
     plan->device = b ? b->rec.device : 0;
     if ((!b || p->buffer.pool.s[0] != '\0') && !p->partial &&
         gb_core_pool_device(s->core, &p->buffer.pool, &plan->device, err) < 0)
@@ -95,9 +109,9 @@ static int examine_locked(struct gb_session *s, const struct gb_upload_params *p
     plan->in_place = p->in_place && b && b->content && b->content->ptr;
     if ((p->partial ? plan_partial(p, plan, err) : plan_full(p, plan, err)) < 0)
         return -1;
-    if (plan->in_place && check_unused(b, plan->device, err) < 0)
+    if (plan->in_place && check_unused(b, plan->device, plan->kind, err) < 0)
         return -1;
-    return check_device(s->core, p, plan, err);
+    return check_device(s->core, plan, err);
 }
 
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
@@ -131,7 +145,7 @@ static int reserve_locked(struct gb_upload *u, const struct plan *plan, struct g
     }
     if (!b && gb_quota_take_locked(s, 0, 1, err) < 0)
         return -1;
-    if (gb_content_new_locked(s, plan->device, plan->bytes, &u->content, err) < 0) {
+    if (gb_content_new_locked(s, plan->device, plan->kind, plan->bytes, &u->content, err) < 0) {
         if (b && err && err->code == GB_ERR_QUOTA_EXCEEDED)
             strncat(err->detail, "; an upload in place needs no second copy",
                     sizeof(err->detail) - strlen(err->detail) - 1);
@@ -155,6 +169,7 @@ static int begin_locked(struct gb_upload *u, struct gb_error *err) {
     u->at = u->params.partial ? u->params.offset : 0;
     u->merge = plan.merge;
     u->in_place = plan.in_place;
+    u->direct = gb_kind_direct_in(u->t.device, plan.kind);
     if (plan.buffer) {
         u->base_id = plan.buffer->id;
         u->base_generation = plan.buffer->rec.generation;

@@ -16,6 +16,7 @@ struct gb_upload {
     uint64_t bytes; /* of the buffer; those of the payload are params.bytes */
     uint64_t at;    /* where in the buffer the payload begins */
     bool merge;     /* bytes of the buffer outside the payload stay */
+    bool direct;    /* the caller's bytes go into the memory itself */
     bool in_place;  /* content is the buffer's own, and the buffer is marked so until this has ended */
     int64_t base_id;
     int64_t base_generation; /* what a merge is built upon */

@@ -36,7 +36,7 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
                             (unsigned long long)u->params.bytes);
     if (!u->open)
         return 0;
-    if (u->t.device->rec.cpu_access) {
+    if (u->direct) {
         *ret_ptr = (char *)u->content->ptr + u->at + u->filled;
         u->room = least(left, GB_PIECE_BYTES);
         u->touched = true;
@@ -86,7 +86,7 @@ static void copied(void *arg, const struct gb_error *error) {
 
 static int send(struct gb_upload *u, struct gb_error *err) {
     struct gb_flight *f = u->filling;
-    char *dst = (char *)u->content->ptr + u->at + u->filled - f->bytes;
+    struct gb_place dst = gb_content_place(u->content, u->at + u->filled - f->bytes);
     struct gb_error why = GB_ERROR_INIT;
 
     u->filling = NULL;
@@ -96,7 +96,7 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
     gb_transfer_ref(&u->t);
-    if (gb_flight_copy(f, dst, GB_COPY_TO_DEVICE, u->content->stream, &why) == 0 &&
+    if (gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, u->content->stream, &why) == 0 &&
         gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
         return 0;
     gb_transfer_fail(&u->t, &why);

@@ -27,9 +27,9 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->bytes = u->bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;
-        rec->kind = p->kind;
+        rec->kind = u->content->kind;
         rec->device = u->t.device->index;
-        rec->pool = u->t.device->pool_name;
+        rec->pool = rec->kind == GB_KIND_DEVICE ? u->t.device->pool_name : (struct gb_name){{0}};
         if (p->has_labels)
             memcpy(rec->labels, p->labels, sizeof(rec->labels));
     }

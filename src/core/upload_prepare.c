@@ -10,7 +10,7 @@ static void usable(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&u->t.lock);
     if (error && u->t.error.code == GB_OK)
         u->t.error = *error;
-    if (u->t.device->rec.cpu_access)
+    if (u->direct)
         u->t.queue_ns = gb_clock_ns() - u->prepared_ns;
     u->open = true;
     u->pending--;
@@ -23,19 +23,15 @@ static void usable(void *arg, const struct gb_error *error) {
 
 /* The bytes before and after the payload come from the old memory. */
 static int copy_base(struct gb_upload *u, struct gb_error *err) {
-    struct gb_backend *be = u->t.core->backend;
     struct gb_stream *stream = u->content->stream;
-    char *dst = u->content->ptr;
-    char *src = u->base->ptr;
     uint64_t end = u->at + u->params.bytes;
+    enum gb_copy_way way;
 
-    if (u->base->ready && gb_stream_wait(be, stream, u->base->ready->event, err) < 0)
+    if (u->base->ready && gb_stream_wait(u->t.core->backend, stream, u->base->ready->event, err) < 0)
         return -1;
-    if (u->at > 0 && gb_mem_copy(be, dst, src, u->at, GB_COPY_ON_DEVICE, stream, err) < 0)
+    if (gb_content_move(u->content, 0, u->base, 0, u->at, stream, &way, err) < 0)
         return -1;
-    if (end < u->bytes && gb_mem_copy(be, dst + end, src + end, u->bytes - end, GB_COPY_ON_DEVICE, stream, err) < 0)
-        return -1;
-    return 0;
+    return gb_content_move(u->content, end, u->base, end, u->bytes - end, stream, &way, err);
 }
 
 /* *ret_watched: usable() comes later. */
@@ -49,7 +45,7 @@ static int queue(struct gb_upload *u, bool *ret_watched, struct gb_error *err) {
         return -1;
     if (u->in_place && c->ready && gb_stream_wait(be, c->stream, c->ready->event, err) < 0)
         return -1;
-    if (!u->t.device->rec.cpu_access && !u->base)
+    if (!u->direct && !u->base)
         return 0;
     u->usable = gb_events_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, c->stream, err) < 0 ||
@@ -87,7 +83,7 @@ static void prepare(struct gb_upload *u) {
     }
     pthread_mutex_lock(&u->t.lock);
     /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
-    if (!watched || !u->t.device->rec.cpu_access)
+    if (!watched || !u->direct)
         u->open = true;
     commit = gb_upload_complete_locked(u);
     gb_transfer_unlock_wake(&u->t);

@@ -74,7 +74,7 @@ START_TEST(refusals_come_first) {
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_POOL_NOT_FOUND);
     p.buffer.pool = core_name("default");
     p.buffer.kind = GB_KIND_MANAGED;
-    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_UNSUPPORTED);
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT); /* of a pool */
     p.buffer.kind = GB_KIND_DEVICE;
     p.partial = true;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_NOT_FOUND);

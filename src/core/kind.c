@@ -1,0 +1,181 @@
+#include "core/kind.h"
+
+#include "base/clock.h"
+#include "core/session.h"
+
+#define FREE_TRIES 3
+
+int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err) {
+    if (kind == GB_KIND_DEVICE || pool->s[0] == '\0')
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "memory of kind \"%s\" comes from no pool: leave \"%s\" out, or choose kind \"device\"",
+                        gb_kind_name(kind), pool->s);
+}
+
+bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind) {
+    return device->rec.kind_cpu[kind];
+}
+
+bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind) {
+    return device->rec.kind_cpu[kind] && !gb_kind_attaches(device, kind);
+}
+
+int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
+                    uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
+    struct gb_place to = gb_content_place(dst, dst_offset);
+    struct gb_place from = gb_content_place(src, src_offset);
+
+    *ret_way = GB_WAY_NONE;
+    if (bytes == 0)
+        return 0;
+    if (dst->kind != GB_KIND_DEVICE || src->kind != GB_KIND_DEVICE || dst->device != src->device)
+        return gb_mem_move(dst->device->core->backend, &to, &from, bytes, stream, ret_way, err);
+    *ret_way = GB_WAY_DEVICE;
+    return gb_mem_copy(dst->device->core->backend, to.ptr, from.ptr, bytes, GB_COPY_ON_DEVICE, stream, err);
+}
+
+int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
+                    struct gb_error *err) {
+    struct gb_place to = gb_content_place(dst, offset);
+
+    if (bytes == 0)
+        return 0;
+    if (dst->kind != GB_KIND_DEVICE)
+        return gb_place_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
+    return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
+}
+
+/* --- getting ---------------------------------------------------------------------------------------------------------------- */
+
+static struct gb_alloc *alloc_of(struct gb_task *task) {
+    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+}
+
+/* Back on the ordinary lane: what follows is queued there. */
+static void tell(struct gb_task *task) {
+    struct gb_alloc *a = alloc_of(task);
+    struct gb_error error = a->error;
+
+    gb_alloc_finish(a, error.code == GB_OK ? NULL : &error);
+}
+
+static void end(struct gb_alloc *a) {
+    a->task.run = tell;
+    gb_lane_post(&a->content->device->lane, &a->task);
+}
+
+static int try(struct gb_alloc *a) {
+    struct gb_content *c = a->content;
+
+    a->error = GB_ERROR_INIT;
+    return gb_mem_kind_alloc(c->device->core->backend, c->device->index, c->kind, c->bytes, &c->ptr, &a->error);
+}
+
+static bool may_wait(struct gb_alloc *a) {
+    return a->error.code == GB_ERR_OUT_OF_MEMORY && gb_clock_ns() < a->deadline_ns && !atomic_load(&a->cancelled);
+}
+
+static void allocate(struct gb_task *task) {
+    struct gb_alloc *a = alloc_of(task);
+    struct gb_core_device *device = a->content->device;
+
+    if (try(a) < 0 && a->error.code == GB_ERR_OUT_OF_MEMORY) {
+        gb_alloc_trim(device, a->content->session);
+        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
+        try(a);
+    }
+    if (may_wait(a)) {
+        struct gb_alloc **at = &device->slow_starved;
+
+        while (*at)
+            at = &(*at)->next;
+        a->next = NULL;
+        *at = a;
+        return;
+    }
+    end(a);
+}
+
+bool gb_kind_alloc_again(void *arg) {
+    struct gb_core_device *device = arg;
+    struct gb_alloc **at = &device->slow_starved;
+
+    while (*at) {
+        struct gb_alloc *a = *at;
+        struct gb_alloc *next = a->next;
+
+        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
+        try(a);
+        if (may_wait(a)) {
+            at = &a->next;
+            continue;
+        }
+        *at = next;
+        end(a);
+    }
+    return device->slow_starved != NULL;
+}
+
+void gb_kind_alloc_start(struct gb_alloc *alloc) {
+    alloc->task.run = allocate;
+    gb_lane_post(&alloc->content->device->slow, &alloc->task);
+}
+
+/* --- giving back -------------------------------------------------------------------------------------------------------------- */
+
+static struct gb_content *content_of(struct gb_task *task) {
+    return (struct gb_content *)((char *)task - offsetof(struct gb_content, task));
+}
+
+/* On the slow lane. A free that fails on a living device would leak for ever, so it is tried again. */
+static void free_memory(struct gb_task *task) {
+    struct gb_content *c = content_of(task);
+    struct gb_core *core = c->device->core;
+    struct gb_place place = gb_content_place(c, 0);
+    bool freed = false;
+    int tries;
+
+    if (!c->used_done)
+        gb_stream_sync(core->backend, c->stream, NULL); /* without an event this is what is left */
+    for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
+        struct gb_error err = GB_ERROR_INIT;
+
+        freed = gb_mem_kind_free(core->backend, &place, c->bytes, &err) == 0;
+        gb_core_note(core, &err);
+        if (!freed && gb_backend_dead(core->backend, NULL))
+            break;
+    }
+    if (freed) {
+        GB_TALLY(core, c->session, frees, 1);
+        GB_TALLY(core, c->session, freed_bytes, c->bytes);
+    }
+    gb_core_changed(core);
+    gb_content_end(c);
+}
+
+static void unused(void *arg, const struct gb_error *error) {
+    struct gb_content *c = arg;
+
+    gb_core_note(c->device->core, error);
+    c->used_done = true;
+    c->task.run = free_memory;
+    gb_lane_post(&c->device->slow, &c->task);
+}
+
+static void wait_for_use(struct gb_task *task) {
+    struct gb_content *c = content_of(task);
+    struct gb_backend *be = c->device->core->backend;
+
+    c->used = gb_events_take(&c->device->events, NULL);
+    if (c->used && gb_event_record(be, c->used->event, c->stream, NULL) == 0 &&
+        gb_watch(be, c->used->event, unused, c, NULL) == 0)
+        return;
+    c->task.run = free_memory;
+    gb_lane_post(&c->device->slow, &c->task);
+}
+
+void gb_kind_free_start(struct gb_content *content) {
+    content->task.run = wait_for_use;
+    gb_lane_post(&content->device->lane, &content->task);
+}
