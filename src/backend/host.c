@@ -1,4 +1,4 @@
-/* The host backend as a whole: opening, devices, pinned memory, errors. */
+/* The host backend as a whole: opening, pinned memory, errors. */
 #include "backend/host.h"
 
 #include <stdarg.h>
@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "backend/native.h"
-#include "backend/stub.h"
 #include "base/parse.h"
 
-#define PERMITTED "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G)"
+#define PERMITTED                                                                                                      \
+    "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -36,71 +36,6 @@ int gb_host_error(struct gb_error *err, int number, const char *call, const char
 
 int gb_host_no_memory(struct gb_error *err, const char *call) {
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
-}
-
-bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
-    if (device >= 0 && device < host->device_count)
-        return true;
-    gb_host_error(err, GB_HOST_INVALID_DEVICE, call, "there is no device %d; devices: 0 to %d", device,
-                  host->device_count - 1);
-    return false;
-}
-
-/* --- devices ------------------------------------------------------------------------------------------------------ */
-
-static int device_count(struct gb_backend *be) {
-    return gb_host_of(be)->device_count;
-}
-
-static uint64_t mix(uint64_t hash, const char *text) {
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3ull;
-    return hash;
-}
-
-/* The same on every start of one machine. */
-static void write_uuid(const struct gb_host *host, int device, char *out) {
-    char machine[64] = "";
-    uint64_t a;
-    uint64_t b;
-    FILE *f = fopen("/etc/machine-id", "re");
-
-    if (f) {
-        if (!fgets(machine, sizeof(machine), f))
-            machine[0] = '\0';
-        fclose(f);
-    }
-    if (machine[0] == '\0')
-        gethostname(machine, sizeof(machine) - 1);
-    a = mix(0xcbf29ce484222325ull + (uint64_t)device, machine);
-    b = mix(a ^ 0x9e3779b97f4a7c15ull, host->discrete ? "discrete" : "integrated");
-    snprintf(out, GB_UUID_TEXT_SIZE, "HOST-%08x-%04x-%04x-%04x-%012llx", (unsigned)(a >> 32),
-             (unsigned)(a >> 16) & 0xffff, (unsigned)a & 0xffff, (unsigned)(b >> 48),
-             (unsigned long long)(b & 0xffffffffffffull));
-}
-
-static int device_get(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_device_rec rec = {.index = device};
-    int kind;
-
-    if (!gb_host_device_ok(host, device, "cudaGetDeviceProperties", err))
-        return -1;
-    write_uuid(host, device, rec.uuid);
-    snprintf(rec.name, sizeof(rec.name), "Host memory%s", host->discrete ? " (reached by copies only)" : "");
-    rec.integrated = !host->discrete;
-    rec.cpu_access = !host->discrete;
-    rec.total_bytes = host->devices[device].total_bytes;
-    pthread_mutex_lock(&host->lock);
-    rec.free_bytes = rec.total_bytes - host->devices[device].reserved_bytes;
-    pthread_mutex_unlock(&host->lock);
-    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        if (kind != GB_KIND_DEVICE)
-            snprintf(rec.kind_missing[kind], sizeof(rec.kind_missing[kind]),
-                     "the host backend offers kind device only so far");
-    }
-    *ret = rec;
-    return 0;
 }
 
 static bool dead(struct gb_backend *be, struct gb_error *ret_why) {
@@ -153,9 +88,14 @@ static void pin_free(struct gb_backend *be, void *ptr) {
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void host_free(struct gb_host *host) {
+    int i;
+
     while (host->pins)
         pin_free(&host->base, host->pins->segment->real);
+    for (i = 0; i < host->device_count; i++)
+        gb_host_stream_unref_locked(host->devices[i].gather);
     gb_host_pools_free(host);
+    gb_host_kinds_free(host);
     gb_host_blocks_done(&host->live);
     free(host->spans.sorted);
     pthread_cond_destroy(&host->work);
@@ -171,8 +111,8 @@ static void host_close(struct gb_backend *be) {
 static const struct gb_backend_ops host_ops = {
     .name = "host",
     .close = host_close,
-    .device_count = device_count,
-    .device_get = device_get,
+    .device_count = gb_host_device_count,
+    .device_get = gb_host_device_get,
     .dead = dead,
     .pin_alloc = pin_alloc,
     .pin_free = pin_free,
@@ -200,28 +140,38 @@ static const struct gb_backend_ops host_ops = {
     .free = gb_host_free,
     .copy = gb_host_copy,
     .fill = gb_host_fill,
-    .peer_get = gb_stub_peer_get,
-    .pool_access_set = gb_stub_pool_access_set,
-    .pool_access_get = gb_stub_pool_access_get,
-    .event_record_device = gb_stub_event_record_device,
-    .kind_alloc = gb_stub_kind_alloc,
-    .kind_free = gb_stub_kind_free,
-    .move = gb_stub_move,
-    .place_fill = gb_stub_place_fill,
-    .prefetch = gb_stub_prefetch,
-    .attach = gb_stub_attach,
-    .attributes = gb_stub_attributes,
+    .peer_get = gb_host_peer_get,
+    .pool_access_set = gb_host_pool_access_set,
+    .pool_access_get = gb_host_pool_access_get,
+    .event_record_device = gb_host_event_record_device,
+    .kind_alloc = gb_host_kind_alloc,
+    .kind_free = gb_host_kind_free,
+    .move = gb_host_move,
+    .place_fill = gb_host_place_fill,
+    .prefetch = gb_host_prefetch,
+    .attach = gb_host_attach,
+    .attributes = gb_host_attributes,
 };
 
 struct options {
     bool discrete;
+    bool peers;
+    bool managed_attach;
     uint64_t devices;
     uint64_t bytes;
 };
 
+static bool is(const char *word, size_t len, const char *what) {
+    return len == strlen(what) && memcmp(word, what, len) == 0;
+}
+
 static int parse_word(const char *word, size_t len, struct options *options, struct gb_error *err) {
-    if (len == 8 && memcmp(word, "discrete", 8) == 0) {
+    if (is(word, len, "discrete")) {
         options->discrete = true;
+    } else if (is(word, len, "peers=yes") || is(word, len, "peers=no")) {
+        options->peers = is(word, len, "peers=yes");
+    } else if (is(word, len, "managed=attach")) {
+        options->managed_attach = true;
     } else if (len > 8 && memcmp(word, "devices=", 8) == 0) {
         if (gb_parse_u64(word + 8, len - 8, &options->devices) != GB_PARSE_OK || options->devices < 1 ||
             options->devices > GB_HOST_DEVICES_MAX)
@@ -243,6 +193,7 @@ refuse:
 static int parse_options(const char *args, struct options *options, struct gb_error *err) {
     *options = (struct options){
         .devices = 1,
+        .peers = true,
         .bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2,
     };
     while (*args != '\0') {
@@ -257,7 +208,7 @@ static int parse_options(const char *args, struct options *options, struct gb_er
     return 0;
 }
 
-static int make_pools(struct gb_host *host, uint64_t bytes) {
+static int make_devices(struct gb_host *host, uint64_t bytes) {
     const struct gb_pool_config config = {
         .release_threshold_bytes = GB_UNLIMITED,
         .follow_event_dependencies = true,
@@ -269,7 +220,8 @@ static int make_pools(struct gb_host *host, uint64_t bytes) {
     for (i = 0; i < host->device_count; i++) {
         host->devices[i].total_bytes = bytes;
         host->devices[i].default_pool = gb_host_pool_new_locked(host, i, &config);
-        if (!host->devices[i].default_pool)
+        host->devices[i].gather = gb_host_stream_new(host, i);
+        if (!host->devices[i].default_pool || !host->devices[i].gather)
             return -1;
     }
     return 0;
@@ -286,10 +238,13 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
         return gb_host_no_memory(err, "open");
     host->base.ops = &host_ops;
     host->discrete = options.discrete;
+    host->peers = options.peers;
+    host->managed_attach = options.managed_attach;
+    host->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     host->device_count = (int)options.devices;
     pthread_mutex_init(&host->lock, NULL);
     pthread_cond_init(&host->work, NULL);
-    if (gb_host_blocks_init(&host->live) < 0 || make_pools(host, options.bytes) < 0) {
+    if (gb_host_blocks_init(&host->live) < 0 || make_devices(host, options.bytes) < 0) {
         gb_host_no_memory(err, "open");
         goto fail;
     }

@@ -36,7 +36,8 @@ enum gb_host_op_kind {
     GB_HOST_CALL,
     GB_HOST_RECORD,
     GB_HOST_WAIT,
-    GB_HOST_NOTHING /* takes a place in the order: a free */
+    GB_HOST_PROTECT, /* opens managed memory to the CPU, or closes it */
+    GB_HOST_NOTHING  /* takes a place in the order: a free */
 };
 
 struct gb_host_op {
@@ -50,7 +51,7 @@ struct gb_host_op {
         struct {
             void *dst;
             uint64_t count;
-            uint32_t pattern;
+            uint64_t pattern;
             unsigned width;
         } fill;
         struct {
@@ -64,6 +65,11 @@ struct gb_host_op {
             struct gb_stream *stream; /* holds a reference */
             uint64_t seq;
         } wait;
+        struct {
+            void *base;
+            uint64_t bytes;
+            bool open;
+        } protect;
     } u;
 };
 
@@ -90,6 +96,8 @@ struct gb_stream {
     struct gb_host *host;
     uint64_t id; /* never reused */
     int device;
+    struct gb_stream *prev; /* of the device's streams; the helper of record_device is not among them */
+    struct gb_stream *next;
     unsigned refs; /* the owner's, each waiting operation's, each event's that was recorded here */
     enum gb_host_stream_state state;
     uint64_t last_seq;
@@ -139,14 +147,17 @@ struct gb_pool {
     struct gb_pool_config config;
     struct gb_pool_stat stat;
     struct gb_host_arena arena;
-    bool dying; /* destroyed while frees were still queued */
+    uint32_t open_to; /* devices that may use its memory, a bit each */
+    bool dying;       /* destroyed while frees were still queued */
 };
 
 struct gb_host_device {
     uint64_t total_bytes;
-    uint64_t reserved_bytes; /* of all pools */
+    uint64_t reserved_bytes; /* of all pools, of shared and managed memory */
     struct gb_pool *default_pool;
     struct gb_pool *pools; /* all, the default one included */
+    struct gb_stream *streams;
+    struct gb_stream *gather; /* what record_device waits with */
 };
 
 struct gb_host_pin {
@@ -163,6 +174,8 @@ struct gb_host_worker {
 struct gb_host {
     struct gb_backend base;
     bool discrete;
+    bool peers;
+    bool managed_attach;
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;
@@ -171,6 +184,8 @@ struct gb_host {
     struct gb_host_ranges spans; /* every segment by address */
     bool release_wanted;         /* some pool holds more than its threshold */
     struct gb_host_pin *pins;
+    uint64_t machine_bytes; /* the limit of own_bytes */
+    uint64_t own_bytes;     /* pinned and pageable memory by kind_alloc */
 
     uint64_t next_stream_id;
     struct gb_stream *run_head;
@@ -199,7 +214,15 @@ int gb_host_error(struct gb_error *err, int number, const char *call, const char
 /* For malloc and the like: INTERNAL. Returns -1. */
 int gb_host_no_memory(struct gb_error *err, const char *call);
 
+/* host_device.c */
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err);
+int gb_host_device_count(struct gb_backend *be);
+int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err);
+int gb_host_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret, struct gb_error *err);
+int gb_host_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access access,
+                            struct gb_error *err);
+int gb_host_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
+                            struct gb_error *err);
 
 /* host_worker.c */
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err);
@@ -212,6 +235,7 @@ void gb_host_leave_call_locked(struct gb_host *host);
 int gb_host_submit_locked(struct gb_stream *stream, const struct gb_host_op *op, const char *call,
                           struct gb_error *err); /* may drop the lock meanwhile */
 void gb_host_run_locked(struct gb_stream *stream);
+struct gb_stream *gb_host_stream_new(struct gb_host *host, int device); /* in no list; NULL without memory */
 struct gb_stream *gb_host_stream_ref_locked(struct gb_stream *stream);
 void gb_host_stream_unref_locked(struct gb_stream *stream);
 void gb_host_deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq);
@@ -232,6 +256,7 @@ void gb_host_fire(struct gb_host_watch *watches);
 int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 void gb_host_event_destroy(struct gb_backend *be, struct gb_event *event);
 int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
+int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
 int gb_host_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
 int gb_host_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
 int gb_host_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
@@ -259,9 +284,28 @@ int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
 int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
                   struct gb_error *err);
 int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
+
+/* host_move.c */
+void gb_host_work(struct gb_host_op *op); /* a slice of a copy or fill, unlocked; what is left goes back into *op */
 int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
                  struct gb_stream *stream, struct gb_error *err);
 int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
+int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_host_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+
+/* host_kind.c */
+void gb_host_kinds_free(struct gb_host *host); /* what is still allocated when the backend closes */
+int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+int gb_host_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
+int gb_host_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+                     struct gb_stream *stream, struct gb_error *err);
+int gb_host_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+                   struct gb_error *err);
+int gb_host_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+                       struct gb_mem_attr *ret, struct gb_error *err);
 
 #endif

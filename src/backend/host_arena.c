@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static unsigned bin_of(uint64_t bytes) {
     uint64_t grains = bytes / GB_HOST_GRAIN_BYTES;
@@ -73,31 +74,64 @@ static char *map_aligned(uint64_t bytes, int protection) {
     return base;
 }
 
-struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden) {
+/* Around mapped memory. NULL without memory for it; nothing is unmapped then. */
+static struct gb_host_segment *segment_new(char *base, char *real, uint64_t bytes) {
     struct gb_host_segment *segment = calloc(1, sizeof(*segment));
     struct gb_host_block *block = calloc(1, sizeof(*block));
-    uint64_t pages = (bytes + 4095) & ~4095ull;
 
-    if (!segment || !block || pages < bytes)
-        goto fail;
-    segment->real = map_aligned(pages, PROT_READ | PROT_WRITE);
-    if (!segment->real)
-        goto fail;
-    segment->base = hidden ? map_aligned(pages, PROT_NONE) : segment->real;
-    if (!segment->base) {
-        munmap(segment->real, pages);
-        goto fail;
+    if (!segment || !block) {
+        free(segment);
+        free(block);
+        return NULL;
     }
+    segment->base = base;
+    segment->real = real;
     segment->bytes = bytes;
     segment->first = block;
     segment->live = 1;
     block->segment = segment;
     block->bytes = bytes;
     return segment;
+}
 
-fail:
-    free(segment);
-    free(block);
+struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden) {
+    uint64_t pages = (bytes + 4095) & ~4095ull;
+    char *real = pages >= bytes ? map_aligned(pages, PROT_READ | PROT_WRITE) : NULL;
+    char *base = real && hidden ? map_aligned(pages, PROT_NONE) : real;
+    struct gb_host_segment *segment = base ? segment_new(base, real, bytes) : NULL;
+
+    if (segment)
+        return segment;
+    if (base && base != real)
+        munmap(base, pages);
+    if (real)
+        munmap(real, pages);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static char *map_file(int fd, uint64_t bytes, int protection) {
+    char *base = mmap(NULL, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+    return base == MAP_FAILED ? NULL : base;
+}
+
+struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes) {
+    uint64_t pages = (bytes + 4095) & ~4095ull;
+    int fd = pages >= bytes ? memfd_create("gb-managed", MFD_CLOEXEC) : -1;
+    bool sized = fd >= 0 && ftruncate(fd, (off_t)pages) == 0;
+    char *real = sized ? map_file(fd, pages, PROT_READ | PROT_WRITE) : NULL;
+    char *base = real ? map_file(fd, pages, PROT_NONE) : NULL;
+    struct gb_host_segment *segment = base ? segment_new(base, real, bytes) : NULL;
+
+    if (fd >= 0)
+        close(fd);
+    if (segment)
+        return segment;
+    if (base)
+        munmap(base, pages);
+    if (real)
+        munmap(real, pages);
     errno = ENOMEM;
     return NULL;
 }

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/device.h"
+
 struct gb_pool;
 struct gb_stream;
 
@@ -18,9 +20,12 @@ struct gb_stream;
 struct gb_host_segment {
     struct gb_host_segment *prev;
     struct gb_host_segment *next;
-    struct gb_pool *pool;
-    char *base; /* what users of the memory see */
-    char *real; /* where it is; differs from base when only copies may reach it */
+    struct gb_pool *pool; /* NULL: memory by kind_alloc */
+    enum gb_kind kind;    /* DEVICE for a pool's */
+    int device;
+    bool with_cpu; /* managed memory that is attached to the CPU */
+    char *base;    /* what users of the memory see */
+    char *real;    /* where it is; differs from base when only copies may reach it */
     uint64_t bytes;
     uint64_t live; /* allocated blocks */
     struct gb_host_block *first;
@@ -51,6 +56,9 @@ typedef bool gb_host_usable_fn(void *arg, const struct gb_host_block *block);
 /* Maps a segment of bytes (any size, rounded up to pages by the system), aligned to 2 MiB when it is that large. hidden: base is an
  * address range that nobody can touch. Its one block is allocated, not free. NULL with errno when it cannot be had. */
 struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden);
+
+/* The same bytes at two addresses: base, which nobody can touch until it is opened with mprotect, and real. */
+struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes);
 
 /* Unmaps and frees a list of segments linked by next. Slow: call without locks. */
 void gb_host_segment_unmap(struct gb_host_segment *list);

@@ -42,37 +42,60 @@ static bool done_locked(const struct gb_event *event) {
     return !event->stream || event->stream->done_seq >= event->seq;
 }
 
-int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream,
-                         struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
+static int record_locked(struct gb_event *event, struct gb_stream *stream, struct gb_error *err) {
     struct gb_host_op op = {.kind = GB_HOST_RECORD, .u.record.event = event};
-    struct gb_stream *old;
-    bool old_recorded;
-    uint64_t old_seq;
-    int r;
+    struct gb_stream *old = event->stream;
+    bool old_recorded = event->recorded;
+    uint64_t old_seq = event->seq;
 
-    if (event->device != stream->device)
-        return gb_host_error(err, GB_HOST_INVALID_HANDLE, "cudaEventRecord", "event and stream are of two devices");
-    pthread_mutex_lock(&host->lock);
-    old = event->stream;
-    old_seq = event->seq;
-    old_recorded = event->recorded;
     /* Before the operation is queued: it may run at once. */
     event->stream = gb_host_stream_ref_locked(stream);
     event->seq = stream->last_seq + 1;
     event->recorded = true;
     event->refs++;
-    r = gb_host_submit_locked(stream, &op, "cudaEventRecord", err);
-    if (r == 0) {
+    if (gb_host_submit_locked(stream, &op, "cudaEventRecord", err) == 0) {
         event->deps = stream->deps;
         gb_host_stream_unref_locked(old);
-    } else {
-        gb_host_stream_unref_locked(stream);
-        event->stream = old;
-        event->seq = old_seq;
-        event->recorded = old_recorded;
-        event->refs--;
+        return 0;
     }
+    gb_host_stream_unref_locked(stream);
+    event->stream = old;
+    event->seq = old_seq;
+    event->recorded = old_recorded;
+    event->refs--;
+    return -1;
+}
+
+int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream,
+                         struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    int r;
+
+    if (event->device != stream->device)
+        return gb_host_error(err, GB_HOST_INVALID_HANDLE, "cudaEventRecord", "event and stream are of two devices");
+    pthread_mutex_lock(&host->lock);
+    r = record_locked(event, stream, err);
+    pthread_mutex_unlock(&host->lock);
+    return r;
+}
+
+/* A wait that is queued behind nothing is looked at here and now, and never drops the lock: the list stays as it is. */
+int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_stream *gather;
+    struct gb_stream *stream;
+    int r = 0;
+
+    if (!gb_host_device_ok(host, device, "cudaEventRecord", err))
+        return -1;
+    if (event->device != device)
+        return gb_host_error(err, GB_HOST_INVALID_HANDLE, "cudaEventRecord", "the event is of another device");
+    gather = host->devices[device].gather;
+    pthread_mutex_lock(&host->lock);
+    for (stream = host->devices[device].streams; stream && r == 0; stream = stream->next)
+        r = gb_host_stream_follow_locked(gather, stream, stream->last_seq, "cudaStreamWaitEvent", err);
+    if (r == 0)
+        r = record_locked(event, gather, err);
     pthread_mutex_unlock(&host->lock);
     return r;
 }

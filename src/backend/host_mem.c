@@ -1,4 +1,4 @@
-/* Memory of the host backend in stream order: allocation under CUDA's three reuse policies, free, copy, fill. */
+/* Memory of the host backend in stream order: allocation under CUDA's three reuse policies, and free. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +96,7 @@ static struct gb_host_block *grow_locked(struct gb_pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&host->lock);
     if (segment && gb_host_ranges_reserve(&host->spans) == 0) {
         segment->pool = pool;
+        segment->device = pool->device;
         gb_host_ranges_put(&host->spans, segment);
         gb_host_arena_add(&pool->arena, segment);
         gb_host_arena_cut(&pool->arena, segment->first, bytes);
@@ -205,71 +206,4 @@ int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, str
         return gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaFreeAsync", "%p was not allocated here, or freed already",
                              ptr);
     return 0;
-}
-
-/* --- copy and fill ------------------------------------------------------------------------------------------------ */
-
-/* Where device memory [p, p + bytes) really is; NULL when it is not all of one segment. */
-static char *real_locked(const struct gb_host *host, const void *p, uint64_t bytes) {
-    const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, p);
-    uint64_t offset;
-
-    if (!segment)
-        return NULL;
-    offset = (uintptr_t)p - (uintptr_t)segment->base;
-    return bytes <= segment->bytes - offset ? segment->real + offset : NULL;
-}
-
-/* The host side of a copy: any memory, but not what only copies may reach. */
-static char *host_side_locked(const struct gb_host *host, const void *p) {
-    return host->discrete && gb_host_ranges_find(&host->spans, p) ? NULL : (char *)(uintptr_t)p;
-}
-
-int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
-                 struct gb_stream *stream, struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_host_op op = {.kind = GB_HOST_COPY};
-    int r;
-
-    if (bytes == 0)
-        return 0;
-    pthread_mutex_lock(&host->lock);
-    op.u.copy.dst = direction == GB_COPY_FROM_DEVICE ? host_side_locked(host, dst) : real_locked(host, dst, bytes);
-    op.u.copy.src = direction == GB_COPY_TO_DEVICE ? host_side_locked(host, src) : real_locked(host, src, bytes);
-    op.u.copy.bytes = bytes;
-    if (!op.u.copy.dst || !op.u.copy.src)
-        r = gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaMemcpyAsync",
-                          "%llu bytes at the %s's address are not where the direction says", (unsigned long long)bytes,
-                          op.u.copy.dst ? "source" : "destination");
-    else
-        r = gb_host_submit_locked(stream, &op, "cudaMemcpyAsync", err);
-    pthread_mutex_unlock(&host->lock);
-    return r;
-}
-
-int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
-                 struct gb_stream *stream, struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_host_op op = {.kind = GB_HOST_FILL};
-    uint64_t bytes;
-    int r = -1;
-
-    if (width != 1 && width != 2 && width != 4)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a fill's width is 1, 2 or 4 bytes, not %u", width);
-    if (count == 0)
-        return 0;
-    pthread_mutex_lock(&host->lock);
-    if (!__builtin_mul_overflow(count, (uint64_t)width, &bytes) && (uintptr_t)dst % width == 0)
-        op.u.fill.dst = real_locked(host, dst, bytes);
-    op.u.fill.pattern = (uint32_t)pattern;
-    op.u.fill.width = width;
-    op.u.fill.count = count;
-    if (op.u.fill.dst)
-        r = gb_host_submit_locked(stream, &op, "cudaMemset2DAsync", err);
-    else
-        gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaMemset2DAsync",
-                      "%llu elements do not lie in device memory, or are not aligned to their width",
-                      (unsigned long long)count);
-    pthread_mutex_unlock(&host->lock);
-    return r;
 }

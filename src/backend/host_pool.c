@@ -11,6 +11,7 @@ struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const 
         return NULL;
     pool->host = host;
     pool->device = device;
+    pool->open_to = 1u << device;
     pool->config = *config;
     pool->next = host->devices[device].pools;
     host->devices[device].pools = pool;

@@ -1,11 +1,11 @@
 /* Streams: a queue of operations each, run by the workers in order. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "backend/host.h"
 
 #define RING_FIRST 16u
-#define SLICE_BYTES (16ull << 20) /* a long copy lets others in between */
 #define TURN_OPS 32u
 
 /* --- dependencies ------------------------------------------------------------------------------------------------- */
@@ -53,19 +53,15 @@ void gb_host_stream_unref_locked(struct gb_stream *stream) {
     free(stream);
 }
 
-int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_stream *stream;
+struct gb_stream *gb_host_stream_new(struct gb_host *host, int device) {
+    struct gb_stream *stream = calloc(1, sizeof(*stream));
 
-    if (!gb_host_device_ok(host, device, "cudaStreamCreateWithFlags", err))
-        return -1;
-    stream = calloc(1, sizeof(*stream));
     if (!stream)
-        return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
+        return NULL;
     stream->ring = calloc(RING_FIRST, sizeof(struct gb_host_op));
     if (!stream->ring) {
         free(stream);
-        return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
+        return NULL;
     }
     stream->ring_size = RING_FIRST;
     stream->host = host;
@@ -75,8 +71,35 @@ int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **
     pthread_mutex_lock(&host->lock);
     stream->id = ++host->next_stream_id;
     pthread_mutex_unlock(&host->lock);
+    return stream;
+}
+
+int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_stream *stream;
+
+    if (!gb_host_device_ok(host, device, "cudaStreamCreateWithFlags", err))
+        return -1;
+    stream = gb_host_stream_new(host, device);
+    if (!stream)
+        return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
+    pthread_mutex_lock(&host->lock);
+    stream->next = host->devices[device].streams;
+    if (stream->next)
+        stream->next->prev = stream;
+    host->devices[device].streams = stream;
+    pthread_mutex_unlock(&host->lock);
     *ret = stream;
     return 0;
+}
+
+static void unlist_locked(struct gb_stream *stream) {
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        stream->host->devices[stream->device].streams = stream->next;
+    if (stream->next)
+        stream->next->prev = stream->prev;
 }
 
 static void drain_locked(struct gb_stream *stream, uint64_t seq, bool idle) {
@@ -94,6 +117,7 @@ void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
         return;
     pthread_mutex_lock(&host->lock);
     drain_locked(stream, stream->last_seq, true);
+    unlist_locked(stream);
     gb_host_forget_stream_locked(host, stream);
     gone = gb_host_release_locked(host);
     gb_host_stream_unref_locked(stream);
@@ -149,37 +173,6 @@ static void unpark_waiters_locked(struct gb_stream *stream) {
     }
 }
 
-static void fill(void *dst, uint32_t pattern, unsigned width, uint64_t count) {
-    uint16_t *half = dst;
-    uint32_t *word = dst;
-    uint64_t i;
-
-    if (width == 1)
-        memset(dst, (int)(pattern & 0xff), count);
-    for (i = 0; width == 2 && i < count; i++)
-        half[i] = (uint16_t)pattern;
-    for (i = 0; width == 4 && i < count; i++)
-        word[i] = pattern;
-}
-
-/* Does a slice of a copy or fill, without the lock; what is left goes back into *op. */
-static void work(struct gb_host_op *op) {
-    uint64_t n;
-
-    if (op->kind == GB_HOST_COPY) {
-        n = op->u.copy.bytes < SLICE_BYTES ? op->u.copy.bytes : SLICE_BYTES;
-        memmove(op->u.copy.dst, op->u.copy.src, n);
-        op->u.copy.dst = (char *)op->u.copy.dst + n;
-        op->u.copy.src = (const char *)op->u.copy.src + n;
-        op->u.copy.bytes -= n;
-    } else {
-        n = op->u.fill.count < SLICE_BYTES / 4 ? op->u.fill.count : SLICE_BYTES / 4;
-        fill(op->u.fill.dst, op->u.fill.pattern, op->u.fill.width, n);
-        op->u.fill.dst = (char *)op->u.fill.dst + n * op->u.fill.width;
-        op->u.fill.count -= n;
-    }
-}
-
 /* Runs the first operation, or a slice of it; the lock is dropped meanwhile where that takes time. True: it is done. */
 static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_fired) {
     struct gb_host *host = stream->host;
@@ -189,7 +182,7 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
     case GB_HOST_COPY:
     case GB_HOST_FILL:
         pthread_mutex_unlock(&host->lock);
-        work(&op);
+        gb_host_work(&op);
         pthread_mutex_lock(&host->lock);
         /* The ring may have moved. */
         stream->ring[stream->ring_head] = op;
@@ -200,6 +193,11 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
         op.u.call.fn(op.u.call.arg);
         pthread_mutex_lock(&host->lock);
         gb_host_leave_call_locked(host);
+        return true;
+    case GB_HOST_PROTECT:
+        pthread_mutex_unlock(&host->lock);
+        (void)mprotect(op.u.protect.base, op.u.protect.bytes, op.u.protect.open ? PROT_READ | PROT_WRITE : PROT_NONE);
+        pthread_mutex_lock(&host->lock);
         return true;
     case GB_HOST_RECORD:
         *ret_fired = gb_host_event_reached_locked(op.u.record.event, stream, stream->done_seq + 1);

@@ -37,6 +37,9 @@ void conf_teardown(void);
 /* A test case with the set-up around each of its tests. */
 void conf_add(Suite *suite, const char *name, const TTest *test);
 
+/* The same twice, with _i 0 and 1. */
+void conf_add_off_and_on(Suite *suite, const char *name, const TTest *test);
+
 /* A stream held back by a host function until it is let go. At most one stream at a time: CUDA may run all host
  * functions on one thread. */
 struct conf_gate {
@@ -74,12 +77,33 @@ void conf_write(void *device, unsigned seed, uint64_t bytes, struct gb_stream *s
 void conf_expect(const void *device, unsigned seed, uint64_t bytes, struct gb_stream *stream);
 void conf_expect_byte(const void *device, unsigned char value, uint64_t bytes, struct gb_stream *stream);
 
+/* Memory of a kind on the first device: from the default pool on s1, or of its own. Freed when s1 and s2 are idle. */
+struct gb_place conf_place(enum gb_kind kind, uint64_t bytes);
+void conf_place_free(const struct gb_place *place, uint64_t bytes);
+
+void conf_move(const struct gb_place *dst, const struct gb_place *src, uint64_t bytes, struct gb_stream *stream);
+void conf_place_fill(const struct gb_place *place, uint64_t pattern, unsigned width, uint64_t count,
+                     struct gb_stream *stream);
+
+/* Brings up to CONF_PINNED_BYTES into pinned memory, with a sync. */
+void conf_place_fetch(const struct gb_place *place, uint64_t bytes, struct gb_stream *stream);
+
+/* As conf_write and so on, for any place. */
+void conf_place_write(const struct gb_place *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_place_expect(const struct gb_place *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_place_expect_byte(const struct gb_place *place, unsigned char value, uint64_t bytes,
+                            struct gb_stream *stream);
+
 /* Parts of the suite. */
 void conf_add_device(Suite *suite);
 void conf_add_order(Suite *suite);
 void conf_add_watch(Suite *suite);
 void conf_add_memory(Suite *suite);
 void conf_add_pool(Suite *suite);
+void conf_add_reuse(Suite *suite);
+void conf_add_kind(Suite *suite);
+void conf_add_move(Suite *suite);
+void conf_add_peer(Suite *suite);
 void conf_add_threads(Suite *suite);
 
 #endif

@@ -31,6 +31,15 @@ void conf_add(Suite *suite, const char *name, const TTest *test) {
     suite_add_tcase(suite, tcase);
 }
 
+void conf_add_off_and_on(Suite *suite, const char *name, const TTest *test) {
+    TCase *tcase = tcase_create(name);
+
+    tcase_set_timeout(tcase, 240);
+    tcase_add_checked_fixture(tcase, conf_setup, conf_teardown);
+    tcase_add_loop_test(tcase, test, 0, 2);
+    suite_add_tcase(suite, tcase);
+}
+
 /* --- gates -------------------------------------------------------------------------------------------------------- */
 
 static void stand_at_gate(void *arg) {

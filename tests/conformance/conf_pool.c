@@ -1,4 +1,4 @@
-/* Pools: accounting, limits, threshold, trim, and the three ways of reusing memory across streams. */
+/* Pools: accounting, limits, threshold, trim. */
 #include <string.h>
 
 #include "conf.h"
@@ -177,119 +177,6 @@ START_TEST(a_full_pool_refuses_and_recovers) {
 }
 END_TEST
 
-/* p is freed on s1, which is held back; what does s2 get? */
-START_TEST(policies_off_give_a_second_block) {
-    struct gb_pool *pool = conf_pool(0, false, false, false);
-    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
-    struct conf_gate gate;
-    struct gb_event *event;
-    unsigned char *q;
-
-    conf_gate_hold(&gate, conf.s1);
-    conf_free(p, conf.s1);
-    event = conf_event_on(conf.s1);
-    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, event, &conf.err), conf.err);
-    q = conf_alloc(pool, conf.s2, 32 * MIB);
-    ck_assert_ptr_ne(p, q);
-    ck_assert_uint_ge(conf_stat(pool).reserved_bytes, 64 * MIB);
-    conf_gate_let_go(&gate);
-    conf_free(q, conf.s2);
-    conf_sync(conf.s1);
-    conf_sync(conf.s2);
-    gb_event_destroy(conf.be, event);
-    gb_pool_destroy(conf.be, pool);
-}
-END_TEST
-
-START_TEST(event_dependencies_are_followed) {
-    struct gb_pool *pool = conf_pool(0, true, false, false);
-    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
-    struct conf_gate gate;
-    struct gb_event *event;
-    unsigned char *q;
-
-    conf_gate_hold(&gate, conf.s1);
-    gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
-    conf_free(p, conf.s1);
-    event = conf_event_on(conf.s1);
-    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, event, &conf.err), conf.err);
-    q = conf_alloc(pool, conf.s2, 32 * MIB);
-    ck_assert_ptr_eq(p, q);
-    gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
-    conf_gate_let_go(&gate);
-    conf_expect_byte(q, 2, 32 * MIB, conf.s2);
-    conf_free(q, conf.s2);
-    conf_sync(conf.s2);
-    gb_event_destroy(conf.be, event);
-    gb_pool_destroy(conf.be, pool);
-}
-END_TEST
-
-START_TEST(finished_frees_are_taken_by_opportunity) {
-    struct gb_pool *pool = conf_pool(0, false, true, false);
-    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
-    unsigned char *q;
-
-    conf_free(p, conf.s1);
-    conf_wait_stream(conf.s1);
-    q = conf_alloc(pool, conf.s2, 32 * MIB);
-    ck_assert_ptr_eq(p, q);
-    conf_free(q, conf.s2);
-    conf_sync(conf.s2);
-    gb_pool_destroy(conf.be, pool);
-}
-END_TEST
-
-START_TEST(synced_frees_are_for_everyone) {
-    struct gb_pool *pool = conf_pool(0, false, false, false);
-    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
-    unsigned char *q;
-
-    conf_free(p, conf.s1);
-    conf_sync(conf.s1);
-    q = conf_alloc(pool, conf.s2, 32 * MIB);
-    ck_assert_ptr_eq(p, q);
-    conf_free(q, conf.s2);
-    conf_sync(conf.s2);
-    gb_pool_destroy(conf.be, pool);
-}
-END_TEST
-
-START_TEST(a_full_pool_waits_inside_only_where_it_may) {
-    int allowed;
-
-    for (allowed = 0; allowed < 2; allowed++) {
-        struct gb_pool *pool = conf_pool(32 * MIB, false, false, allowed == 1);
-        unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
-        struct gb_event *after;
-        struct conf_gate gate;
-        void *q = NULL;
-
-        conf_gate_hold(&gate, conf.s1);
-        gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
-        conf_free(p, conf.s1);
-        if (allowed == 0) {
-            gb_assert_fails(gb_mem_alloc(conf.be, pool, conf.s2, 32 * MIB, &q, &conf.err), conf.err,
-                            GB_ERR_OUT_OF_MEMORY);
-            conf_gate_let_go(&gate);
-        } else {
-            q = conf_alloc(pool, conf.s2, 32 * MIB);
-            ck_assert_ptr_eq(p, q);
-            gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
-            after = conf_event_on(conf.s2);
-            ck_assert(!conf_done(after));
-            conf_gate_let_go(&gate);
-            conf_expect_byte(q, 2, 32 * MIB, conf.s2);
-            conf_free(q, conf.s2);
-            gb_event_destroy(conf.be, after);
-        }
-        conf_sync(conf.s1);
-        conf_sync(conf.s2);
-        gb_pool_destroy(conf.be, pool);
-    }
-}
-END_TEST
-
 void conf_add_pool(Suite *suite) {
     conf_add(suite, "the default pool", the_default_pool_keeps_everything);
     conf_add(suite, "use is counted", use_is_counted);
@@ -298,9 +185,4 @@ void conf_add_pool(Suite *suite) {
     conf_add(suite, "trim", trim_keeps_what_it_is_told_to);
     conf_add(suite, "threshold", memory_above_the_threshold_goes_back);
     conf_add(suite, "a full pool", a_full_pool_refuses_and_recovers);
-    conf_add(suite, "policies off", policies_off_give_a_second_block);
-    conf_add(suite, "event dependencies", event_dependencies_are_followed);
-    conf_add(suite, "opportunity", finished_frees_are_taken_by_opportunity);
-    conf_add(suite, "synced frees", synced_frees_are_for_everyone);
-    conf_add(suite, "internal dependencies", a_full_pool_waits_inside_only_where_it_may);
 }

@@ -47,6 +47,10 @@ static int run(const char *spec) {
     conf_add_watch(suite);
     conf_add_memory(suite);
     conf_add_pool(suite);
+    conf_add_reuse(suite);
+    conf_add_kind(suite);
+    conf_add_move(suite);
+    conf_add_peer(suite);
     conf_add_threads(suite);
     return gb_test_run(suite);
 }
@@ -62,7 +66,7 @@ static int run_words(char *words) {
 }
 
 int main(int argc, char **argv) {
-    char everywhere[] = "host host:devices=2 host:discrete fault::host";
+    char everywhere[] = "host host:devices=2 host:discrete host:discrete,devices=2,peers=no,managed=attach fault::host";
     const char *wanted = getenv("GB_CONFORMANCE_BACKENDS");
     char why[256];
     char *copy;

@@ -53,6 +53,9 @@ START_TEST(specifications_are_checked) {
                                       "host:bytes=-5",
                                       "host:bytes=99999999999T",
                                       "host:discreet",
+                                      "host:peers",
+                                      "host:peers=maybe",
+                                      "host:managed=attached",
                                       "host:discrete,",
                                       "host:discrete,,devices=2",
                                       "host:,devices=2",
@@ -89,12 +92,13 @@ START_TEST(options_take_effect) {
     ck_assert(!a.cpu_access && !a.integrated);
     ck_assert_str_ne(a.uuid, b.uuid);
     ck_assert_str_eq(a.kind_missing[GB_KIND_DEVICE], "");
-    ck_assert_str_ne(a.kind_missing[GB_KIND_MANAGED], "");
+    ck_assert_str_eq(a.kind_missing[GB_KIND_MANAGED], "");
+    ck_assert(!a.kind_cpu[GB_KIND_DEVICE] && !a.kind_cpu[GB_KIND_SHARED] && a.kind_cpu[GB_KIND_MANAGED]);
     ck_assert_ptr_nonnull(strstr(note, "copies only"));
     gb_backend_close(be);
     open_spec("host");
     gb_assert_ok(gb_backend_device_get(be, 0, &a, &err), err);
-    ck_assert(a.cpu_access && a.integrated);
+    ck_assert(a.cpu_access && a.integrated && a.kind_cpu[GB_KIND_SHARED] && !a.managed_attach);
     ck_assert_uint_gt(a.total_bytes, 0);
     gb_backend_close(be);
 }

@@ -58,6 +58,7 @@ struct things {
     struct gb_pool *pool;
     void *pinned;
     void *p[40];
+    struct gb_place places[GB_KIND_COUNT];
     int accepted;
     int told;
 };
@@ -79,13 +80,20 @@ static int use(struct things *t, struct gb_error *err) {
     char note[GB_BACKEND_NOTE_SIZE];
     int i;
 
-    if (gb_backend_open("fault:fill@9=delay/0:host:discrete,bytes=128M", &t->be, note, err) < 0 ||
+    if (gb_backend_open("fault:fill@9=delay/0:host:discrete,managed=attach,bytes=128M", &t->be, note, err) < 0 ||
         gb_stream_create(t->be, 0, &t->s1, err) < 0 || gb_stream_create(t->be, 0, &t->s2, err) < 0 ||
         gb_event_create(t->be, 0, &t->event, err) < 0 || gb_pool_create(t->be, 0, &config, &t->pool, err) < 0 ||
         gb_pin_alloc(t->be, 1 << 20, &t->pinned, err) < 0)
         return -1;
     for (i = 0; i < 40; i++) {
         if (gb_mem_alloc(t->be, t->pool, i % 2 == 0 ? t->s1 : t->s2, 1 << 20, &t->p[i], err) < 0)
+            return -1;
+    }
+    for (i = GB_KIND_SHARED; i < GB_KIND_COUNT; i++) {
+        t->places[i].kind = (enum gb_kind)i;
+        if (gb_mem_kind_alloc(t->be, 0, (enum gb_kind)i, 65536, &t->places[i].ptr, err) < 0 ||
+            gb_mem_attach(t->be, &t->places[i], true, t->s1, err) < 0 ||
+            gb_event_record_device(t->be, t->event, 0, err) < 0)
             return -1;
     }
     if (queue_much(t, err) < 0 || gb_event_record(t->be, t->event, t->s1, err) < 0 ||
@@ -102,6 +110,10 @@ static void give_back(struct things *t) {
     for (i = 0; i < 40; i++) {
         if (t->p[i])
             gb_assert_ok(gb_mem_free(t->be, t->p[i], t->s1, &err), err);
+    }
+    for (i = GB_KIND_SHARED; i < GB_KIND_COUNT; i++) {
+        if (t->places[i].ptr)
+            gb_assert_ok(gb_mem_kind_free(t->be, &t->places[i], 65536, &err), err);
     }
     if (t->be) {
         gb_stream_destroy(t->be, t->s1);

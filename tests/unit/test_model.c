@@ -204,6 +204,29 @@ START_TEST(words) {
 }
 END_TEST
 
+START_TEST(words_of_devices) {
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_pool_access access = GB_POOL_ACCESS_COUNT;
+    int i;
+
+    ck_assert_str_eq(gb_capability_name(GB_CAP_MEMORY_POOLS), "memory_pools");
+    ck_assert_str_eq(gb_capability_name(GB_CAP_LEGACY_IPC), "legacy_ipc");
+    ck_assert_str_eq(gb_capability_name(GB_CAP_COUNT), "unknown");
+    ck_assert_str_eq(gb_memory_type_name(GB_MEMORY_MANAGED), "managed");
+    ck_assert_str_eq(gb_memory_type_name(GB_MEMORY_TYPE_COUNT), "unknown");
+    ck_assert_str_eq(gb_copy_way_name(GB_WAY_FROM_DEVICE), "from_device");
+    ck_assert_str_eq(gb_copy_way_name(GB_WAY_STAGED), "staged");
+    ck_assert_str_eq(gb_copy_way_name(GB_WAY_COUNT), "unknown");
+    for (i = 0; i < GB_POOL_ACCESS_COUNT; i++) {
+        const char *name = gb_pool_access_name((enum gb_pool_access)i);
+
+        gb_assert_ok(gb_pool_access_parse(name, strlen(name), &access, &err), err);
+        ck_assert_int_eq(access, i);
+    }
+    gb_assert_fails(gb_pool_access_parse("read", 4, &access, &err), err, GB_ERR_INVALID_ARGUMENT);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("model");
 
@@ -213,5 +236,6 @@ int main(void) {
     gb_test_add(suite, "shapes", shapes_and_text, 30);
     gb_test_add(suite, "bytes", bytes_of_shapes, 30);
     gb_test_add(suite, "words", words, 30);
+    gb_test_add(suite, "words of devices", words_of_devices, 10);
     return gb_test_run(suite);
 }

@@ -1,0 +1,157 @@
+/* The three ways of reusing memory across streams, each with its policy on and off: seen by the address that another
+ * stream gets, and by what the pool then reserves. */
+#include "conf.h"
+
+/* What s2 got when s1 had freed p: the same memory and nothing more reserved, or other memory. */
+static void expect_reuse(struct gb_pool *pool, const void *p, const void *q, bool reused) {
+    uint64_t reserved = conf_stat(pool).reserved_bytes;
+
+    if (reused) {
+        ck_assert_ptr_eq(p, q);
+        ck_assert_uint_lt(reserved, 64 * MIB);
+    } else {
+        ck_assert_ptr_ne(p, q);
+        ck_assert_uint_ge(reserved, 64 * MIB);
+    }
+}
+
+static void give_back(struct gb_pool *pool, void *q) {
+    conf_free(q, conf.s2);
+    conf_sync(conf.s1);
+    conf_sync(conf.s2);
+    gb_pool_destroy(conf.be, pool);
+}
+
+/* s1 is held back before the free; s2 waits for an event behind it. */
+START_TEST(event_dependencies_are_followed_only_where_allowed) {
+    bool allowed = _i == 1;
+    struct gb_pool *pool = conf_pool(0, allowed, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    struct gb_event *event;
+    unsigned char *q;
+
+    conf_gate_hold(&gate, conf.s1);
+    gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
+    conf_free(p, conf.s1);
+    event = conf_event_on(conf.s1);
+    gb_assert_ok(gb_stream_wait(conf.be, conf.s2, event, &conf.err), conf.err);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, allowed);
+    gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
+    conf_gate_let_go(&gate);
+    conf_expect_byte(q, 2, 32 * MIB, conf.s2);
+    gb_event_destroy(conf.be, event);
+    give_back(pool, q);
+}
+END_TEST
+
+/* Without an event between the streams the policy has nothing to follow. */
+START_TEST(without_an_event_nothing_is_followed) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    unsigned char *q;
+
+    conf_gate_hold(&gate, conf.s1);
+    conf_free(p, conf.s1);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, false);
+    conf_gate_let_go(&gate);
+    give_back(pool, q);
+}
+END_TEST
+
+static void post(void *arg) {
+    sem_post(arg);
+}
+
+/* The free is done, which a call behind it says; nobody has waited for its stream or for an event of it. */
+START_TEST(finished_frees_are_taken_only_where_allowed) {
+    bool allowed = _i == 1;
+    struct gb_pool *pool = conf_pool(0, false, allowed, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    unsigned char *q;
+    sem_t done;
+
+    sem_init(&done, 0, 0);
+    conf_gate_hold(&gate, conf.s1);
+    conf_free(p, conf.s1);
+    gb_assert_ok(gb_stream_call(conf.be, conf.s1, post, &done, &conf.err), conf.err);
+    conf_gate_let_go(&gate);
+    while (sem_wait(&done) != 0)
+        continue;
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, allowed);
+    give_back(pool, q);
+}
+END_TEST
+
+/* With the stream held back there is no opportunity. */
+START_TEST(unfinished_frees_are_no_opportunity) {
+    struct gb_pool *pool = conf_pool(0, false, true, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct conf_gate gate;
+    unsigned char *q;
+
+    conf_gate_hold(&gate, conf.s1);
+    conf_free(p, conf.s1);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, false);
+    conf_gate_let_go(&gate);
+    give_back(pool, q);
+}
+END_TEST
+
+START_TEST(synced_frees_are_for_everyone) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    unsigned char *q;
+
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    give_back(pool, q);
+}
+END_TEST
+
+START_TEST(a_full_pool_waits_inside_only_where_it_may) {
+    bool allowed = _i == 1;
+    struct gb_pool *pool = conf_pool(32 * MIB, false, false, allowed);
+    unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
+    struct gb_event *after;
+    struct conf_gate gate;
+    void *q = NULL;
+
+    conf_gate_hold(&gate, conf.s1);
+    gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 32 * MIB, conf.s1, &conf.err), conf.err);
+    conf_free(p, conf.s1);
+    if (!allowed) {
+        gb_assert_fails(gb_mem_alloc(conf.be, pool, conf.s2, 32 * MIB, &q, &conf.err), conf.err, GB_ERR_OUT_OF_MEMORY);
+        conf_gate_let_go(&gate);
+        conf_sync(conf.s1);
+        gb_pool_destroy(conf.be, pool);
+        return;
+    }
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    gb_assert_ok(gb_mem_fill(conf.be, q, 2, 1, 32 * MIB, conf.s2, &conf.err), conf.err);
+    after = conf_event_on(conf.s2);
+    ck_assert(!conf_done(after));
+    conf_gate_let_go(&gate);
+    conf_expect_byte(q, 2, 32 * MIB, conf.s2);
+    gb_event_destroy(conf.be, after);
+    give_back(pool, q);
+}
+END_TEST
+
+void conf_add_reuse(Suite *suite) {
+    conf_add_off_and_on(suite, "event dependencies", event_dependencies_are_followed_only_where_allowed);
+    conf_add(suite, "no event, no dependency", without_an_event_nothing_is_followed);
+    conf_add_off_and_on(suite, "opportunity", finished_frees_are_taken_only_where_allowed);
+    conf_add(suite, "no opportunity", unfinished_frees_are_no_opportunity);
+    conf_add(suite, "synced frees", synced_frees_are_for_everyone);
+    conf_add_off_and_on(suite, "internal dependencies", a_full_pool_waits_inside_only_where_it_may);
+}

@@ -1,0 +1,181 @@
+/* Kinds of memory on the host backend: budgets, managed=attach, peers=no, wrong places. */
+#include <signal.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "gb_test.h"
+
+#define MIB (1ull << 20)
+
+static struct gb_backend *be;
+static struct gb_stream *stream;
+static struct gb_error err;
+
+static void open_spec(const char *spec) {
+    char note[GB_BACKEND_NOTE_SIZE];
+
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_backend_open(spec, &be, note, &err), err);
+    gb_assert_ok(gb_stream_create(be, 0, &stream, &err), err);
+}
+
+static void close_all(void) {
+    gb_stream_destroy(be, stream);
+    gb_backend_close(be);
+}
+
+static struct gb_place place_of(enum gb_kind kind, int device, uint64_t bytes) {
+    struct gb_place place = {.kind = kind, .device = device};
+
+    gb_assert_ok(gb_mem_kind_alloc(be, device, kind, bytes, &place.ptr, &err), err);
+    return place;
+}
+
+static uint64_t free_bytes(int device) {
+    struct gb_device_rec rec;
+
+    gb_assert_ok(gb_backend_device_get(be, device, &rec, &err), err);
+    return rec.free_bytes;
+}
+
+START_TEST(shared_and_managed_memory_is_the_devices) {
+    struct gb_place shared;
+    struct gb_place managed;
+    struct gb_place pinned;
+    void *none = NULL;
+
+    open_spec("host:devices=2,bytes=64M");
+    shared = place_of(GB_KIND_SHARED, 1, 40 * MIB);
+    managed = place_of(GB_KIND_MANAGED, 1, 20 * MIB);
+    pinned = place_of(GB_KIND_PINNED, 1, 100 * MIB);
+    ck_assert_uint_eq(free_bytes(0), 64 * MIB);
+    ck_assert_uint_eq(free_bytes(1), 4 * MIB);
+    ck_assert_int_eq(gb_mem_kind_alloc(be, 1, GB_KIND_SHARED, 5 * MIB, &none, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_OUT_OF_MEMORY);
+    ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
+    ck_assert_str_eq(err.call, "cuMemCreate");
+    ck_assert_uint_eq(err.limit_bytes, 64 * MIB);
+    ck_assert_uint_eq(err.used_bytes, 60 * MIB);
+    ck_assert_uint_eq(err.requested_bytes, 5 * MIB);
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_kind_free(be, &managed, 20 * MIB, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &shared, 40 * MIB, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &pinned, 100 * MIB, &err), err);
+    ck_assert_uint_eq(free_bytes(1), 64 * MIB);
+    close_all();
+}
+END_TEST
+
+START_TEST(wrong_places_are_refused) {
+    struct gb_place place;
+    struct gb_place wrong;
+    struct gb_place other;
+    enum gb_copy_way way;
+
+    open_spec("host:devices=2,bytes=64M");
+    place = place_of(GB_KIND_SHARED, 0, 2 * MIB);
+    other = place_of(GB_KIND_PINNED, 0, 4 * MIB);
+    wrong = place;
+    wrong.kind = GB_KIND_MANAGED;
+    gb_assert_fails(gb_mem_kind_free(be, &wrong, 2 * MIB, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_mem_move(be, &wrong, &other, 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
+    wrong.kind = GB_KIND_DEVICE;
+    gb_assert_fails(gb_mem_move(be, &other, &wrong, 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
+    wrong.kind = GB_KIND_PINNED;
+    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    wrong = place;
+    wrong.device = 1;
+    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    wrong.device = 2;
+    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_mem_move(be, &place, &other, 2 * MIB + 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_mem_kind_free(be, &place, 3 * MIB, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_ok(gb_mem_kind_free(be, &place, 2 * MIB, &err), err);
+    gb_assert_fails(gb_mem_kind_free(be, &place, 2 * MIB, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_place_fill(be, &place, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    place.ptr = NULL;
+    ck_assert_int_eq(gb_mem_attributes(be, &place, NULL, &(struct gb_mem_attr){.device = 0}, &err), -1);
+    close_all(); /* frees the other */
+}
+END_TEST
+
+START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
+    struct gb_place place;
+    struct gb_place other;
+    struct gb_device_rec rec;
+    enum gb_copy_way way;
+
+    open_spec("host:managed=attach,bytes=64M");
+    gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
+    ck_assert(rec.managed_attach && rec.kind_cpu[GB_KIND_MANAGED]);
+    place = place_of(GB_KIND_MANAGED, 0, 2 * MIB);
+    other = place_of(GB_KIND_PINNED, 0, 2 * MIB);
+    gb_assert_ok(gb_place_fill(be, &place, 0x42, 1, 2 * MIB, stream, &err), err);
+    gb_assert_ok(gb_mem_attach(be, &place, true, stream, &err), err);
+    gb_assert_fails(gb_place_fill(be, &place, 0x43, 1, 2 * MIB, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_mem_move(be, &other, &place, 2 * MIB, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    ck_assert_int_eq(*(char *)place.ptr, 0x42);
+    memset(place.ptr, 0x44, 2 * MIB);
+    gb_assert_ok(gb_mem_attach(be, &place, false, stream, &err), err);
+    gb_assert_ok(gb_mem_move(be, &other, &place, 2 * MIB, stream, &way, &err), err);
+    gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    ck_assert_int_eq(((char *)other.ptr)[2 * MIB - 1], 0x44);
+    gb_assert_ok(gb_mem_attach(be, &other, true, stream, &err), err); /* a no-op */
+    place.ptr = (char *)place.ptr + 4096;
+    gb_assert_fails(gb_mem_attach(be, &place, true, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    close_all();
+}
+END_TEST
+
+/* Managed memory in the device's hands, at the start and after it was handed back; hidden shared memory. */
+START_TEST(what_the_cpu_may_not_touch_kills) {
+    struct gb_place place;
+
+    signal(SIGSEGV, SIG_DFL); /* also where a sanitizer has taken it */
+    open_spec(_i < 2 ? "host:managed=attach,bytes=64M" : "host:discrete,bytes=64M");
+    place = place_of(_i < 2 ? GB_KIND_MANAGED : GB_KIND_SHARED, 0, MIB);
+    if (_i == 1) {
+        gb_assert_ok(gb_mem_attach(be, &place, true, stream, &err), err);
+        gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+        memset(place.ptr, 1, MIB);
+        gb_assert_ok(gb_mem_attach(be, &place, false, stream, &err), err);
+        gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    }
+    *(volatile char *)place.ptr = 1; /* dies here */
+}
+END_TEST
+
+START_TEST(devices_apart_do_not_open_pools) {
+    struct gb_pool *pool = NULL;
+    struct gb_peer_rec peer;
+    struct gb_device_rec rec;
+
+    open_spec("host:devices=2,peers=no,bytes=64M");
+    gb_assert_ok(gb_pool_default(be, 0, &pool, &err), err);
+    gb_assert_ok(gb_peer_get(be, 0, 1, &peer, &err), err);
+    ck_assert(!peer.can_access && !peer.native_atomics);
+    ck_assert_ptr_nonnull(strstr(peer.why_not, "peers=no"));
+    gb_assert_fails(gb_pool_access_set(be, pool, 1, GB_POOL_ACCESS_READ_WRITE, &err), err, GB_ERR_UNSUPPORTED);
+    gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
+    ck_assert_ptr_nonnull(strstr(rec.cap_missing[GB_CAP_PEER_ACCESS], "peers=no"));
+    close_all();
+    open_spec("host:devices=2,bytes=64M");
+    gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
+    ck_assert_str_eq(rec.cap_missing[GB_CAP_PEER_ACCESS], "");
+    close_all();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kinds on the host backend");
+    TCase *deadly = tcase_create("forbidden memory");
+
+    gb_test_add(suite, "budgets", shared_and_managed_memory_is_the_devices, 20);
+    gb_test_add(suite, "wrong places", wrong_places_are_refused, 20);
+    gb_test_add(suite, "managed=attach", managed_memory_is_used_by_one_side_at_a_time, 20);
+    tcase_add_loop_test_raise_signal(deadly, what_the_cpu_may_not_touch_kills, SIGSEGV, 0, 3);
+    suite_add_tcase(suite, deadly);
+    gb_test_add(suite, "peers=no", devices_apart_do_not_open_pools, 20);
+    return gb_test_run(suite);
+}
