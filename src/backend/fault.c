@@ -48,16 +48,47 @@ static void fill_error(struct fault *f, enum gb_fault_op op, const struct gb_fau
         kill_backend(f, ret);
 }
 
-int gb_fault_meet(struct fault *f, enum gb_fault_op op, struct gb_error *err) {
-    struct gb_fault_verdict verdict = gb_fault_plan_call(&f->plan, op);
+static int obey(struct fault *f, enum gb_fault_op op, const struct gb_fault_verdict *verdict, struct gb_error *err) {
     struct gb_error made;
 
-    hold_up(verdict.delay_ms);
-    if (gb_fault_dead(&f->base, &made) || verdict.native) {
+    hold_up(verdict->delay_ms);
+    if (gb_fault_dead(&f->base, &made) || verdict->native) {
         if (!gb_fault_dead(&f->base, NULL))
-            fill_error(f, op, &verdict, &made);
+            fill_error(f, op, verdict, &made);
         if (err && err->code == GB_OK)
             *err = made;
+        return -1;
+    }
+    return 0;
+}
+
+int gb_fault_meet(struct fault *f, enum gb_fault_op op, struct gb_error *err) {
+    struct gb_fault_verdict verdict = gb_fault_plan_call(&f->plan, op);
+
+    return obey(f, op, &verdict, err);
+}
+
+static void stall(void *arg) {
+    uint64_t *stall_ms = arg;
+
+    hold_up(*stall_ms);
+    free(stall_ms);
+}
+
+int gb_fault_meet_queued(struct fault *f, enum gb_fault_op op, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_fault_verdict verdict = gb_fault_plan_call(&f->plan, op);
+    uint64_t *stall_ms;
+
+    if (obey(f, op, &verdict, err) < 0)
+        return -1;
+    if (verdict.stall_ms == 0)
+        return 0;
+    stall_ms = malloc(sizeof(*stall_ms));
+    if (!stall_ms)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory for a stall");
+    *stall_ms = verdict.stall_ms;
+    if (gb_stream_call(f->inner, stream, stall, stall_ms, err) < 0) {
+        free(stall_ms);
         return -1;
     }
     return 0;

@@ -4,10 +4,12 @@
  *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
  *                                  @N: every call). ERROR is a name of CUDA's in native.def.
  *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then goes its way
+ *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, place_fill: the call returns, but its stream is held up for MS
+ *                                  milliseconds before it comes to this work
  *
  * OP is one of fault_ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th
  * watch and tells it the error when the event completes; its delay holds up the thread that tells. The operations that
- * return nothing can only be delayed. Of several rules that match a call all delays are taken, then the first error.
+ * return nothing can only be delayed. Of several rules that match a call all delays and stalls are taken, then the first error.
  *
  * An error that kills a device (DEVICE_LOST in native.def) kills this backend: gb_backend_dead() says so, every later
  * call that can fail fails with it, watches still pending are told it, and only gb_backend_close helps. device_get,
@@ -35,6 +37,7 @@ struct gb_fault_rule {
     uint64_t last;                  /* UINT64_MAX: from first on */
     const struct gb_native *native; /* NULL: a delay */
     uint64_t delay_ms;
+    uint64_t stall_ms;
 };
 
 /* The rules, and how often each operation was called. */
@@ -48,6 +51,7 @@ struct gb_fault_plan {
 struct gb_fault_verdict {
     const struct gb_native *native; /* NULL: it does not fail */
     uint64_t delay_ms;
+    uint64_t stall_ms;
     uint64_t call; /* which call it is, counted from 1 */
 };
 

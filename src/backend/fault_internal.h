@@ -23,6 +23,9 @@ static inline struct fault *gb_fault_of(struct gb_backend *be) {
 /* What the rules want for this call: 0, or -1 with err filled. */
 int gb_fault_meet(struct fault *f, enum gb_fault_op op, struct gb_error *err);
 
+/* The same for what is queued on a stream, which the rules may stall. */
+int gb_fault_meet_queued(struct fault *f, enum gb_fault_op op, struct gb_stream *stream, struct gb_error *err);
+
 bool gb_fault_dead(struct gb_backend *be, struct gb_error *ret_why);
 int gb_fault_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
 void gb_fault_close(struct gb_backend *be);

@@ -193,16 +193,18 @@ static int mem_copy(struct gb_backend *be, void *dst, const void *src, uint64_t 
                     struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
-    return gb_fault_meet(f, GB_FAULT_copy, err) < 0 ? -1
-                                                    : gb_mem_copy(f->inner, dst, src, bytes, direction, stream, err);
+    return gb_fault_meet_queued(f, GB_FAULT_copy, stream, err) < 0
+               ? -1
+               : gb_mem_copy(f->inner, dst, src, bytes, direction, stream, err);
 }
 
 static int mem_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                     struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
-    return gb_fault_meet(f, GB_FAULT_fill, err) < 0 ? -1
-                                                    : gb_mem_fill(f->inner, dst, pattern, width, count, stream, err);
+    return gb_fault_meet_queued(f, GB_FAULT_fill, stream, err) < 0
+               ? -1
+               : gb_mem_fill(f->inner, dst, pattern, width, count, stream, err);
 }
 
 static int kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
@@ -223,14 +225,16 @@ static int mem_move(struct gb_backend *be, const struct gb_place *dst, const str
                     struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
-    return gb_fault_meet(f, GB_FAULT_move, err) < 0 ? -1 : gb_mem_move(f->inner, dst, src, bytes, stream, ret_way, err);
+    return gb_fault_meet_queued(f, GB_FAULT_move, stream, err) < 0
+               ? -1
+               : gb_mem_move(f->inner, dst, src, bytes, stream, ret_way, err);
 }
 
 static int place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                       uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
-    return gb_fault_meet(f, GB_FAULT_place_fill, err) < 0
+    return gb_fault_meet_queued(f, GB_FAULT_place_fill, stream, err) < 0
                ? -1
                : gb_place_fill(f->inner, dst, pattern, width, count, stream, err);
 }

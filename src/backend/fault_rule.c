@@ -7,7 +7,7 @@
 #include "base/parse.h"
 
 #define DELAY_MAX_MS 3600000u
-#define FORM "a rule is OP[@N][+]=ERROR or OP[@N][+]=delay/MILLISECONDS"
+#define FORM "a rule is OP[@N][+]=ERROR, OP[@N][+]=delay/MILLISECONDS or OP[@N][+]=stall/MILLISECONDS"
 
 struct fact {
     const char *name;
@@ -91,16 +91,27 @@ static int parse_when(const char *rule, size_t len, size_t left, struct gb_fault
     return 0;
 }
 
-/* What stands behind the '=': ERROR or delay/MS. */
+static int parse_ms(const char *rule, size_t len, size_t from, uint64_t *ret_ms, struct gb_error *err) {
+    if (gb_parse_u64(rule + from, len - from, ret_ms) != GB_PARSE_OK || *ret_ms > DELAY_MAX_MS)
+        return refuse(err, rule, len, "a delay is a number of milliseconds, at most 3600000");
+    return 0;
+}
+
+static bool queues(enum gb_fault_op op) {
+    return op == GB_FAULT_copy || op == GB_FAULT_fill || op == GB_FAULT_move || op == GB_FAULT_place_fill;
+}
+
+/* What stands behind the '=': ERROR, delay/MS or stall/MS. */
 static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault_rule *ret, struct gb_error *err) {
     const char *what = rule + from;
     size_t n = len - from;
 
-    if (n >= 6 && memcmp(what, "delay/", 6) == 0) {
-        if (gb_parse_u64(what + 6, n - 6, &ret->delay_ms) != GB_PARSE_OK || ret->delay_ms > DELAY_MAX_MS)
-            return refuse(err, rule, len, "a delay is a number of milliseconds, at most 3600000");
-        return 0;
-    }
+    if (n >= 6 && memcmp(what, "delay/", 6) == 0)
+        return parse_ms(rule, len, from + 6, &ret->delay_ms, err);
+    if (n >= 6 && memcmp(what, "stall/", 6) == 0 && !queues(ret->op))
+        return refuse(err, rule, len, "only what is queued can stall: copy, fill, move, place_fill");
+    if (n >= 6 && memcmp(what, "stall/", 6) == 0)
+        return parse_ms(rule, len, from + 6, &ret->stall_ms, err);
     ret->native = gb_native_by_name(what, n);
     if (!ret->native)
         return refuse(
@@ -170,6 +181,7 @@ struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_f
         if (rule->op != op || verdict.call < rule->first || verdict.call > rule->last)
             continue;
         verdict.delay_ms += rule->delay_ms;
+        verdict.stall_ms += rule->stall_ms;
         if (!verdict.native)
             verdict.native = rule->native;
     }

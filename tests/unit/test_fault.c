@@ -81,6 +81,8 @@ START_TEST(wrong_rules_are_refused_with_what_is_permitted) {
         {"alloc=delay/", "milliseconds"},
         {"alloc=delay/1s", "milliseconds"},
         {"alloc=delay/3600001", "milliseconds"},
+        {"copy=stall/1s", "milliseconds"},
+        {"alloc=stall/1", "move, place_fill"},
         {"pool_destroy=cudaErrorUnknown", "cannot fail"},
         {"close=delay/1", "no such operation"},
         {"alloc=delay/1,", "OP[@N][+]=ERROR"},
@@ -299,6 +301,21 @@ START_TEST(a_delay_holds_the_call_up) {
 }
 END_TEST
 
+/* The call comes back; the stream comes to the work, and to what is behind it, later. */
+START_TEST(a_stall_holds_the_stream_up) {
+    char bytes[2] = "ab";
+    uint64_t before;
+
+    open_with("copy@1=stall/200");
+    before = gb_clock_ns();
+    gb_assert_ok(gb_mem_copy(be, bytes, bytes + 1, 1, GB_COPY_ON_DEVICE, stream, &err), err);
+    gb_assert_ok(gb_stream_sync(be, stream, &err), err);
+    ck_assert_uint_ge(gb_clock_ns() - before, 200 * GB_NS_PER_MS);
+    ck_assert_int_eq(bytes[0], 'b');
+    close_all();
+}
+END_TEST
+
 START_TEST(decorators_nest) {
     struct gb_backend *nested = NULL;
     char note[GB_BACKEND_NOTE_SIZE];
@@ -327,6 +344,7 @@ int main(void) {
     gb_test_add(suite, "pending watches", pending_watches_are_told_of_the_death, 20);
     gb_test_add(suite, "death in a watch", a_death_in_a_watch_kills_the_backend, 20);
     gb_test_add(suite, "delays", a_delay_holds_the_call_up, 20);
+    gb_test_add(suite, "stalls", a_stall_holds_the_stream_up, 20);
     gb_test_add(suite, "nesting", decorators_nest, 20);
     return gb_test_run(suite);
 }
