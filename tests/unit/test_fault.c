@@ -303,15 +303,13 @@ END_TEST
 
 /* The call comes back; the stream comes to the work, and to what is behind it, later. */
 START_TEST(a_stall_holds_the_stream_up) {
-    char bytes[2] = "ab";
     uint64_t before;
 
     open_with("copy@1=stall/200");
     before = gb_clock_ns();
-    gb_assert_ok(gb_mem_copy(be, bytes, bytes + 1, 1, GB_COPY_ON_DEVICE, stream, &err), err);
+    gb_assert_ok(gb_mem_copy(be, NULL, NULL, 0, GB_COPY_ON_DEVICE, stream, &err), err);
     gb_assert_ok(gb_stream_sync(be, stream, &err), err);
     ck_assert_uint_ge(gb_clock_ns() - before, 200 * GB_NS_PER_MS);
-    ck_assert_int_eq(bytes[0], 'b');
     close_all();
 }
 END_TEST
