@@ -45,12 +45,12 @@ enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_re
     return send(&out, response, err);
 }
 
-static enum gb_step send_pool(struct gb_http_request *request, const struct gb_name *pool,
-                              struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step send_pool(struct gb_http_request *request, const struct gb_name *session,
+                              const struct gb_name *pool, struct gb_http_response *response, struct gb_error *err) {
     struct gb_pool_view view;
     struct gb_out out = {0};
 
-    if (gb_pool_get(gb_api_of(request)->core, pool, &view, err) < 0)
+    if (gb_pool_get(gb_api_of(request)->core, session, pool, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_render_pool(&out, NULL, gb_api_of(request), &view);
     return send(&out, response, err);
@@ -62,17 +62,19 @@ enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_res
 
     if (find_session(request, &session, err) < 0 || gb_param_name(request, 1, "pool name", &pool, err) < 0)
         return GB_STEP_ERROR;
-    return send_pool(request, &pool, response, err);
+    return send_pool(request, &session, &pool, response, err);
 }
 
 static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
                                   struct gb_http_response *response, struct gb_error *err) {
+    struct gb_name session;
     struct gb_name pool;
 
     (void)call;
-    if (gb_param_name(request, 1, "pool name", &pool, err) < 0)
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
+        gb_param_name(request, 1, "pool name", &pool, err) < 0)
         return GB_STEP_ERROR;
-    return send_pool(request, &pool, response, err);
+    return send_pool(request, &session, &pool, response, err);
 }
 
 enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
@@ -87,7 +89,8 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
     int r;
 
     if (find_session(request, &session, err) < 0 || gb_param_name(request, 1, "pool name", &pool, err) < 0 ||
-        gb_pool_get(core, &pool, &view, err) < 0 || gb_body_object(request, "keep_bytes", true, &body, err) < 0)
+        gb_pool_get(core, &session, &pool, &view, err) < 0 ||
+        gb_body_object(request, "keep_bytes", true, &body, err) < 0)
         return GB_STEP_ERROR;
     r = gb_json_u64(body, "keep_bytes", &keep_bytes, err);
     json_decref(body);
@@ -96,7 +99,7 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_trim_to(core, &pool, keep_bytes, call);
+    gb_pool_trim_to(core, &session, &pool, keep_bytes, call);
     return gb_async_end(request, response, reply_trimmed, 0, err);
 }
 

@@ -17,20 +17,22 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     bool pooled = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
-        atomic_fetch_add(&device->allocations, pooled);
+        atomic_fetch_add(&c->pool->allocations, pooled);
+        atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
         GB_TALLY(core, c->session, allocations, 1);
         GB_TALLY(core, c->session, allocated_bytes, c->bytes);
     } else {
-        atomic_fetch_add(&device->failures, pooled);
+        atomic_fetch_add(&c->pool->failures, pooled);
         GB_TALLY(core, c->session, allocation_failures, 1);
         gb_core_note(core, error);
     }
-    gb_core_refresh_pool(device);
+    if (pooled)
+        gb_core_pool_refresh(c->pool);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY && pooled) {
         struct gb_pool_stat stat;
 
-        gb_core_pool_stat(device, &stat);
-        gb_error_numbers(error, gb_core_pool_limit(device), stat.used_bytes, c->bytes);
+        gb_core_pool_stat(c->pool, &stat);
+        gb_error_numbers(error, gb_core_pool_limit(c->pool), stat.used_bytes, c->bytes);
     }
     gb_core_changed(core);
     a->done(a, error);
@@ -38,23 +40,29 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
 
 static int try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
+    struct gb_stream *stream;
 
-    return gb_mem_alloc(c->device->core->backend, c->device->pool, c->stream, c->bytes, &c->ptr, err);
+    if (gb_core_stream_part_make(c->home, c->device->index, &stream, err) < 0)
+        return -1;
+    if (c->bytes == 0)
+        return 0;
+    return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
 }
 
 void gb_alloc_trim(struct gb_core_device *device, struct gb_session *session) {
     struct gb_core *core = device->core;
 
-    if (gb_pool_trim(core->backend, device->pool, 0, NULL) == 0)
+    if (gb_pool_trim(core->backend, device->pool->pool, 0, NULL) == 0)
         GB_TALLY(core, session, trims, 1);
 }
 
-/* What the pool keeps unused may be in pieces too small, or wanted by another pool. */
+/* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
-    struct gb_core_device *device = a->content->device;
+    struct gb_content *c = a->content;
+    struct gb_core *core = c->device->core;
 
-    gb_alloc_trim(device, a->content->session);
-    GB_TALLY(device->core, a->content->session, allocation_retries, 1);
+    GB_TALLY(core, c->session, trims, gb_core_pool_make_room(c->pool, c->bytes));
+    GB_TALLY(core, c->session, allocation_retries, 1);
     return try(a, err);
 }
 
@@ -75,20 +83,20 @@ static void allocate(struct gb_task *task) {
     struct gb_content *c = a->content;
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_session_stream_make(c->session, c->device->index, &c->stream, &err) < 0) {
-        gb_alloc_finish(a, &err);
-        return;
-    }
-    if (c->bytes == 0) {
-        a->done(a, NULL);
-        return;
-    }
-    if (c->kind != GB_KIND_DEVICE) {
-        gb_kind_alloc_start(a);
+    if (c->kind != GB_KIND_DEVICE && c->bytes > 0) {
+        struct gb_stream *stream;
+
+        if (gb_core_stream_part_make(c->home, c->device->index, &stream, &err) < 0)
+            gb_alloc_finish(a, &err);
+        else
+            gb_kind_alloc_start(a);
         return;
     }
     if (try(a, &err) == 0) {
-        gb_alloc_finish(a, NULL);
+        if (c->bytes == 0)
+            a->done(a, NULL);
+        else
+            gb_alloc_finish(a, NULL);
         return;
     }
     if (err.code == GB_ERR_OUT_OF_MEMORY) {
@@ -156,7 +164,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     if (!c->device->rec.cpu_access || c->bytes == 0 || c->kind != GB_KIND_DEVICE || !gb_lane_enter(lane))
         return false;
     if (!c->device->starved) {
-        done = gb_session_stream_make(c->session, c->device->index, &c->stream, &err) == 0 && try(a, &err) == 0;
+        done = try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
             gb_alloc_finish(a, done ? NULL : &err);

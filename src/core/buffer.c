@@ -66,6 +66,12 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
     buffer->content = content;
     buffer->live = true;
     count_in(session, buffer);
+    if (old != content) {
+        if (content)
+            gb_content_attach_locked(content);
+        if (old)
+            gb_content_detach_locked(old);
+    }
     return old == content ? NULL : old;
 }
 
@@ -75,6 +81,8 @@ static struct gb_content *clear(struct gb_session *session, struct gb_buffer *bu
 
     count_out(session, buffer);
     gb_quota_give_locked(session, 0, 1);
+    if (content)
+        gb_content_detach_locked(content);
     buffer->content = NULL;
     buffer->live = false;
     buffer->deleting = false;

@@ -13,8 +13,9 @@ struct buffer_op {
     struct gb_buffer_params params;
     struct gb_buffer_check check;
     struct gb_alloc alloc;
-    struct gb_content *content; /* create: until the buffer has it; delete: what is to be dropped */
-    bool counted;               /* create: a place in the quota is reserved */
+    struct gb_core_stream *stream; /* create: used */
+    struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
+    bool counted;                  /* create: a place in the quota is reserved */
 };
 
 static struct buffer_op *op_of(struct gb_change *change) {
@@ -30,6 +31,7 @@ static void op_end(struct buffer_op *op, const struct gb_error *error) {
     gb_core_changed(session->core);
     if (op->check.free_arg)
         op->check.free_arg(op->check.arg);
+    gb_core_stream_unuse(op->stream);
     free(op);
     gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
     gb_session_unref(session);
@@ -80,21 +82,22 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
     const struct gb_buffer_params *p = &op->params;
 
     (void)b;
-    (void)err;
+    if (gb_core_pool_check(op->content->pool, err) < 0)
+        return -1;
     *rec = (struct gb_buffer_rec){.name = p->name,
                                   .bytes = p->bytes,
                                   .dtype = p->dtype,
                                   .shape = p->shape,
                                   .kind = p->kind,
                                   .device = op->content->device->index,
+                                  .stream = op->stream->name,
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
                                   .version = 1,
                                   .created_at_us = gb_wall_us()};
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
-        rec->pool = op->content->device->pool_name;
-    strcpy(rec->stream.s, "default");
+        rec->pool = op->content->pool->rec.name;
     if (p->has_labels)
         memcpy(rec->labels, p->labels, sizeof(rec->labels));
     else
@@ -132,13 +135,14 @@ static void create_end(struct gb_change *change) {
 /* On the lane: zeroes the memory and marks when that is done. */
 static int zero(struct gb_content *c, struct gb_error *err) {
     struct gb_backend *be = c->device->core->backend;
+    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
 
     if (c->bytes == 0)
         return 0;
-    if (gb_content_zero(c, 0, c->bytes, c->stream, err) < 0)
+    if (gb_content_zero(c, 0, c->bytes, part, err) < 0)
         return -1;
     c->ready = gb_events_take(&c->device->events, err);
-    return c->ready ? gb_event_record(be, c->ready->event, c->stream, err) : -1;
+    return c->ready ? gb_event_record(be, c->ready->event, part, err) : -1;
 }
 
 static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
@@ -158,13 +162,18 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
 }
 
 /* Everything that the call will need, or nothing. */
-static int create_reserve_locked(struct buffer_op *op, int device, struct gb_error *err) {
+static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     struct gb_session *s = op->session;
+    struct gb_core_pool *pool;
 
-    if (gb_session_alive(s, err) < 0 || gb_change_reserve_locked(&op->change, err) < 0)
+    if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
+        return -1;
+    pool = gb_core_pool_find_locked(s, &op->params.pool, err);
+    if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
+        gb_change_reserve_locked(&op->change, err) < 0)
         return -1;
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (gb_content_new_locked(s, device, op->params.kind, op->params.bytes, &op->content, err) == 0) {
+        if (gb_content_new_locked(s, pool, op->params.kind, op->stream, op->params.bytes, &op->content, err) == 0) {
             op->counted = true;
             return 0;
         }
@@ -175,16 +184,12 @@ static int create_reserve_locked(struct buffer_op *op, int device, struct gb_err
 
 static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error *err) {
     struct gb_session *s = op->session;
-    int device;
     int r;
 
-    if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0 ||
-        gb_core_check_stream(&op->params.stream, err) < 0 ||
-        gb_core_pool_device(s->core, &op->params.pool, &device, err) < 0 ||
-        gb_core_offers(&s->core->devices[device], op->params.kind, err) < 0)
+    if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
         return -1;
     pthread_mutex_lock(&s->lock);
-    r = create_reserve_locked(op, device, err);
+    r = create_reserve_locked(op, err);
     pthread_mutex_unlock(&s->lock);
     if (r < 0)
         return -1;

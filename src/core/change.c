@@ -63,9 +63,17 @@ static void revert_locked(struct gb_change *c) {
         c->revert_locked(c, b);
 }
 
+/* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
+static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
+    if (!b->live || !b->content || atomic_load(&b->content->pool->state) != GB_POOL_DEAD)
+        return NULL;
+    return gb_buffer_lose_locked(session, b);
+}
+
 static void committed(void *arg, const struct gb_error *error) {
     struct gb_change *c = arg;
     struct gb_session *session = c->session;
+    struct gb_content *lost = NULL;
     struct gb_change *next;
 
     pthread_mutex_lock(&session->lock);
@@ -74,12 +82,15 @@ static void committed(void *arg, const struct gb_error *error) {
     /* A session that was deleted meanwhile took the record with it, or let it not in. */
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(c);
-    if (c->error.code == GB_OK)
+    if (c->error.code == GB_OK) {
         c->apply_locked(c, c->buffer);
-    else
+        lost = lose_homeless_locked(session, c->buffer);
+    } else {
         revert_locked(c);
+    }
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
+    gb_content_drop(lost, NULL, NULL);
     c->end(c);
     run(next);
 }

@@ -7,8 +7,8 @@
 
 #define FREE_TRIES 3
 
-int gb_content_new_locked(struct gb_session *session, int device, enum gb_kind kind, uint64_t bytes,
-                          struct gb_content **ret, struct gb_error *err) {
+int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
+                          struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err) {
     struct gb_content *c = calloc(1, sizeof(*c));
 
     if (!c)
@@ -24,9 +24,12 @@ int gb_content_new_locked(struct gb_session *session, int device, enum gb_kind k
     }
     atomic_init(&c->refs, 1);
     c->session = gb_session_ref(session);
-    c->device = &session->core->devices[device];
     c->kind = kind;
+    c->device = pool->device;
+    c->pool = gb_core_pool_ref(kind == GB_KIND_DEVICE ? pool : pool->device->pool);
+    c->home = gb_core_stream_ref(home);
     c->bytes = bytes;
+    atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
     return 0;
 }
@@ -36,20 +39,53 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
     return content;
 }
 
+/* Memory of other kinds is in no pool. */
+static bool pooled(const struct gb_content *c) {
+    return c->kind == GB_KIND_DEVICE;
+}
+
+static void leave_locked(struct gb_content *c) {
+    if (!c->left && pooled(c))
+        atomic_fetch_sub(&c->pool->occupants, 1);
+    c->left = true;
+}
+
+void gb_content_attach_locked(struct gb_content *content) {
+    if (pooled(content))
+        atomic_fetch_add(&content->pool->live_buffers, 1);
+}
+
+void gb_content_detach_locked(struct gb_content *content) {
+    if (pooled(content))
+        atomic_fetch_sub(&content->pool->live_buffers, 1);
+    leave_locked(content);
+}
+
 void gb_content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
     gb_events_give(&c->device->events, c->ready);
     gb_events_give(&c->device->events, c->used);
     pthread_mutex_lock(&session->lock);
+    leave_locked(c);
     gb_quota_give_locked(session, c->bytes, 0);
     if (c->kind == GB_KIND_PINNED)
         gb_quota_give_pinned_locked(session, c->bytes);
     pthread_mutex_unlock(&session->lock);
+    gb_core_stream_unref(c->home);
+    gb_core_pool_unref(c->pool);
     if (c->then)
         c->then(c->then_arg);
     gb_session_unref(session);
     free(c);
+}
+
+static int try_free(struct gb_content *c, struct gb_error *err) {
+    struct gb_stream *stream = gb_core_stream_part(c->home, c->device->index);
+
+    if (!stream && gb_core_stream_part_make(c->session->standard, c->device->index, &stream, err) < 0)
+        return -1;
+    return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
 /* On the lane. A free that fails on a living device would leak for ever, so it is tried again. */
@@ -63,7 +99,7 @@ static void free_memory(struct gb_task *task) {
     for (tries = 0; tries < FREE_TRIES; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = gb_mem_free(core->backend, c->ptr, c->stream, &err) == 0;
+        freed = try_free(c, &err) == 0;
         if (freed)
             break;
         gb_core_note(core, &err);
@@ -71,12 +107,13 @@ static void free_memory(struct gb_task *task) {
             break;
     }
     if (freed) {
-        atomic_fetch_add(&device->frees, 1);
+        atomic_fetch_add(&c->pool->frees, 1);
+        atomic_fetch_add(&c->pool->freed_bytes, c->bytes);
         GB_TALLY(core, c->session, frees, 1);
         GB_TALLY(core, c->session, freed_bytes, c->bytes);
     }
     device->memory_freed = true;
-    gb_core_refresh_pool(device);
+    gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
     gb_content_end(c);
 }
@@ -108,6 +145,21 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
         return;
     }
     gb_lane_post(&device->lane, &content->task);
+}
+
+void gb_content_drop_later(struct gb_content *content) {
+    if (!content || atomic_fetch_sub(&content->refs, 1) != 1)
+        return;
+    if (!content->ptr) {
+        gb_content_end(content);
+        return;
+    }
+    if (content->kind != GB_KIND_DEVICE) {
+        gb_kind_free_start(content);
+        return;
+    }
+    content->task.run = free_memory;
+    gb_lane_post(&content->device->lane, &content->task);
 }
 
 void gb_content_drop_all(struct gb_content *list) {

@@ -1,4 +1,4 @@
-/* The bytes of a buffer: device memory with a count of who reads it. Its bytes count against the session's quota from
+/* The bytes of a buffer: memory of a pool with a count of who reads it. Its bytes count against the session's quota from
  * gb_content_new_locked, before the device is asked, until the memory was given back. */
 #ifndef GB_CORE_CONTENT_H
 #define GB_CORE_CONTENT_H
@@ -12,27 +12,35 @@ struct gb_content {
     struct gb_session *session;
     struct gb_core_device *device;
     enum gb_kind kind;
+    struct gb_core_pool *pool;   /* a reference; the device's own for other kinds than DEVICE */
+    struct gb_core_stream *home; /* where it is allocated, and freed in order; see core_stream.h */
     uint64_t bytes;
-    void *ptr;                /* NULL: nothing allocated (yet), or zero bytes */
-    struct gb_stream *stream; /* where it is freed in order */
-    struct gb_ev *ready;      /* recorded after the last write; NULL: complete before anyone could see it */
-    struct gb_content *next;  /* in a list of those to be dropped */
-    struct gb_ev *used;       /* kinds that are not from a pool: when the last use is over */
-    bool used_done;
+    void *ptr;               /* NULL: nothing allocated (yet), or zero bytes */
+    bool left;               /* no buffer has it, or is to get it, any more; the session's lock */
+    struct gb_ev *ready;     /* recorded after the last write; NULL: complete before anyone could see it */
+    struct gb_content *next; /* in a list of those to be dropped */
+    struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;
 };
 
 /* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
-int gb_content_new_locked(struct gb_session *session, int device, enum gb_kind kind, uint64_t bytes,
-                          struct gb_content **ret, struct gb_error *err);
+int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
+                          struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err);
 struct gb_content *gb_content_ref(struct gb_content *content);
 
-/* Drops a reference; NULL is accepted. The last one queues the free in stream order, and the bytes leave the quota.
- * then(arg), if given, runs once: after that free when this was the last reference, else at once. Not under the
- * session's lock. */
+/* A buffer gets it, or gives it up. The session's lock is held. */
+void gb_content_attach_locked(struct gb_content *content);
+void gb_content_detach_locked(struct gb_content *content);
+
+/* Drops a reference; NULL is accepted. The last one queues the free in the order of its home, and the bytes leave the
+ * quota. Work on other streams must be done before. then(arg), if given, runs once: after that free when this was the last
+ * reference, else at once. Not under the session's lock, and not on a backend's thread: there gb_content_drop_later. */
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);
+
+/* The same from any thread: the lane frees. */
+void gb_content_drop_later(struct gb_content *content);
 
 /* Drops a list linked by next. */
 void gb_content_drop_all(struct gb_content *list);
@@ -45,15 +53,15 @@ void gb_content_end(struct gb_content *content);
 struct gb_alloc {
     struct gb_task task;
     struct gb_alloc *next;
-    struct gb_content *content;                                         /* borrowed: ptr and stream are set */
-    uint64_t deadline_ns;                                               /* wait for memory until then; 0: do not */
-    atomic_bool cancelled;                                              /* stop waiting */
-    struct gb_error error;                                              /* on its way from the slow lane */
+    struct gb_content *content; /* borrowed: ptr is set; somebody uses its home */
+    uint64_t deadline_ns;       /* wait for memory until then; 0: do not */
+    atomic_bool cancelled;      /* stop waiting */
+    struct gb_error error;      /* on its way from the slow lane */
     void (*done)(struct gb_alloc *alloc, const struct gb_error *error); /* on the lane; error NULL: there it is */
 };
 
-/* Makes the session's stream if need be and allocates content->bytes on it. When memory is exhausted: trims the pool,
- * tries once more, waits for frees until the deadline. */
+/* Makes the home's part on the device if need be and allocates content->bytes on it. When memory is exhausted: trims the
+ * pool and what others keep, tries once more, waits for frees until the deadline. */
 void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
 
 /* On the lane: counts it, calls done. error NULL: the memory is there. */

@@ -94,12 +94,15 @@ static void forget_sessions(struct gb_core *core) {
 
     while ((s = gb_session_after(core, 0))) {
         struct gb_content *contents;
+        struct gb_idlist pools;
 
         pthread_mutex_lock(&s->lock);
         atomic_store(&s->state, GB_SESSION_DEAD);
         contents = gb_session_clear_locked(s);
+        pools = gb_session_take_pools_locked(s);
         pthread_mutex_unlock(&s->lock);
         gb_content_drop_all(contents);
+        gb_session_drop_pools(&pools);
         gb_session_withdraw(s);
         gb_session_unref(s);
     }

@@ -13,18 +13,23 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "core/pool.h"
+#include "core/stream.h"
 #include "model/model.h"
 #include "store/store.h"
 
 struct gb_core;
 
 struct gb_core_config {
-    struct gb_backend *backend;    /* borrowed */
-    struct gb_store *store;        /* borrowed */
-    uint64_t slots_bytes;          /* pinned slots in all; the bound on staging memory */
-    uint64_t slot_bytes;           /* each; 256 KiB to 4 MiB */
-    uint64_t sessions_max;         /* LIMIT_REACHED beyond */
-    uint64_t buffers_max;          /* in all sessions */
+    struct gb_backend *backend; /* borrowed */
+    struct gb_store *store;     /* borrowed */
+    uint64_t slots_bytes;       /* pinned slots in all; the bound on staging memory */
+    uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
+    uint64_t sessions_max;      /* LIMIT_REACHED beyond */
+    uint64_t buffers_max;       /* in all sessions */
+    uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
+    uint64_t streams_max;
+    uint64_t events_max;
     struct gb_quota default_quota; /* of a session that gives none */
     uint64_t sample_interval_s;    /* pool history; 0: none */
     uint64_t housekeeping_ms;      /* expiry and samples are looked at this often; 0: 1000 */
@@ -71,6 +76,10 @@ struct gb_call {
     struct gb_transfer_times times;
     bool copied;             /* sync: that side was stale */
     struct gb_mem_attr attr; /* attributes */
+    struct gb_pool_view pool;
+    struct gb_pool_trim trim;
+    struct gb_stream_view stream;
+    struct gb_event_view event;
 };
 
 struct gb_call *gb_call_new(void (*done)(void *arg), void *arg); /* NULL when memory is exhausted */
@@ -124,31 +133,12 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err);
 
-/* --- devices, pools, streams --------------------------------------------------------------------------------------------- */
+/* --- devices (pools: pool.h; streams, events: stream.h) --------------------------------------------------------------------------------------------- */
 
 /* [now] Properties read at start; free_bytes as of the last housekeeping. DEVICE_NOT_FOUND. By index or UUID text. */
 int gb_device_count(struct gb_core *core);
 int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, struct gb_error *err);
 int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_device, struct gb_error *err);
-
-/* The default pool of device 0 is named "default", that of device N "default.N". */
-struct gb_pool_view {
-    struct gb_name name;
-    int device;
-    struct gb_pool_config config;
-    struct gb_pool_stat stat;
-    uint64_t allocations, frees, failures; /* since start */
-};
-/* [now] POOL_NOT_FOUND. Numbers include every acknowledged change. */
-int gb_pool_get(struct gb_core *core, const struct gb_name *pool, struct gb_pool_view *ret, struct gb_error *err);
-unsigned gb_pool_count(struct gb_core *core);
-int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err);
-/* Result: *ret_before and *ret_after in call order are not kept; read the pool again. */
-void gb_pool_trim_to(struct gb_core *core, const struct gb_name *pool, uint64_t keep_bytes, struct gb_call *call);
-
-/* Done when all work queued on the session's stream so far is done. STREAM_NOT_FOUND for any but "default". */
-void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
-                         struct gb_call *call);
 
 /* --- buffers -------------------------------------------------------------------------------------------------------------- */
 

@@ -1,29 +1,8 @@
-/* Devices, their default pools and their lanes. */
+/* Devices and their lanes. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/kind.h"
-
-void gb_core_refresh_pool(struct gb_core_device *device) {
-    struct gb_pool_stat stat;
-
-    if (gb_pool_stat(device->core->backend, device->pool, &stat, NULL) < 0)
-        return;
-    pthread_mutex_lock(&device->stat_lock);
-    device->stat = stat;
-    pthread_mutex_unlock(&device->stat_lock);
-}
-
-void gb_core_pool_stat(struct gb_core_device *device, struct gb_pool_stat *ret) {
-    pthread_mutex_lock(&device->stat_lock);
-    *ret = device->stat;
-    pthread_mutex_unlock(&device->stat_lock);
-}
-
-uint64_t gb_core_pool_limit(const struct gb_core_device *device) {
-    return device->pool_config.max_bytes ? device->pool_config.max_bytes : device->rec.total_bytes;
-}
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     struct gb_core_device *d = &core->devices[index];
@@ -32,19 +11,10 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
 
     d->core = core;
     d->index = index;
-    if (gb_backend_device_get(core->backend, index, &d->rec, err) < 0 ||
-        gb_pool_default(core->backend, index, &d->pool, err) < 0 ||
-        gb_pool_config(core->backend, d->pool, &d->pool_config, err) < 0)
+    if (gb_backend_device_get(core->backend, index, &d->rec, err) < 0 || gb_core_pool_open(d, err) < 0)
         return -1;
     atomic_store(&d->free_bytes, d->rec.free_bytes);
-    if (index == 0)
-        strcpy(d->pool_name.s, "default");
-    else
-        snprintf(d->pool_name.s, sizeof(d->pool_name.s), "default.%d", index);
-    pthread_mutex_init(&d->stat_lock, NULL);
-    d->stat_lock_ready = true;
     gb_events_init(&d->events, core->backend, index);
-    gb_core_refresh_pool(d);
     snprintf(name, sizeof(name), "gb-slow-%d", index);
     if (gb_lane_init(&d->slow, name, gb_kind_alloc_again, d, err) < 0)
         return -1;
@@ -85,26 +55,9 @@ void gb_core_devices_close(struct gb_core *core) {
         gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
         gb_events_done(&d->events);
-        if (d->stat_lock_ready)
-            pthread_mutex_destroy(&d->stat_lock);
+        gb_core_pool_close(d->pool);
     }
     free(core->devices);
-}
-
-int gb_core_pool_device(struct gb_core *core, const struct gb_name *pool, int *ret_device, struct gb_error *err) {
-    int i;
-
-    if (pool->s[0] == '\0') {
-        *ret_device = 0;
-        return 0;
-    }
-    for (i = 0; i < core->device_count; i++) {
-        if (gb_name_equal(pool, &core->devices[i].pool_name)) {
-            *ret_device = i;
-            return 0;
-        }
-    }
-    return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "there is no pool named \"%s\"", pool->s);
 }
 
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
@@ -117,11 +70,4 @@ int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struc
         return 0;
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind \"%s\" for buffers: %s",
                         device->index, gb_kind_name(kind), why);
-}
-
-int gb_core_check_stream(const struct gb_name *stream, struct gb_error *err) {
-    if (stream->s[0] == '\0' || strcmp(stream->s, "default") == 0)
-        return 0;
-    return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "there is no stream named \"%s\"; there is \"default\"",
-                        stream->s);
 }

@@ -12,6 +12,8 @@
 
 #include "base/map.h"
 #include "core/core.h"
+#include "core/core_pool.h"
+#include "core/core_stream.h"
 #include "core/events.h"
 #include "core/house.h"
 #include "core/idlist.h"
@@ -27,9 +29,8 @@ struct gb_core_device {
     int index;
     struct gb_device_rec rec; /* as at start */
     _Atomic uint64_t free_bytes;
-    struct gb_pool *pool; /* the backend's default pool */
-    struct gb_name pool_name;
-    struct gb_pool_config pool_config;
+    struct gb_core_pool *pool;  /* its own */
+    struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_lane lane;
     struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
     struct gb_alloc *slow_starved; /* the slow lane's alone */
@@ -37,12 +38,6 @@ struct gb_core_device {
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     bool memory_freed; /* since the last try; the lane's alone */
-    pthread_mutex_t stat_lock;
-    bool stat_lock_ready;
-    struct gb_pool_stat stat;
-    _Atomic uint64_t allocations;
-    _Atomic uint64_t frees;
-    _Atomic uint64_t failures;
 };
 
 struct gb_core {
@@ -62,6 +57,7 @@ struct gb_core {
     struct gb_idlist sessions_by_id;
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
+    _Atomic int64_t last_pool_id;
 
     _Atomic uint64_t sequence;
     struct gb_tally tally;
@@ -96,20 +92,8 @@ void gb_core_note(struct gb_core *core, const struct gb_error *err);
 /* -1 with DEVICE_LOST when the device is dead. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
 
-/* Reads the pool's numbers anew. */
-void gb_core_refresh_pool(struct gb_core_device *device);
-
-void gb_core_pool_stat(struct gb_core_device *device, struct gb_pool_stat *ret); /* as of the last reading */
-uint64_t gb_core_pool_limit(const struct gb_core_device *device);
-
-/* The device that a pool's name stands for: "" and "default" are device 0. POOL_NOT_FOUND. */
-int gb_core_pool_device(struct gb_core *core, const struct gb_name *pool, int *ret_device, struct gb_error *err);
-
 /* Is this kind of memory to be had? UNSUPPORTED with the reason. */
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
-
-/* "" and "default" are the session's stream. STREAM_NOT_FOUND. */
-int gb_core_check_stream(const struct gb_name *stream, struct gb_error *err);
 
 /* core_device.c */
 int gb_core_devices_open(struct gb_core *core, struct gb_error *err);

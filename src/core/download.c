@@ -2,50 +2,24 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "core/transfer.h"
-
-#define DIRECT_BYTES (64u << 20) /* at once where the CPU reaches the memory: the socket takes what it can */
-#define FLIGHTS 2                /* one that is sent, one under way: more would only cool the cache */
-
-struct block {
-    struct gb_flight f; /* first */
-    size_t sent;
-    bool arrived;
-    /* The transfer's lock: */
-    bool watched;
-    bool fired;
-    bool abandoned; /* whoever sees the end of the copy gives the slot back */
-};
-
-struct gb_download {
-    struct gb_transfer t; /* first */
-    struct gb_buffer_rec rec;
-    struct gb_content *content;
-    bool direct;
-    bool started;
-    uint64_t offset;
-    uint64_t length;
-    uint64_t queued; /* bytes whose copy was queued */
-    uint64_t sent;
-    bool ordered; /* the stream waits for the content's last write */
-    bool ready;   /* the CPU may read */
-    bool watching;
-    struct block blocks[FLIGHTS];
-    unsigned first;
-    unsigned count;
-};
+#include "core/download.h"
 
 static void destroy(struct gb_transfer *t) {
     struct gb_download *d = (struct gb_download *)t;
 
+    gb_content_drop_later(d->content); /* this may be a backend's thread */
+    if (d->behind)
+        gb_events_give(&t->device->events, d->behind);
     gb_transfer_done(t);
     free(d);
 }
 
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
-static int hold_locked(struct gb_download *d, const struct gb_name *name, struct gb_error *err) {
-    if (gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
+static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
+                       struct gb_error *err) {
+    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
+        gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
         return -1;
     d->t.device = d->content->device;
     d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
@@ -60,7 +34,7 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
     unsigned i;
     int r;
 
-    if (gb_core_alive(core, err) < 0 || gb_core_check_stream(stream, err) < 0)
+    if (gb_core_alive(core, err) < 0)
         return -1;
     s = gb_session_use(core, session, err);
     if (!s)
@@ -71,10 +45,10 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
         return gb_no_memory(err);
     }
     gb_transfer_init(&d->t, s, wake, arg, destroy);
-    for (i = 0; i < FLIGHTS; i++)
+    for (i = 0; i < GB_DOWNLOAD_FLIGHTS; i++)
         d->blocks[i].f.transfer = &d->t;
     pthread_mutex_lock(&s->lock);
-    r = hold_locked(d, name, err);
+    r = hold_locked(d, name, stream, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     if (r < 0) {
@@ -105,67 +79,10 @@ int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t le
     return 0;
 }
 
-/* --- straight from memory --------------------------------------------------------------------------------------------------- */
-
-static void content_ready(void *arg, const struct gb_error *error) {
-    struct gb_download *d = arg;
-
-    gb_core_note(d->t.core, error);
-    pthread_mutex_lock(&d->t.lock);
-    if (error && d->t.error.code == GB_OK)
-        d->t.error = *error;
-    d->watching = false;
-    gb_transfer_unlock_wake(&d->t);
-    gb_transfer_unref(&d->t);
-}
-
-/* 1: the CPU may read; 0: wake comes; -1. */
-static int wait_ready(struct gb_download *d, struct gb_error *err) {
-    struct gb_ev *ready = d->content->ready;
-    struct gb_backend *be = d->t.core->backend;
-    bool watching;
-    bool done = true;
-
-    if (d->ready)
-        return 1;
-    if (ready && gb_event_query(be, ready->event, &done, err) < 0)
-        return -1;
-    if (done) {
-        d->ready = true;
-        pthread_mutex_lock(&d->t.lock);
-        d->t.queue_ns = ready ? gb_clock_ns() - d->t.started_ns : 0;
-        pthread_mutex_unlock(&d->t.lock);
-        return 1;
-    }
-    pthread_mutex_lock(&d->t.lock);
-    watching = d->watching;
-    d->watching = true;
-    d->t.want_wake = true;
-    pthread_mutex_unlock(&d->t.lock);
-    if (watching)
-        return 0;
-    gb_transfer_ref(&d->t);
-    if (gb_watch(be, ready->event, content_ready, d, err) == 0)
-        return 0;
-    gb_transfer_unref(&d->t); /* never the last: the caller has one */
-    return -1;
-}
-
-static int next_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    uint64_t left = d->length - d->sent;
-    int r = wait_ready(d, err);
-
-    if (r <= 0)
-        return r;
-    *ret_ptr = (char *)d->content->ptr + d->offset + d->sent;
-    *ret_n = left < DIRECT_BYTES ? left : DIRECT_BYTES;
-    return 1;
-}
-
 /* --- through slots ---------------------------------------------------------------------------------------------------------- */
 
 static void arrived(void *arg, const struct gb_error *error) {
-    struct block *b = arg;
+    struct gb_block *b = arg;
     struct gb_transfer *t = b->f.transfer;
     bool abandoned;
 
@@ -181,10 +98,42 @@ static void arrived(void *arg, const struct gb_error *error) {
     gb_transfer_unref(t);
 }
 
+static void make_part(struct gb_task *task) {
+    struct gb_download *d = (struct gb_download *)((char *)task - offsetof(struct gb_download, task));
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_stream *part;
+
+    if (gb_core_stream_part_make(d->t.stream, d->t.device->index, &part, &err) < 0)
+        gb_transfer_fail(&d->t, &err);
+    pthread_mutex_lock(&d->t.lock);
+    d->watching = false;
+    gb_transfer_unlock_wake(&d->t);
+    gb_transfer_unref(&d->t);
+}
+
+/* True: the stream has a part on the device; else wake comes. */
+static bool have_part(struct gb_download *d) {
+    bool mine;
+
+    if (gb_transfer_part(&d->t))
+        return true;
+    pthread_mutex_lock(&d->t.lock);
+    mine = !d->watching;
+    d->watching = true;
+    d->t.want_wake = true;
+    pthread_mutex_unlock(&d->t.lock);
+    if (mine) {
+        gb_transfer_ref(&d->t);
+        d->task.run = make_part;
+        gb_lane_post(&d->t.device->lane, &d->task);
+    }
+    return false;
+}
+
 /* Queues the copy of the next block, if there is a slot for it. The first may stand in line, others take what is free. */
 static int queue_block(struct gb_download *d, struct gb_error *err) {
-    struct block *b = &d->blocks[(d->first + d->count) % FLIGHTS];
-    struct gb_stream *stream = d->content->stream;
+    struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_FLIGHTS];
+    struct gb_stream *stream = gb_transfer_part(&d->t);
     uint64_t left = d->length - d->queued;
     struct gb_ev *ready = d->content->ready;
     struct gb_place src = gb_content_place(d->content, d->offset + d->queued);
@@ -217,7 +166,7 @@ static int queue_block(struct gb_download *d, struct gb_error *err) {
 
 /* 1: the first block is in its slot; 0: wake comes; -1. */
 static int wait_block(struct gb_download *d, struct gb_error *err) {
-    struct block *b = &d->blocks[d->first];
+    struct gb_block *b = &d->blocks[d->first];
     struct gb_backend *be = d->t.core->backend;
     bool done = false;
 
@@ -249,10 +198,12 @@ static int wait_block(struct gb_download *d, struct gb_error *err) {
 }
 
 static int next_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    struct block *b = &d->blocks[d->first];
+    struct gb_block *b = &d->blocks[d->first];
     int r = 1;
 
-    while (r > 0 && d->count < FLIGHTS && d->queued < d->length)
+    if (!have_part(d))
+        return 0;
+    while (r > 0 && d->count < GB_DOWNLOAD_FLIGHTS && d->queued < d->length)
         r = queue_block(d, err);
     if (r < 0 || d->count == 0)
         return r;
@@ -276,7 +227,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
     if (!download->started || download->sent == download->length)
         return gb_error_set(err, GB_ERR_INTERNAL, "no bytes of the download are left");
     if (download->direct)
-        r = next_direct(download, ret_ptr, ret_n, &why);
+        r = gb_download_direct(download, ret_ptr, ret_n, &why);
     else
         r = next_slot(download, ret_ptr, ret_n, &why);
     if (r < 0) {
@@ -288,7 +239,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
 }
 
 void gb_download_sent(struct gb_download *download, size_t n) {
-    struct block *b = &download->blocks[download->first];
+    struct gb_block *b = &download->blocks[download->first];
 
     download->sent += n;
     if (download->direct || download->count == 0)
@@ -297,12 +248,12 @@ void gb_download_sent(struct gb_download *download, size_t n) {
     if (b->sent < b->f.bytes)
         return;
     gb_flight_release(&b->f);
-    download->first = (download->first + 1) % FLIGHTS;
+    download->first = (download->first + 1) % GB_DOWNLOAD_FLIGHTS;
     download->count--;
 }
 
 /* The copy has ended, and no watch on it is to come. */
-static bool at_rest(struct gb_download *d, struct block *b) {
+static bool at_rest(struct gb_download *d, struct gb_block *b) {
     bool watched;
     bool done;
 
@@ -321,11 +272,11 @@ void gb_download_pause(struct gb_download *d) {
     if (d->count == 0 || !gb_slots_wanted(&d->t.core->slots))
         return;
     for (i = 0; i < d->count; i++) {
-        if (!at_rest(d, &d->blocks[(d->first + i) % FLIGHTS]))
+        if (!at_rest(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]))
             return;
     }
     for (i = 0; i < d->count; i++) {
-        struct block *b = &d->blocks[(d->first + i) % FLIGHTS];
+        struct gb_block *b = &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS];
 
         if (!b->arrived)
             gb_flight_account(&b->f);
@@ -342,7 +293,7 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
 /* --- the end ------------------------------------------------------------------------------------------------------------------ */
 
 /* The slots go back when their copies are done, which nobody waits for. */
-static void release_block(struct gb_download *d, struct block *b) {
+static void release_block(struct gb_download *d, struct gb_block *b) {
     struct gb_backend *be = d->t.core->backend;
     bool done;
     bool leave;
@@ -365,6 +316,7 @@ static void release_block(struct gb_download *d, struct block *b) {
 
 void gb_download_free(struct gb_download *d, bool complete) {
     struct gb_core *core;
+    bool pending;
     unsigned i;
 
     if (!d)
@@ -372,7 +324,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     core = d->t.core;
     gb_transfer_close(&d->t);
     for (i = 0; i < d->count; i++)
-        release_block(d, &d->blocks[(d->first + i) % FLIGHTS]);
+        release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
     if (d->started && complete) {
         GB_TALLY(core, d->t.session, downloads, 1);
         GB_TALLY(core, d->t.session, download_bytes, d->length);
@@ -386,6 +338,13 @@ void gb_download_free(struct gb_download *d, bool complete) {
         atomic_fetch_sub(&core->downloads_running, 1);
         gb_core_changed(core);
     }
-    gb_content_drop(d->content, NULL, NULL); /* freed in stream order, after the copies */
+    /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
+    pthread_mutex_lock(&d->t.lock);
+    pending = d->direct ? d->watching : d->content->home != d->t.stream;
+    pthread_mutex_unlock(&d->t.lock);
+    if (!pending) {
+        gb_content_drop(d->content, NULL, NULL);
+        d->content = NULL;
+    }
     gb_transfer_unref(&d->t);
 }

@@ -122,7 +122,7 @@ static void refresh(struct gb_core *core) {
     for (i = 0; i < core->device_count; i++) {
         struct gb_core_device *d = &core->devices[i];
 
-        gb_core_refresh_pool(d);
+        gb_core_pool_refresh(d->pool);
         if (gb_backend_device_get(core->backend, i, &rec, NULL) == 0)
             atomic_store(&d->free_bytes, rec.free_bytes);
     }
@@ -133,9 +133,9 @@ static void sample(struct gb_core *core) {
 
     for (i = 0; i < core->device_count; i++) {
         struct gb_core_device *d = &core->devices[i];
-        struct gb_pool_sample sample = {.at_us = gb_wall_us(), .device = i, .pool = d->pool_name};
+        struct gb_pool_sample sample = {.at_us = gb_wall_us(), .device = i, .pool = d->pool->rec.name};
 
-        gb_core_pool_stat(d, &sample.stat);
+        gb_core_pool_stat(d->pool, &sample.stat);
         gb_store_put_sample(core->store, &sample, NULL, NULL);
     }
 }

@@ -136,8 +136,6 @@ static void free_memory(struct gb_task *task) {
     bool freed = false;
     int tries;
 
-    if (!c->used_done)
-        gb_stream_sync(core->backend, c->stream, NULL); /* without an event this is what is left */
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
@@ -158,7 +156,6 @@ static void unused(void *arg, const struct gb_error *error) {
     struct gb_content *c = arg;
 
     gb_core_note(c->device->core, error);
-    c->used_done = true;
     c->task.run = free_memory;
     gb_lane_post(&c->device->slow, &c->task);
 }
@@ -166,11 +163,17 @@ static void unused(void *arg, const struct gb_error *error) {
 static void wait_for_use(struct gb_task *task) {
     struct gb_content *c = content_of(task);
     struct gb_backend *be = c->device->core->backend;
+    struct gb_stream *part;
 
-    c->used = gb_events_take(&c->device->events, NULL);
-    if (c->used && gb_event_record(be, c->used->event, c->stream, NULL) == 0 &&
-        gb_watch(be, c->used->event, unused, c, NULL) == 0)
-        return;
+    /* A home that is gone has done all its work. */
+    part = gb_core_stream_part(c->home, c->device->index);
+    if (part) {
+        c->used = gb_events_take(&c->device->events, NULL);
+        if (c->used && gb_event_record(be, c->used->event, part, NULL) == 0 &&
+            gb_watch(be, c->used->event, unused, c, NULL) == 0)
+            return;
+        gb_stream_sync(be, part, NULL); /* without an event this is what is left */
+    }
     c->task.run = free_memory;
     gb_lane_post(&c->device->slow, &c->task);
 }

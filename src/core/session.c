@@ -8,8 +8,8 @@
 /* --- one session ---------------------------------------------------------------------------------------------------------- */
 
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state) {
-    struct gb_session *s = calloc(1, sizeof(*s) + (size_t)core->device_count * sizeof(s->streams[0]));
-    int i;
+    static const struct gb_name standard = {"default"};
+    struct gb_session *s = calloc(1, sizeof(*s));
 
     if (!s)
         return NULL;
@@ -18,13 +18,14 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->id = rec->id;
     s->name = rec->name;
     s->rec = *rec;
+    s->standard = gb_core_stream_new(s, &standard, 0);
+    if (!s->standard) {
+        free(s);
+        return NULL;
+    }
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     pthread_mutex_init(&s->lock, NULL);
-    for (i = 0; i < core->device_count; i++) {
-        s->streams[i].session = s;
-        s->streams[i].device = i;
-    }
     gb_core_enter(core);
     return s;
 }
@@ -34,81 +35,65 @@ struct gb_session *gb_session_ref(struct gb_session *session) {
     return session;
 }
 
-static void release(struct gb_session *s) {
+void gb_session_release(struct gb_session *s) {
     struct gb_core *core = s->core;
 
     if (atomic_fetch_sub(&s->streams_open, 1) != 1)
         return;
     gb_map_done(&s->buffers);
     gb_idlist_done(&s->buffers_by_id);
+    gb_map_done(&s->streams);
+    gb_idlist_done(&s->streams_by_id);
+    gb_map_done(&s->pools);
+    gb_idlist_done(&s->pools_by_id);
+    gb_map_done(&s->events);
+    gb_idlist_done(&s->events_by_id);
     pthread_mutex_destroy(&s->lock);
     free(s);
     gb_core_leave(core);
 }
 
-static struct gb_session_stream *stream_of(struct gb_task *task) {
-    return (struct gb_session_stream *)((char *)task - offsetof(struct gb_session_stream, task));
-}
-
-static void destroy_stream(struct gb_task *task) {
-    struct gb_session_stream *st = stream_of(task);
-    struct gb_core *core = st->session->core;
-
-    gb_events_give(&core->devices[st->device].events, st->ev);
-    gb_stream_destroy(core->backend, atomic_load(&st->stream));
-    release(st->session);
-}
-
-static void stream_idle(void *arg, const struct gb_error *error) {
-    struct gb_session_stream *st = arg;
-
-    gb_core_note(st->session->core, error);
-    st->task.run = destroy_stream;
-    gb_lane_post(&st->session->core->devices[st->device].lane, &st->task);
-}
-
-/* Destroying a stream waits for its work, and the lane serves others too: so only once the stream is idle. */
-static void take_down_stream(struct gb_task *task) {
-    struct gb_session_stream *st = stream_of(task);
-    struct gb_core *core = st->session->core;
-    bool done = false;
-
-    st->ev = gb_events_take(&core->devices[st->device].events, NULL);
-    if (st->ev && gb_event_record(core->backend, st->ev->event, atomic_load(&st->stream), NULL) == 0 &&
-        gb_event_query(core->backend, st->ev->event, &done, NULL) == 0 && !done &&
-        gb_watch(core->backend, st->ev->event, stream_idle, st, NULL) == 0)
-        return;
-    destroy_stream(task);
-}
-
 void gb_session_unref(struct gb_session *session) {
-    struct gb_core *core;
-    int i;
+    struct gb_core_stream *st;
+    struct gb_idlist pools;
+    size_t at = 0;
 
     if (!session || atomic_fetch_sub(&session->refs, 1) != 1)
         return;
-    core = session->core;
-    atomic_store(&session->streams_open, 1);
-    for (i = 0; i < core->device_count; i++) {
-        if (!gb_session_stream(session, i))
-            continue;
-        atomic_fetch_add(&session->streams_open, 1);
-        session->streams[i].task.run = take_down_stream;
-        gb_lane_post(&core->devices[i].lane, &session->streams[i].task);
+    pools = gb_session_take_pools_locked(session); /* nobody else is left */
+    gb_session_drop_pools(&pools);
+    gb_events_forget(session);
+    atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
+    while ((st = gb_map_next(&session->streams, &at))) {
+        gb_core_stream_take_down(st);
+        gb_core_stream_unref(st);
     }
-    release(session);
+    st = session->standard;
+    gb_core_stream_take_down(st);
+    gb_core_stream_unref(st);
+    gb_session_release(session);
 }
 
-int gb_session_stream_make(struct gb_session *session, int device, struct gb_stream **ret, struct gb_error *err) {
-    struct gb_stream *stream = gb_session_stream(session, device);
+struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
+    struct gb_idlist pools = session->pools_by_id;
+    size_t i;
 
-    if (!stream) {
-        if (gb_stream_create(session->core->backend, device, &stream, err) < 0)
-            return -1;
-        atomic_store(&session->streams[device].stream, stream);
+    session->pools_by_id = (struct gb_idlist){0};
+    for (i = 0; i < pools.count; i++) {
+        struct gb_core_pool *p = pools.items[i].value;
+
+        gb_map_take(&session->pools, p->rec.name.s);
+        atomic_store(&p->state, GB_POOL_DEAD);
     }
-    *ret = stream;
-    return 0;
+    return pools;
+}
+
+void gb_session_drop_pools(struct gb_idlist *pools) {
+    size_t i;
+
+    for (i = 0; i < pools->count; i++)
+        gb_core_pool_unref(pools->items[i].value);
+    gb_idlist_done(pools);
 }
 
 int gb_session_alive(struct gb_session *session, struct gb_error *err) {

@@ -13,15 +13,6 @@ enum gb_session_state {
     GB_SESSION_DEAD
 };
 
-/* The session's stream on one device: made on the lane when first needed, there until the session is gone. */
-struct gb_session_stream {
-    struct gb_task task;
-    struct gb_session *session;
-    int device;
-    struct gb_stream *_Atomic stream;
-    struct gb_ev *ev;
-};
-
 struct gb_session {
     atomic_uint refs; /* the map's, and one for each content, transfer and call */
     struct gb_core *core;
@@ -42,9 +33,17 @@ struct gb_session {
     uint64_t lost_buffers;
     struct gb_map buffers; /* by name: struct gb_buffer */
     struct gb_idlist buffers_by_id;
+    struct gb_map pools; /* by name: struct gb_core_pool, those being made and deleted included */
+    struct gb_idlist pools_by_id;
+    struct gb_core_stream *standard; /* "default"; never changes */
+    struct gb_map streams;           /* by name: struct gb_core_stream, all others */
+    struct gb_idlist streams_by_id;
+    uint64_t streams_held; /* those that drain included */
+    struct gb_map events;  /* by name: struct gb_core_event */
+    struct gb_idlist events_by_id;
+    int64_t last_order_id; /* of streams and events */
 
     atomic_uint streams_open; /* while it is taken down */
-    struct gb_session_stream streams[];
 };
 
 /* A buffer's place. One that is not live only keeps the name for who has the turn. Guarded by the session's lock. */
@@ -88,13 +87,15 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
 /* True when it has been idle for longer than its time to live. */
 bool gb_session_idle(struct gb_session *session);
 
-/* On the device's lane: makes the stream when there is none. */
-int gb_session_stream_make(struct gb_session *session, int device, struct gb_stream **ret, struct gb_error *err);
+/* For core_stream.c alone: one of its streams was taken down. */
+void gb_session_release(struct gb_session *session);
 
-/* [any thread] The stream if there is one, else NULL. */
-static inline struct gb_stream *gb_session_stream(struct gb_session *session, int device) {
-    return atomic_load(&session->streams[device].stream);
-}
+/* event_calls.c: at the end, nobody else is left. */
+void gb_events_forget(struct gb_session *session);
+
+/* Takes all its pools out of sight, to be dropped by gb_session_drop_pools without the lock. */
+struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
+void gb_session_drop_pools(struct gb_idlist *pools);
 
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 

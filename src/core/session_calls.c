@@ -15,6 +15,7 @@ struct session_op {
     struct gb_session_rec rec;
     struct gb_task task; /* removes: goes through the lanes, behind the frees */
     int lane;
+    bool everywhere; /* it had pools or streams: it may have memory where its default stream has no part */
 };
 
 static void op_end(struct session_op *op, const struct gb_error *error) {
@@ -126,15 +127,16 @@ static void patched(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-/* When this has been through every lane where the session had memory, its frees have been queued there. */
+/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which come
+ * behind the last free; when it has been through again those have ended too. */
 static void behind_frees(struct gb_task *task) {
     struct session_op *op = (struct session_op *)((char *)task - offsetof(struct session_op, task));
     struct gb_session *s = op->session;
 
-    while (op->lane < s->core->device_count) {
-        int lane = op->lane++;
+    while (op->lane < 2 * s->core->device_count) {
+        int lane = op->lane++ % s->core->device_count;
 
-        if (gb_session_stream(s, lane)) {
+        if (op->everywhere || gb_core_stream_part(s->standard, lane)) {
             gb_lane_post(&s->core->devices[lane].lane, &op->task);
             return;
         }
@@ -146,12 +148,15 @@ static void deleted(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
     struct gb_session *s = op->session;
     struct gb_content *contents = NULL;
+    struct gb_idlist pools = {0};
     struct session_op *next;
 
     pthread_mutex_lock(&s->lock);
     if (!error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
         contents = gb_session_clear_locked(s);
+        pools = gb_session_take_pools_locked(s);
+        op->everywhere = pools.count > 0 || s->streams_held > 0;
     } else {
         atomic_store(&s->state, GB_SESSION_LIVE);
     }
@@ -162,6 +167,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         op_end(op, error);
     } else {
         gb_content_drop_all(contents);
+        gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         gb_session_withdraw(s); /* op has a reference too */
         op->task.run = behind_frees;

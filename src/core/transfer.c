@@ -36,6 +36,7 @@ void gb_transfer_done(struct gb_transfer *t) {
         gb_events_give(&t->device->events, t->mark);
     gb_session_touch(t->session);
     atomic_fetch_sub(&t->session->transfers, 1);
+    gb_core_stream_unuse(t->stream);
     gb_session_unref(t->session);
     pthread_mutex_destroy(&t->wake_lock);
     pthread_mutex_destroy(&t->lock);

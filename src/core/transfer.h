@@ -15,6 +15,7 @@ struct gb_transfer {
     struct gb_core *core;
     struct gb_core_device *device;
     struct gb_session *session;
+    struct gb_core_stream *stream;                 /* used until the end; NULL until it is known */
     void (*destroy)(struct gb_transfer *transfer); /* the last reference is gone */
 
     pthread_mutex_t wake_lock; /* held while wake runs: after closing it does not run any more; recursive */
@@ -51,6 +52,11 @@ void *gb_transfer_slot_locked(struct gb_transfer *transfer);
 
 /* No wake after this; out of the line. Without the lock. */
 void gb_transfer_close(struct gb_transfer *transfer);
+
+/* The part of its stream on its device. It is there once memory was allocated on it, or the lane made it. */
+static inline struct gb_stream *gb_transfer_part(struct gb_transfer *transfer) {
+    return gb_core_stream_part(transfer->stream, transfer->device->index);
+}
 
 void gb_transfer_times(struct gb_transfer *transfer, struct gb_transfer_times *ret);
 

@@ -8,7 +8,7 @@
 
 struct plan {
     struct gb_buffer *buffer; /* NULL: a new one */
-    int device;
+    struct gb_core_pool *pool;
     enum gb_kind kind;
     uint64_t bytes; /* of the buffer */
     bool merge;
@@ -51,32 +51,51 @@ static int plan_partial(const struct gb_upload_params *p, struct plan *plan, str
 }
 
 /* Nobody else may read what is about to be overwritten. */
-static int check_unused(const struct gb_buffer *b, int device, enum gb_kind kind, struct gb_error *err) {
-    if (b->rec.device != device)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "the buffer is in a pool of device %d: an upload in place cannot move it", b->rec.device);
+static int check_unused(const struct gb_buffer *b, const struct gb_core_pool *pool, enum gb_kind kind,
+                        struct gb_error *err) {
     if (b->rec.kind != kind)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is of kind \"%s\": an upload in place cannot change that",
                             gb_kind_name(b->rec.kind));
+    if (b->content->pool != pool)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer is in the pool \"%s\" of device %d: an upload in place cannot move it",
+                            b->rec.pool.s, b->rec.device);
     if (atomic_load(&b->content->refs) > 1 || b->turns.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
 
-static int check_device(struct gb_core *core, struct plan *plan, struct gb_error *err) {
-    struct gb_core_device *device = &core->devices[plan->device];
-    uint64_t limit = gb_core_pool_limit(device);
+static int check_device(struct plan *plan, struct gb_error *err) {
+    uint64_t limit = gb_core_pool_limit(plan->pool);
     struct gb_pool_stat stat;
 
-    if (gb_core_offers(device, plan->kind, err) < 0)
+    if (gb_core_offers(plan->pool->device, plan->kind, err) < 0)
         return -1;
     if (plan->in_place || plan->kind != GB_KIND_DEVICE || plan->bytes <= limit)
         return 0;
-    gb_core_pool_stat(device, &stat);
+    gb_core_pool_stat(plan->pool, &stat);
     gb_error_numbers(err, limit, stat.used_bytes, plan->bytes);
     return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" has %llu bytes in all and %llu are asked for",
-                        device->pool_name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+                        plan->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+}
+
+/* Where it is named, else where the buffer is; the pool of one that is lost may be gone. NULL: err says why. */
+static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struct gb_upload_params *p,
+                                               const struct gb_buffer *b, struct gb_error *err) {
+    struct gb_core_pool *pool = NULL;
+
+    if (!b || (p->buffer.pool.s[0] != '\0' && !p->partial))
+        return gb_core_pool_find_locked(s, &p->buffer.pool, err);
+    if (b->content)
+        return b->content->pool;
+    if (b->rec.pool.s[0] != '\0')
+        pool = gb_core_pool_find_locked(s, &b->rec.pool, NULL);
+    if (!pool && b->rec.device < s->core->device_count)
+        pool = s->core->devices[b->rec.device].pool;
+    if (!pool)
+        gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "the buffer's device %d is not there", b->rec.device);
+    return pool;
 }
 
 /* What is there keeps its kind unless another is named. */
@@ -91,7 +110,7 @@ static int examine_locked(struct gb_session *s, const struct gb_upload_params *p
     struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
 
     *plan = (struct plan){.buffer = b};
-    if (gb_session_alive(s, err) < 0 || gb_core_check_stream(&p->buffer.stream, err) < 0)
+    if (gb_session_alive(s, err) < 0)
         return -1;
     if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
         return -1;
@@ -100,21 +119,19 @@ static int examine_locked(struct gb_session *s, const struct gb_upload_params *p
     plan->kind = choose_kind(p, b);
     if (!p->partial && gb_kind_check_pool(plan->kind, &p->buffer.pool, err) < 0)
         return -1;
-    plan->device = b ? b->rec.device : 0;
-    if ((!b || p->buffer.pool.s[0] != '\0') && !p->partial &&
-        gb_core_pool_device(s->core, &p->buffer.pool, &plan->device, err) < 0)
+    plan->pool = choose_pool_locked(s, p, b, err);
+    if (!plan->pool || gb_core_pool_check(plan->pool, err) < 0)
         return -1;
-    if (plan->device >= s->core->device_count)
-        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "the buffer's device %d is not there", plan->device);
     plan->in_place = p->in_place && b && b->content && b->content->ptr;
     if ((p->partial ? plan_partial(p, plan, err) : plan_full(p, plan, err)) < 0)
         return -1;
-    if (plan->in_place && check_unused(b, plan->device, plan->kind, err) < 0)
+    if (plan->in_place && check_unused(b, plan->pool, plan->kind, err) < 0)
         return -1;
-    return check_device(s->core, plan, err);
+    return check_device(plan, err);
 }
 
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_core_stream *stream = NULL;
     struct gb_session *s;
     struct plan plan;
     int r;
@@ -125,10 +142,13 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    r = examine_locked(s, params, &plan, err);
+    r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
+    if (r == 0)
+        r = examine_locked(s, params, &plan, err);
     if (r == 0)
         r = gb_quota_check_locked(s, plan.in_place ? 0 : plan.bytes, plan.buffer ? 0 : 1, err);
     pthread_mutex_unlock(&s->lock);
+    gb_core_stream_unuse(stream);
     gb_session_unref(s);
     return r;
 }
@@ -145,7 +165,7 @@ static int reserve_locked(struct gb_upload *u, const struct plan *plan, struct g
     }
     if (!b && gb_quota_take_locked(s, 0, 1, err) < 0)
         return -1;
-    if (gb_content_new_locked(s, plan->device, plan->kind, plan->bytes, &u->content, err) < 0) {
+    if (gb_content_new_locked(s, plan->pool, plan->kind, u->t.stream, plan->bytes, &u->content, err) < 0) {
         if (b && err && err->code == GB_ERR_QUOTA_EXCEEDED)
             strncat(err->detail, "; an upload in place needs no second copy",
                     sizeof(err->detail) - strlen(err->detail) - 1);
@@ -162,9 +182,10 @@ static int reserve_locked(struct gb_upload *u, const struct plan *plan, struct g
 static int begin_locked(struct gb_upload *u, struct gb_error *err) {
     struct plan plan;
 
-    if (examine_locked(u->t.session, &u->params, &plan, err) < 0 || reserve_locked(u, &plan, err) < 0)
+    if (gb_core_stream_use_locked(u->t.session, &u->params.buffer.stream, &u->t.stream, err) < 0 ||
+        examine_locked(u->t.session, &u->params, &plan, err) < 0 || reserve_locked(u, &plan, err) < 0)
         return -1;
-    u->t.device = &u->t.core->devices[plan.device];
+    u->t.device = plan.pool->device;
     u->bytes = plan.bytes;
     u->at = u->params.partial ? u->params.offset : 0;
     u->merge = plan.merge;

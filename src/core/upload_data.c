@@ -96,7 +96,7 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
     gb_transfer_ref(&u->t);
-    if (gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, u->content->stream, &why) == 0 &&
+    if (gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, gb_transfer_part(&u->t), &why) == 0 &&
         gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
         return 0;
     gb_transfer_fail(&u->t, &why);

@@ -29,11 +29,11 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->shape = p->shape;
         rec->kind = u->content->kind;
         rec->device = u->t.device->index;
-        rec->pool = rec->kind == GB_KIND_DEVICE ? u->t.device->pool_name : (struct gb_name){{0}};
+        rec->pool = rec->kind == GB_KIND_DEVICE ? u->content->pool->rec.name : (struct gb_name){{0}};
         if (p->has_labels)
             memcpy(rec->labels, p->labels, sizeof(rec->labels));
     }
-    strcpy(rec->stream.s, "default");
+    rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
     rec->generation++;
     rec->version++;
@@ -54,6 +54,8 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (gb_core_pool_check(u->content->pool, err) < 0)
+        return -1;
     if (!p->partial)
         return 0;
     if (!b)
@@ -206,8 +208,8 @@ static void finalize(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
 
-    gb_content_drop(u->content, NULL, NULL);
-    gb_content_drop(u->base, NULL, NULL);
+    gb_content_drop_later(u->content); /* this may be a backend's thread */
+    gb_content_drop_later(u->base);
     if (u->counted) {
         pthread_mutex_lock(&s->lock);
         gb_quota_give_locked(s, 0, 1);

@@ -379,8 +379,8 @@ void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char 
     ck_assert_ptr_nonnull(s);
     sem_init(&gate->entered, 0, 0);
     sem_init(&gate->opened, 0, 0);
-    ck_assert_ptr_nonnull(gb_session_stream(s, 0));
-    gb_assert_ok(gb_stream_call(f->backend, gb_session_stream(s, 0), wait_at_gate, gate, &err), err);
+    ck_assert_ptr_nonnull(gb_core_stream_part(s->standard, 0));
+    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(s->standard, 0), wait_at_gate, gate, &err), err);
     while (sem_wait(&gate->entered) < 0)
         continue;
     gb_session_unref(s);

@@ -7,6 +7,8 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
+static const struct gb_name in_default = {"default"};
+
 static struct gb_session_params session_params(const char *name) {
     struct gb_session_params p = {.name = core_name(name)};
 
@@ -213,7 +215,7 @@ static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, st
 
     core_wake_init(&w);
     call = gb_call_new(core_wake, &w);
-    gb_pool_trim_to(f->core, &name, keep, call);
+    gb_pool_trim_to(f->core, &in_default, &name, keep, call);
     core_wake_wait(&w);
     if (call->error.code != GB_OK)
         *err = call->error;
@@ -259,7 +261,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
     gb_assert_ok(gb_pool_at(f.core, 0, &view[0], &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &name, &view[1], &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &in_default, &name, &view[1], &err), err);
     ck_assert_uint_eq(view[0].stat.used_bytes, 0);
     ck_assert_uint_ge(view[1].stat.used_bytes, 100000);
     p.in_place = true;
@@ -273,7 +275,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     core_until_idle(&f);
     gb_assert_ok(call_trim(&f, "default.1", 0, &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &name, &view[1], &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &in_default, &name, &view[1], &err), err);
     ck_assert_uint_eq(view[1].stat.reserved_bytes, 0);
     gb_assert_fails(call_trim(&f, "none", 0, &err), err, GB_ERR_POOL_NOT_FOUND);
     core_fixture_done(&f);

@@ -6,6 +6,8 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
+static const struct gb_name in_default = {"default"};
+
 static struct gb_session_params session_params(const char *name) {
     struct gb_session_params p = {.name = core_name(name)};
 
@@ -47,10 +49,10 @@ START_TEST(new_buffers_are_zero) {
     memset(data, 0x77, 1000000);
     gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
     ck_assert_uint_eq(view.stat.used_bytes, 0); /* at once: the deletion was acknowledged */
     gb_assert_ok(core_buffer_create(f.core, "default", "y", 1000000, 0, &err), err);
-    gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+    gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
     ck_assert_uint_ge(view.stat.used_bytes, 1000000);
     gb_assert_ok(core_download(f.core, "default", "y", 0, 1000000, data, &err), err);
     for (i = 0; i < 1000000; i++)
@@ -255,7 +257,7 @@ START_TEST(a_session_takes_its_buffers_along) {
             gb_assert_ok(core_buffer_create(f.core, "s", name, (uint64_t)i * 1000, 0, &err), err);
         }
         gb_assert_ok(core_session_delete(f.core, "s", &err), err);
-        gb_assert_ok(gb_pool_get(f.core, &pool, &view, &err), err);
+        gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
         ck_assert_uint_eq(view.stat.used_bytes, 0);
         gb_core_stats(f.core, &stats);
         ck_assert_uint_eq(stats.buffers, 0);
