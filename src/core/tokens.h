@@ -12,7 +12,7 @@ struct gb_tokens {
     pthread_rwlock_t lock;
     bool ready;
     struct gb_token_rec *recs;
-    size_t count;
+    _Atomic size_t count;
 };
 
 void gb_tokens_init(struct gb_tokens *tokens);

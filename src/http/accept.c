@@ -14,9 +14,10 @@
 /* Nothing announces that a descriptor has become free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 
-static void refuse(struct gb_http_server *server, int fd) {
+static void refuse(struct gb_loop *loop, int fd) {
+    struct gb_http_server *server = loop->server;
     enum gb_code code = atomic_load(&server->draining) ? GB_ERR_DRAINING : GB_ERR_SATURATED;
-    uint64_t id = server->id_seed + atomic_fetch_add(&server->next_id, 1);
+    uint64_t id = gb_loop_id(loop);
     char text[512];
     char head[640];
     int body = snprintf(text, sizeof(text),
@@ -61,7 +62,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
         if (fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
         if (atomic_load(&server->draining) || atomic_load(&server->connections) >= server->config.connections_max)
-            refuse(server, fd);
+            refuse(loop, fd);
         else
             admit(server, loop, fd, server->listen_local[index]);
     }

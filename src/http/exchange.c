@@ -112,7 +112,9 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     memset(&ex->req, 0, offsetof(struct gb_http_request, query));
     ex->req.queries = 0;
     memset((char *)ex + offsetof(struct gb_http_request, headers), 0,
-           offsetof(struct gb_exchange, resp) - offsetof(struct gb_http_request, headers));
+           offsetof(struct gb_exchange, small) - offsetof(struct gb_http_request, headers));
+    memset((char *)ex + offsetof(struct gb_exchange, more), 0,
+           offsetof(struct gb_exchange, resp) - offsetof(struct gb_exchange, more));
     memset(&ex->resp, 0, offsetof(struct gb_http_response, text));
     memset((char *)&ex->resp + offsetof(struct gb_http_response, text_used), 0,
            sizeof(ex->resp) - offsetof(struct gb_http_response, text_used));
@@ -123,9 +125,9 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     ex->req.app = server->config.app;
     ex->req.method = GB_HTTP_METHOD_COUNT;
     pthread_mutex_init(&ex->wake_lock, NULL);
-    ex->text_size = server->config.connection_memory * 2 + 1024;
-    ex->text = malloc(ex->text_size);
-    ex->req.target.s = ex->text ? gb_exchange_text(ex, target, n) : NULL;
+    ex->text = ex->small;
+    ex->text_size = sizeof(ex->small);
+    ex->req.target.s = gb_exchange_text(ex, target, n);
     ex->req.target.len = n;
     if (!ex->req.target.s) {
         gb_exchange_unref(ex);
@@ -143,7 +145,7 @@ void gb_exchange_unref(struct gb_exchange *ex) {
     if (atomic_fetch_sub_explicit(&ex->refs, 1, memory_order_acq_rel) != 1)
         return;
     pthread_mutex_destroy(&ex->wake_lock);
-    free(ex->text);
+    free(ex->more);
     free(ex);
 }
 
@@ -163,11 +165,27 @@ void gb_exchange_end(struct gb_exchange *ex) {
     gb_exchange_unref(ex);
 }
 
-char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n) {
-    char *at = ex->text + ex->text_used;
+/* What stands in small stays there. */
+static bool more_text(struct gb_exchange *ex) {
+    size_t size = ex->server->config.connection_memory * 2 + 1024;
 
-    if (n + 1 > ex->text_size - ex->text_used)
+    if (ex->more)
+        return false;
+    ex->more = malloc(size);
+    if (!ex->more)
+        return false;
+    ex->text = ex->more;
+    ex->text_size = size;
+    ex->text_used = 0;
+    return true;
+}
+
+char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n) {
+    char *at;
+
+    if (n + 1 > ex->text_size - ex->text_used && (!more_text(ex) || n + 1 > ex->text_size))
         return NULL;
+    at = ex->text + ex->text_used;
     memcpy(at, s, n);
     at[n] = '\0';
     ex->text_used += n + 1;

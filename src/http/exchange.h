@@ -31,14 +31,20 @@ enum gb_phase {
     GB_PHASE_DONE     /* handed to libmicrohttpd or to a bulk loop's last steps */
 };
 
+/* Bytes of text that most requests do with. */
+#define GB_EXCHANGE_SMALL 1024
+
 /* The request is the first member: handlers see that alone. */
 struct gb_exchange {
     struct gb_http_request req;
     atomic_int refs;
     struct gb_http_server *server;
-    char *text; /* holds target, header, query and body text */
+    char *text; /* holds target, header and query text: small, then more */
     size_t text_size;
     size_t text_used;
+    char small[GB_EXCHANGE_SMALL];
+    char *more;           /* made when small is full */
+    struct gb_loop *loop; /* on which it began */
     bool http10;
     bool close;    /* the client or we want the connection closed after the reply */
     bool unframed; /* where the request ends is not known: answer, then close */

@@ -1,6 +1,5 @@
 /* The first look at a request: everything that the headers decide, before a byte of the body is asked for. */
 #include <microhttpd.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -112,6 +111,15 @@ static bool keeps_alive(const struct gb_exchange *ex) {
     return connection && strcasestr(connection, "keep-alive") != NULL;
 }
 
+static void write_id(struct gb_exchange *ex) {
+    uint64_t id = gb_loop_id(ex->loop);
+    int i;
+
+    for (i = 15; i >= 0; i--, id >>= 4)
+        ex->req.id[i] = "0123456789abcdef"[id & 15];
+    ex->req.id[16] = '\0';
+}
+
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -120,8 +128,7 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *versio
     ex->req.local = ex->info->local;
     ex->http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->phase = GB_PHASE_HEAD;
-    snprintf(ex->req.id, sizeof(ex->req.id), "%016llx",
-             (unsigned long long)(ex->server->id_seed + atomic_fetch_add(&ex->server->next_id, 1)));
+    write_id(ex);
     /* After an error of these two the bytes that follow cannot be told apart from a request. */
     if (read_headers(ex, &err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, &err) < 0) {
         ex->close = true;

@@ -51,7 +51,7 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     c->returning = arrival->returning;
     if (!c->local)
         c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
-    c->idle_ns = gb_clock_ns();
+    c->idle_ns = loop->now_ns;
     c->next = loop->conns;
     if (c->next)
         c->next->prev = c;
@@ -162,7 +162,7 @@ static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns)
 }
 
 static void tick(struct gb_loop *loop) {
-    uint64_t now_ns = gb_clock_ns();
+    uint64_t now_ns = loop->now_ns;
     struct gb_conn *c;
     struct gb_conn *next;
 
@@ -218,7 +218,7 @@ static void visit_inbox(struct gb_loop *loop) {
 
     gb_inbox_clear(&loop->inbox);
     if (atomic_load(&loop->server->draining))
-        gb_listen_tick(loop, gb_clock_ns());
+        gb_listen_tick(loop, loop->now_ns);
     while (gb_arrivals_take(&loop->arrivals, &arrival))
         adopt(loop, &arrival);
     while ((ex = gb_inbox_take(&loop->inbox))) {
@@ -236,6 +236,7 @@ static void turn(struct gb_loop *loop) {
     bool own = n == 0;
     int i;
 
+    loop->now_ns = gb_clock_ns();
     for (i = 0; i < n; i++) {
         if (events[i].data.fd == loop->inbox.event_fd)
             visit_inbox(loop);

@@ -80,7 +80,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
         c->ex = NULL;
-        c->idle_ns = gb_clock_ns();
+        c->idle_ns = ex->loop->now_ns;
         c->peeked = false;
         c->replied_ns = 0;
         c->uncounted = c->uncounted || ex->req.chunked;
@@ -100,7 +100,7 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
             ex->close = true;
         return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
     }
-    ex->info->replied_ns = gb_clock_ns();
+    ex->info->replied_ns = loop->now_ns;
     ex->info->reply_bytes = ex->resp.body_len;
     ex->phase = GB_PHASE_DONE;
     return gb_mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;
@@ -139,8 +139,9 @@ static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
 static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method,
                                   const char *version) {
     gb_exchange_own(ex, &loop->inbox);
-    atomic_fetch_add(&ex->server->active, 1);
-    atomic_fetch_add(&ex->server->requests, 1);
+    ex->loop = loop;
+    atomic_fetch_add_explicit(&loop->active, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
     gb_mhd_begin(ex, method, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);

@@ -11,7 +11,7 @@
 #include "base/digest.h"
 
 void gb_server_ended(struct gb_http_server *server, struct gb_exchange *ex) {
-    atomic_fetch_sub(&server->active, 1);
+    atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
     if (server->config.ended)
         server->config.ended(server->config.app, &ex->req, ex->broken ? 0 : ex->resp.status,
                              gb_clock_ns() - ex->req.started_ns);
@@ -134,6 +134,15 @@ void gb_http_server_drain(struct gb_http_server *server) {
         gb_inbox_signal(&server->loops[i].inbox);
 }
 
+static uint64_t active(const struct gb_http_server *server) {
+    uint64_t sum = 0;
+    unsigned i;
+
+    for (i = 0; i < server->config.loops; i++)
+        sum += atomic_load(&server->loops[i].active);
+    return sum;
+}
+
 void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
     uint64_t until_ns = gb_clock_ns() + timeout_ms * GB_NS_PER_MS;
 
@@ -141,17 +150,20 @@ void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
         return;
     gb_http_server_drain(server);
     /* Polled: this is the last thing the process waits for, and requests end in many ways. */
-    while (atomic_load(&server->active) > 0 && gb_clock_ns() < until_ns)
+    while (active(server) > 0 && gb_clock_ns() < until_ns)
         usleep(5000);
     join_all(server);
     release(server);
 }
 
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret) {
+    unsigned i;
+
     *ret = (struct gb_http_server_stat){.connections = atomic_load(&server->connections),
                                         .suspended = atomic_load(&server->suspended),
                                         .transfers = atomic_load(&server->transfers),
                                         .accepted = atomic_load(&server->accepted),
-                                        .refused = atomic_load(&server->refused),
-                                        .requests = atomic_load(&server->requests)};
+                                        .refused = atomic_load(&server->refused)};
+    for (i = 0; i < server->config.loops; i++)
+        ret->requests += atomic_load(&server->loops[i].requests);
 }

@@ -117,9 +117,14 @@ struct gb_loop {
     struct gb_conn *conns;
     struct gb_exchange *waiting;
     struct gb_bulk own; /* short transfers */
+    uint64_t now_ns;    /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
+    uint64_t next_id;
     atomic_uint load; /* connections, those on their way included */
+    /* One count for all loops would be a cache line that they fight for. */
+    atomic_uint_fast64_t active; /* requests in progress that began here */
+    atomic_uint_fast64_t requests;
 };
 
 struct gb_http_server {
@@ -135,14 +140,11 @@ struct gb_http_server {
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;
-    atomic_uint_fast64_t next_id;
     atomic_uint_fast64_t connections;
-    atomic_uint_fast64_t active; /* requests in progress */
     atomic_uint_fast64_t suspended;
     atomic_uint_fast64_t transfers;
     atomic_uint_fast64_t accepted;
     atomic_uint_fast64_t refused;
-    atomic_uint_fast64_t requests;
 };
 
 /* mhd_loop.c, arrivals.c */
@@ -155,6 +157,10 @@ void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival);
 bool gb_arrivals_take(struct gb_arrivals *arrivals, struct gb_arrival *ret); /* false: there is none */
 /* As gb_loop_give, from the loop's own thread and outside libmicrohttpd's callbacks. */
 void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival);
+/* For the next request, on the loop's thread. Unique as long as a loop sees fewer than 2^48. */
+static inline uint64_t gb_loop_id(struct gb_loop *loop) {
+    return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
+}
 /* The least loaded; the given one (NULL: none) when there is no less loaded. */
 struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
 
