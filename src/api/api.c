@@ -6,7 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/common.h"
 #include "api/context.h"
+#include "api/devices.h"
 #include "api/out.h"
 #include "base/crc32c.h"
 
@@ -63,21 +65,6 @@ static int prepare(struct gb_api *api) {
     return api->root && api->live && api->openapi ? 0 : -1;
 }
 
-static int read_devices(struct gb_api *api) {
-    struct gb_device_rec rec;
-    int i;
-
-    api->devices = gb_device_count(api->core);
-    api->uuid = calloc((size_t)api->devices + 1, sizeof(*api->uuid));
-    if (!api->uuid)
-        return -1;
-    for (i = 0; i < api->devices; i++) {
-        if (gb_device_get(api->core, i, &rec, NULL) == 0)
-            memcpy(api->uuid[i], rec.uuid, sizeof(rec.uuid));
-    }
-    return 0;
-}
-
 struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
                           const char *version) {
     struct gb_api *api = calloc(1, sizeof(*api));
@@ -93,7 +80,8 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);
-    if (!api->version || !api->backend_name || !api->backend_note || read_devices(api) < 0 || prepare(api) < 0) {
+    if (!api->version || !api->backend_name || !api->backend_note || gb_api_read_devices(api, backend) < 0 ||
+        prepare(api) < 0) {
         gb_api_free(api);
         return NULL;
     }
@@ -108,6 +96,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->openapi);
     gb_snapshot_done(&api->stats);
     free(api->uuid);
+    free(api->peers);
     free(api->version);
     free(api->backend_name);
     free(api->backend_note);
@@ -120,17 +109,12 @@ void gb_api_set_draining(struct gb_api *api) {
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
-int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
-    static const char prefix[] = "/v1/sessions/{s}";
-    struct gb_api *api = app;
-    const char *path = request->route->path;
-    enum gb_scope scope = request->route->access == GB_ACCESS_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
-    /* The session itself, with its quota, is not in the hands of who is bound to it. */
-    bool in_session =
-        strncmp(path, prefix, sizeof(prefix) - 1) == 0 && (scope == GB_SCOPE_READ || path[sizeof(prefix) - 1] != '\0');
+int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
+                  struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
     const char *value;
 
-    if (request->route->access == GB_ACCESS_OPEN || !gb_tokens_required(api->core))
+    if (!gb_tokens_required(api->core))
         return 0;
     value = gb_http_header(request, "Authorization");
     if (!value)
@@ -139,5 +123,19 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
         return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
     value += 7;
     value += strspn(value, " ");
-    return gb_tokens_check(api->core, value, scope, in_session ? request->param[0].s : "", err);
+    return gb_tokens_check(api->core, value, scope, session, err);
+}
+
+int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
+    static const char prefix[] = "/v1/sessions/{s}";
+    const char *path = request->route->path;
+    enum gb_scope scope = request->route->access == GB_ACCESS_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    /* The session itself, with its quota, is not in the hands of who is bound to it. */
+    bool in_session =
+        strncmp(path, prefix, sizeof(prefix) - 1) == 0 && (scope == GB_SCOPE_READ || path[sizeof(prefix) - 1] != '\0');
+
+    (void)app;
+    if (request->route->access == GB_ACCESS_OPEN)
+        return 0;
+    return gb_api_permit(request, scope, in_session ? request->param[0].s : "", err);
 }

@@ -1,15 +1,13 @@
 /* /v1/sessions/{s}/buffers: metadata. The bytes are in upload.c and download.c. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/async.h"
 #include "api/body.h"
+#include "api/common.h"
 #include "api/conditional.h"
-#include "api/context.h"
 #include "api/render.h"
 #include "base/parse.h"
-
-#define CREATE_WAIT_MAX_S 60
 
 static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
                      struct gb_error *err) {
@@ -82,7 +80,8 @@ static int read_create(const json_t *body, struct gb_buffer_params *params, stru
     if (r < 0 || read_layout(body, params, err) < 0)
         return -1;
     if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
-        gb_json_name(body, "stream", &params->stream, err) < 0)
+        gb_json_name(body, "stream", &params->stream, err) < 0 ||
+        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0)
         return -1;
     r = gb_json_labels(body, "labels", NULL, params->labels, err);
     params->has_labels = r > 0;
@@ -93,13 +92,13 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_buffer_params params = {
         .dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .pool = {"default"}, .stream = {"default"}};
-    unsigned wait_s = gb_http_prefer_wait(request, 0, CREATE_WAIT_MAX_S, NULL);
+    unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
     struct gb_call *call;
     json_t *body;
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request, "name bytes dtype shape kind pool stream labels", false, &body, err) < 0)
+        gb_body_object(request, "name bytes dtype shape kind pool stream mirrored labels", false, &body, err) < 0)
         return GB_STEP_ERROR;
     r = read_create(body, &params, err);
     json_decref(body);
@@ -114,16 +113,68 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
+static void render_address(struct gb_out *out, const char *key, uint64_t address) {
+    char text[24];
+
+    snprintf(text, sizeof(text), "0x%" PRIx64, address);
+    if (address > 0)
+        gb_out_string(out, key, text);
+    else
+        gb_out_null(out, key);
+}
+
+static enum gb_step reply_attributes(struct gb_http_request *request, const struct gb_call *call,
+                                     struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_api *api = gb_api_of(request);
+    const struct gb_mem_attr *attr = &call->attr;
+    struct gb_out out = {0};
+
+    gb_out_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
+    gb_out_open(&out, "attributes", '{');
+    gb_out_string(&out, "memory_type", gb_memory_type_name(attr->type));
+    if (attr->device >= 0)
+        gb_render_device_id(&out, "device", api, attr->device);
+    else
+        gb_out_null(&out, "device");
+    render_address(&out, "device_address", attr->device_address);
+    render_address(&out, "host_address", attr->host_address);
+    gb_out_bool(&out, "from_pool", attr->from_pool);
+    gb_out_bool(&out, "from_this_pool", attr->this_pool);
+    gb_out_close(&out, '}');
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* What the device's driver knows of the memory: addresses are for administrators. */
+static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
+                                   const struct gb_name *name, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_call *call;
+
+    if (gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_attributes(gb_api_of(request)->core, session, name, call);
+    return gb_async_end(request, response, reply_attributes, 0, err);
+}
+
 enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_buffer_rec rec;
     struct gb_name session;
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
+    bool attributes = false;
     int r;
 
-    if (read_path(request, &session, &name, err) < 0 ||
-        gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
+    if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
+        return GB_STEP_ERROR;
+    if (attributes)
+        return get_attributes(request, &session, &name, response, err);
+    if (gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
     if (r <= 0)
@@ -233,15 +284,6 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     return gb_async_end(request, response, reply_buffer, 0, err);
 }
 
-static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
-                                  struct gb_http_response *response, struct gb_error *err) {
-    (void)request;
-    (void)call;
-    (void)err;
-    response->status = 204;
-    return GB_STEP_REPLY;
-}
-
 enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_buffer_check check;
@@ -259,5 +301,5 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     }
     check = gb_conditions_buffer_check(conditions);
     gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
-    return gb_async_end(request, response, reply_deleted, 0, err);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }

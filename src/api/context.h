@@ -21,6 +21,7 @@ struct gb_api {
     atomic_bool draining;
     char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
     int devices;
+    struct gb_peer_rec *peers; /* [device * devices + peer]; fixed as well */
     struct gb_http_canned *live;
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;

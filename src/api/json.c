@@ -1,6 +1,8 @@
 #include "api/json.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/word.h"
@@ -39,9 +41,10 @@ static int refuse(const json_error_t *error, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_DUPLICATE_KEY, "the JSON gives a key twice%s (line %d, column %d)",
                             near ? near : "", error->line, error->column);
     case json_error_numeric_overflow:
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "a number in the JSON does not fit in 64 bits (line %d, column %d)", error->line,
-                            error->column);
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "a number in the JSON does not fit in 64 bits with a sign, 2^63 - 1 at most (line %d, column %d)",
+            error->line, error->column);
     default:
         return gb_error_set(err, GB_ERR_MALFORMED_JSON, "the JSON cannot be read: %s (line %d, column %d)", error->text,
                             error->line, error->column);
@@ -121,6 +124,50 @@ int gb_json_limit(const json_t *object, const char *key, uint64_t *ret, struct g
         return 1;
     }
     return read_whole(value, key, "a whole number, or null for no limit", ret, err);
+}
+
+int gb_json_bool(const json_t *object, const char *key, bool *ret, struct gb_error *err) {
+    const json_t *value = json_object_get(object, key);
+
+    if (!value)
+        return 0;
+    if (!json_is_boolean(value))
+        return wrong_type(key, "true or false", value, err);
+    *ret = json_is_true(value);
+    return 1;
+}
+
+/* "0x" and 1 to 16 hexadecimal digits. */
+static int read_hex(const char *text, const char *key, uint64_t *ret, struct gb_error *err) {
+    size_t digits = strlen(text) > 2 ? strlen(text) - 2 : 0;
+
+    if (text[0] != '0' || (text[1] != 'x' && text[1] != 'X') || digits < 1 || digits > 16 ||
+        strspn(text + 2, "0123456789abcdefABCDEF") != digits)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field '%s' as a string must be 0x and 1 to 16 hexadecimal digits", key);
+    *ret = strtoull(text + 2, NULL, 16);
+    return 1;
+}
+
+int gb_json_pattern(const json_t *object, const char *key, unsigned width, uint64_t *ret, struct gb_error *err) {
+    const json_t *value = json_object_get(object, key);
+    uint64_t pattern;
+    int r;
+
+    if (!value)
+        return 0;
+    r = json_is_string(value)
+            ? read_hex(json_string_value(value), key, &pattern, err)
+            : read_whole(value, key, "a whole number, or a string of hexadecimal digits such as \"0xff\"", &pattern,
+                         err);
+    if (r < 0)
+        return -1;
+    if (width < 8 && pattern >> (8 * width) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field '%s' is 0x%" PRIx64 ", which %u byte%s cannot hold", key, pattern, width,
+                            width == 1 ? "" : "s");
+    *ret = pattern;
+    return 1;
 }
 
 int gb_json_string(const json_t *object, const char *key, const char **ret, struct gb_error *err) {

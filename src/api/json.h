@@ -22,6 +22,9 @@ int gb_json_known(const json_t *object, const char *what, const char *fields, st
 int gb_json_u64(const json_t *object, const char *key, uint64_t *ret, struct gb_error *err);
 /* null is GB_UNLIMITED. */
 int gb_json_limit(const json_t *object, const char *key, uint64_t *ret, struct gb_error *err);
+int gb_json_bool(const json_t *object, const char *key, bool *ret, struct gb_error *err);
+/* The value that a fill repeats, of `width` bytes: a whole number, or "0x..." where it does not fit in 63 bits. */
+int gb_json_pattern(const json_t *object, const char *key, unsigned width, uint64_t *ret, struct gb_error *err);
 /* Borrowed from the object; holds no NUL. */
 int gb_json_string(const json_t *object, const char *key, const char **ret, struct gb_error *err);
 /* Borrowed. */

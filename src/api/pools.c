@@ -1,211 +1,244 @@
-/* Pools and streams of a session, and devices. Every session sees the devices' default pools. */
-#include <stdio.h>
+/* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
-#include "api/async.h"
 #include "api/body.h"
-#include "api/context.h"
+#include "api/common.h"
+#include "api/pools.h"
 #include "api/render.h"
-#include "base/clock.h"
 
-/* The session's name from the path, when there is such a session. */
-static int find_session(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
-    struct gb_session_view view;
+/* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
+ * poll do without. */
+static void render_members(struct gb_out *out, const struct gb_api *api, const struct gb_name *session,
+                           const struct gb_pool_view *view) {
+    enum gb_pool_access access[GB_POOL_PEERS_MAX];
+    int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
+    int i;
 
-    if (gb_param_name(request, 0, "session name", ret, err) < 0)
-        return -1;
-    return gb_session_get(gb_api_of(request)->core, ret, &view, err);
+    gb_render_pool_members(out, api, view);
+    if (view->lost || gb_pool_peers(api->core, session, &view->name, access, count, NULL) < 0)
+        count = 0;
+    gb_out_open(out, "access", '[');
+    for (i = 0; i < count; i++) {
+        if (i == view->device)
+            continue;
+        gb_out_open(out, NULL, '{');
+        gb_render_device_id(out, "device", api, i);
+        gb_out_string(out, "access", gb_pool_access_name(access[i]));
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, ']');
 }
 
-static enum gb_step send(struct gb_out *out, struct gb_http_response *response, struct gb_error *err) {
-    return gb_out_reply(out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, const struct gb_pool_view *view,
+                           int status, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_name session;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0) {
+        gb_out_done(out);
+        return GB_STEP_ERROR;
+    }
+    render_members(out, gb_api_of(request), &session, view);
+    gb_out_close(out, '}');
+    return gb_reply_json(out, status, response, err);
 }
 
-/* --- pools -------------------------------------------------------------------------------------------------------- */
+/* --- read --------------------------------------------------------------------------------------------------------- */
+
+struct walk {
+    struct gb_out out;
+    const struct gb_api *api;
+    struct gb_name session;
+    int64_t last_id;
+};
+
+static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    gb_out_open(&walk->out, NULL, '{');
+    render_members(&walk->out, walk->api, &walk->session, view);
+    gb_out_close(&walk->out, '}');
+    walk->last_id = view->id;
+    return 0;
+}
 
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct gb_api *api = gb_api_of(request);
-    struct gb_pool_view view;
-    struct gb_out out = {0};
-    struct gb_name session;
-    unsigned i;
+    struct walk walk = {.api = gb_api_of(request)};
+    struct gb_page page;
+    bool more = false;
 
-    if (find_session(request, &session, err) < 0)
+    if (gb_param_name(request, 0, "session name", &walk.session, err) < 0 || gb_page_read(request, &page, err) < 0)
         return GB_STEP_ERROR;
-    gb_render_list_open(&out);
-    for (i = 0; i < gb_pool_count(api->core); i++) {
-        if (gb_pool_at(api->core, i, &view, err) < 0) {
-            gb_out_done(&out);
-            return GB_STEP_ERROR;
-        }
-        gb_render_pool(&out, NULL, api, &view);
+    gb_render_list_open(&walk.out);
+    if (gb_pool_list(walk.api->core, &walk.session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
     }
-    gb_render_list_close(&out, false, 0);
-    return send(&out, response, err);
-}
-
-static enum gb_step send_pool(struct gb_http_request *request, const struct gb_name *session,
-                              const struct gb_name *pool, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_pool_view view;
-    struct gb_out out = {0};
-
-    if (gb_pool_get(gb_api_of(request)->core, session, pool, &view, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_pool(&out, NULL, gb_api_of(request), &view);
-    return send(&out, response, err);
+    gb_render_list_close(&walk.out, more, walk.last_id);
+    return gb_reply_json(&walk.out, 200, response, err);
 }
 
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_name session;
-    struct gb_name pool;
-
-    if (find_session(request, &session, err) < 0 || gb_param_name(request, 1, "pool name", &pool, err) < 0)
-        return GB_STEP_ERROR;
-    return send_pool(request, &session, &pool, response, err);
-}
-
-static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
-                                  struct gb_http_response *response, struct gb_error *err) {
-    struct gb_name session;
-    struct gb_name pool;
-
-    (void)call;
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
-        gb_param_name(request, 1, "pool name", &pool, err) < 0)
-        return GB_STEP_ERROR;
-    return send_pool(request, &session, &pool, response, err);
-}
-
-enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
-                              struct gb_error *err) {
-    struct gb_core *core = gb_api_of(request)->core;
     struct gb_pool_view view;
-    struct gb_call *call;
+    struct gb_out out = {0};
     struct gb_name session;
     struct gb_name pool;
-    uint64_t keep_bytes = 0;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_pool_get(gb_api_of(request)->core, &session, &pool, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    return gb_pool_reply(request, &out, &view, 200, response, err);
+}
+
+/* --- create and change -------------------------------------------------------------------------------------------- */
+
+static int read_reuse(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    const json_t *reuse;
+    int r = gb_json_child(body, "reuse", &reuse, err);
+
+    if (r <= 0)
+        return r;
+    if (gb_json_known(reuse, "reuse", "follow_event_dependencies allow_opportunistic allow_internal_dependencies",
+                      err) < 0)
+        return -1;
+    r = gb_json_bool(reuse, "follow_event_dependencies", &params->config.follow_event_dependencies, err);
+    params->has_follow = r > 0;
+    if (r >= 0)
+        r = gb_json_bool(reuse, "allow_opportunistic", &params->config.allow_opportunistic, err);
+    params->has_opportunistic = r > 0;
+    if (r >= 0)
+        r = gb_json_bool(reuse, "allow_internal_dependencies", &params->config.allow_internal_dependencies, err);
+    params->has_internal = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+/* What may be given at creation and later. */
+static int read_settings(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    int r = gb_json_limit(body, "release_threshold_bytes", &params->config.release_threshold_bytes, err);
+
+    if (r < 0)
+        return -1;
+    params->has_threshold = r > 0;
+    return read_reuse(body, params, err);
+}
+
+static int read_max_bytes(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    uint64_t max_bytes = GB_UNLIMITED;
+    int r = gb_json_limit(body, "max_bytes", &max_bytes, err);
+
+    if (r < 0)
+        return -1;
+    if (max_bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field 'max_bytes' must be at least 1, or null for as much as the device has");
+    params->config.max_bytes = max_bytes == GB_UNLIMITED ? 0 : max_bytes;
+    return 0;
+}
+
+static int read_create(const struct gb_api *api, const json_t *body, struct gb_pool_params *params,
+                       struct gb_error *err) {
+    int r = gb_json_name(body, "name", &params->name, err);
+
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    if (r < 0 || gb_device_field(api, body, "device", &params->device, err) < 0 ||
+        read_max_bytes(body, params, err) < 0 || gb_json_bool(body, "exportable", &params->config.exportable, err) < 0)
+        return -1;
+    return read_settings(body, params, err);
+}
+
+static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
+                               struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_pool_view *view = &call->pool;
+    struct gb_out out = {0};
+
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/pools/%s",
+                                                 request->param[0].s, view->name.s) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    if (call->created && view->first_use_bytes > 0)
+        gb_out_string(&out, "note",
+                      "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
+                      "share a pool share that");
+    return gb_pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
+}
+
+enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_pool_params params = {.config = {.release_threshold_bytes = GB_UNLIMITED,
+                                               .follow_event_dependencies = true,
+                                               .allow_opportunistic = true,
+                                               .allow_internal_dependencies = true}};
+    struct gb_call *call;
     json_t *body;
     int r;
 
-    if (find_session(request, &session, err) < 0 || gb_param_name(request, 1, "pool name", &pool, err) < 0 ||
-        gb_pool_get(core, &session, &pool, &view, err) < 0 ||
-        gb_body_object(request, "keep_bytes", true, &body, err) < 0)
+    if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
+        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
+            0)
         return GB_STEP_ERROR;
-    r = gb_json_u64(body, "keep_bytes", &keep_bytes, err);
+    r = read_create(gb_api_of(request), body, &params, err);
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_pool_trim_to(core, &session, &pool, keep_bytes, call);
-    return gb_async_end(request, response, reply_trimmed, 0, err);
+    gb_pool_make(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
 }
 
-/* --- streams ------------------------------------------------------------------------------------------------------ */
+static int read_patch(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    static const char *const fixed[] = {"name", "device", "max_bytes", "exportable"};
+    size_t i;
 
-static int find_stream(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_stream,
-                       struct gb_error *err) {
-    if (find_session(request, ret_session, err) < 0 || gb_param_name(request, 1, "stream name", ret_stream, err) < 0)
-        return -1;
-    if (strcmp(ret_stream->s, "default") != 0)
-        return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "the session '%s' has no stream '%s'", ret_session->s,
-                            ret_stream->s);
-    return 0;
+    for (i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (json_object_get(body, fixed[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the field '%s' of a pool is fixed at its creation; make another pool", fixed[i]);
+    }
+    return read_settings(body, params, err);
 }
 
-enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
-    struct gb_out out = {0};
-    struct gb_name session;
-
-    if (find_session(request, &session, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&out);
-    gb_render_stream(&out, NULL, session.s, "default");
-    gb_render_list_close(&out, false, 0);
-    return send(&out, response, err);
-}
-
-static enum gb_step send_stream(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
-    struct gb_out out = {0};
-    struct gb_name session;
-    struct gb_name stream;
-
-    if (find_stream(request, &session, &stream, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_stream(&out, NULL, session.s, stream.s);
-    return send(&out, response, err);
-}
-
-enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_response *response,
+enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    return send_stream(request, response, err);
-}
-
-static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    (void)call;
-    return send_stream(request, response, err);
-}
-
-#define SYNC_WAIT_S 30
-#define SYNC_WAIT_MAX_S 60
-
-enum gb_step gb_api_stream_sync(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
-    unsigned wait_s = gb_http_prefer_wait(request, SYNC_WAIT_S, SYNC_WAIT_MAX_S, NULL);
+    struct gb_pool_params params = {.device = 0};
     struct gb_call *call;
-    struct gb_name session;
-    struct gb_name stream;
     json_t *body;
+    int r;
 
-    if (find_stream(request, &session, &stream, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+    if (gb_path_names(request, "pool name", &params.session, &params.name, err) < 0 ||
+        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
+            0)
         return GB_STEP_ERROR;
+    r = read_patch(body, &params, err);
     json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_stream_sync_call(gb_api_of(request)->core, &session, &stream, call);
-    return gb_async_end(request, response, reply_synced, gb_clock_ns() + wait_s * GB_NS_PER_S, err);
+    gb_pool_patch(gb_api_of(request)->core, &params, NULL, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
 }
 
-/* --- devices ------------------------------------------------------------------------------------------------------ */
+/* --- delete ------------------------------------------------------------------------------------------------------- */
 
-enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_response *response,
+enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_api *api = gb_api_of(request);
-    struct gb_device_rec rec;
-    struct gb_out out = {0};
-    int i;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name pool;
+    bool force = false;
 
-    gb_render_list_open(&out);
-    for (i = 0; i < api->devices; i++) {
-        if (gb_device_get(api->core, i, &rec, err) < 0) {
-            gb_out_done(&out);
-            return GB_STEP_ERROR;
-        }
-        gb_render_device(&out, NULL, &rec);
-    }
-    gb_render_list_close(&out, false, 0);
-    return send(&out, response, err);
-}
-
-enum gb_step gb_api_device_get(struct gb_http_request *request, struct gb_http_response *response,
-                               struct gb_error *err) {
-    struct gb_core *core = gb_api_of(request)->core;
-    struct gb_device_rec rec;
-    struct gb_out out = {0};
-    int device;
-
-    if (strlen(request->param[0].s) != request->param[0].len) {
-        gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "a device is named by its index or UUID");
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_query_bool(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
-    }
-    if (gb_device_find(core, request->param[0].s, &device, err) < 0 || gb_device_get(core, device, &rec, err) < 0)
+    call = gb_async_begin(request, err);
+    if (!call)
         return GB_STEP_ERROR;
-    gb_render_device(&out, NULL, &rec);
-    return send(&out, response, err);
+    gb_pool_remove(gb_api_of(request)->core, &session, &pool, force, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }

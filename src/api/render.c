@@ -15,6 +15,7 @@ void gb_render_session(struct gb_out *out, const char *key, const struct gb_sess
     gb_out_close(out, '}');
     gb_out_u64(out, "idle_ttl_s", rec->idle_ttl_s);
     gb_out_u64(out, "used_bytes", view->used_bytes);
+    gb_out_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
     gb_out_u64(out, "buffers", view->buffers);
     gb_out_time(out, "created_at", rec->created_at_us);
     gb_out_time(out, "updated_at", rec->updated_at_us);
@@ -37,11 +38,10 @@ static void render_shape(struct gb_out *out, const char *key, const struct gb_sh
     gb_out_close(out, ']');
 }
 
-void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
-                      const struct gb_buffer_rec *rec) {
+void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, const char *session,
+                              const struct gb_buffer_rec *rec) {
     char crc[12];
 
-    gb_out_open(out, key, '{');
     gb_out_string(out, "name", rec->name.s);
     gb_out_string(out, "session", session);
     gb_out_u64(out, "bytes", rec->bytes);
@@ -51,6 +51,11 @@ void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *
     gb_render_device_id(out, "device", api, rec->device);
     gb_out_string(out, "pool", rec->pool.s);
     gb_out_string(out, "stream", rec->stream.s);
+    gb_out_bool(out, "mirrored", rec->mirrored);
+    if (rec->mirrored)
+        gb_out_string(out, "head", gb_head_name(rec->head));
+    else
+        gb_out_null(out, "head");
     gb_out_string(out, "state", gb_buffer_state_name(rec->state));
     gb_out_i64(out, "generation", rec->generation);
     snprintf(crc, sizeof(crc), "%08x", (unsigned)rec->crc32c);
@@ -61,44 +66,27 @@ void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *
     gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
     gb_out_time(out, "created_at", rec->created_at_us);
     gb_out_time(out, "updated_at", rec->updated_at_us);
+}
+
+void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
+                      const struct gb_buffer_rec *rec) {
+    gb_out_open(out, key, '{');
+    gb_render_buffer_members(out, api, session, rec);
     gb_out_close(out, '}');
 }
 
-void gb_render_device(struct gb_out *out, const char *key, const struct gb_device_rec *rec) {
-    char capability[16];
-    int kind;
-
-    gb_out_open(out, key, '{');
-    gb_out_i64(out, "index", rec->index);
-    gb_out_string(out, "uuid", rec->uuid);
-    gb_out_string(out, "name", rec->name);
-    gb_out_u64(out, "total_bytes", rec->total_bytes);
-    gb_out_u64(out, "free_bytes", rec->free_bytes);
-    gb_out_bool(out, "integrated", rec->integrated);
-    gb_out_bool(out, "cpu_access", rec->cpu_access);
-    snprintf(capability, sizeof(capability), "%d.%d", rec->compute_major % 1000, rec->compute_minor % 1000);
-    if (rec->compute_major > 0)
-        gb_out_string(out, "compute_capability", capability);
+/* null for what has always been there. */
+static void render_time(struct gb_out *out, const char *key, int64_t wall_us) {
+    if (wall_us > 0)
+        gb_out_time(out, key, wall_us);
     else
-        gb_out_null(out, "compute_capability");
-    gb_out_open(out, "kinds", '{');
-    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        const char *missing = rec->kind_missing[kind];
-
-        gb_out_open(out, gb_kind_name((enum gb_kind)kind), '{');
-        gb_out_bool(out, "supported", missing[0] == '\0');
-        if (missing[0] != '\0')
-            gb_out_string(out, "reason", missing);
-        gb_out_close(out, '}');
-    }
-    gb_out_close(out, '}');
-    gb_out_close(out, '}');
+        gb_out_null(out, key);
 }
 
-void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view) {
-    gb_out_open(out, key, '{');
+void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const struct gb_pool_view *view) {
     gb_out_string(out, "name", view->name.s);
     gb_render_device_id(out, "device", api, view->device);
+    gb_out_string(out, "state", view->lost ? "lost" : "ready");
     if (view->config.max_bytes == 0)
         gb_out_null(out, "max_bytes");
     else
@@ -110,42 +98,108 @@ void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *ap
     gb_out_bool(out, "allow_internal_dependencies", view->config.allow_internal_dependencies);
     gb_out_close(out, '}');
     gb_out_bool(out, "exportable", view->config.exportable);
+    gb_out_u64(out, "first_use_bytes", view->first_use_bytes);
     gb_out_u64(out, "used_bytes", view->stat.used_bytes);
     gb_out_u64(out, "used_peak_bytes", view->stat.used_peak_bytes);
     gb_out_u64(out, "reserved_bytes", view->stat.reserved_bytes);
     gb_out_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
+    gb_out_u64(out, "buffers", view->live_buffers);
     gb_out_u64(out, "allocations", view->allocations);
+    gb_out_u64(out, "allocated_bytes", view->allocated_bytes);
     gb_out_u64(out, "frees", view->frees);
+    gb_out_u64(out, "freed_bytes", view->freed_bytes);
     gb_out_u64(out, "failures", view->failures);
-    gb_out_close(out, '}');
+    render_time(out, "created_at", view->created_at_us);
+    render_time(out, "updated_at", view->updated_at_us);
 }
 
-void gb_render_stream(struct gb_out *out, const char *key, const char *session, const char *stream) {
+void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view) {
     gb_out_open(out, key, '{');
-    gb_out_string(out, "name", stream);
-    gb_out_string(out, "session", session);
+    gb_render_pool_members(out, api, view);
     gb_out_close(out, '}');
 }
 
-static void render_direction(struct gb_out *out, const char *key, uint64_t count, uint64_t bytes, uint64_t ns,
-                             uint64_t copy_ns, uint64_t queue_ns, uint64_t failed) {
+void gb_render_stream(struct gb_out *out, const char *key, const char *session, const struct gb_stream_view *view) {
+    gb_out_open(out, key, '{');
+    gb_out_string(out, "name", view->name.s);
+    gb_out_string(out, "session", session);
+    gb_out_bool(out, "busy", view->busy);
+    gb_out_u64(out, "devices", view->devices);
+    gb_out_time(out, "created_at", view->created_at_us);
+    gb_out_close(out, '}');
+}
+
+void gb_render_event(struct gb_out *out, const char *key, const char *session, const struct gb_event_view *view) {
+    gb_out_open(out, key, '{');
+    gb_out_string(out, "name", view->name.s);
+    gb_out_string(out, "session", session);
+    gb_out_bool(out, "recorded", view->recorded);
+    gb_out_bool(out, "done", view->done);
+    if (view->recorded)
+        gb_out_string(out, "stream", view->stream.s);
+    else
+        gb_out_null(out, "stream");
+    gb_out_time(out, "created_at", view->created_at_us);
+    gb_out_close(out, '}');
+}
+
+/* What was copied and what waited for its turn are different numbers; which kind of memory it was matters to both. */
+static void render_kinds(struct gb_out *out, const struct gb_kind_counters *kinds) {
+    int kind;
+
+    gb_out_open(out, "kinds", '{');
+    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
+        gb_out_open(out, gb_kind_name((enum gb_kind)kind), '{');
+        gb_out_u64(out, "count", kinds[kind].count);
+        gb_out_u64(out, "bytes", kinds[kind].bytes);
+        gb_out_seconds(out, "seconds_copying", kinds[kind].copy_ns);
+        gb_out_seconds(out, "seconds_queued", kinds[kind].queue_ns);
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, '}');
+}
+
+/* Opens an object and leaves it so. */
+static void open_direction(struct gb_out *out, const char *key, uint64_t count, uint64_t bytes, uint64_t copy_ns,
+                           uint64_t queue_ns) {
     gb_out_open(out, key, '{');
     gb_out_u64(out, "count", count);
     gb_out_u64(out, "bytes", bytes);
-    gb_out_seconds(out, "seconds", ns);
     gb_out_seconds(out, "seconds_copying", copy_ns);
     gb_out_seconds(out, "seconds_queued", queue_ns);
+}
+
+static void close_direction(struct gb_out *out, uint64_t ns, uint64_t failed, const struct gb_kind_counters *kinds) {
+    gb_out_seconds(out, "seconds", ns);
     gb_out_u64(out, "failures", failed);
+    if (kinds)
+        render_kinds(out, kinds);
     gb_out_close(out, '}');
 }
 
-void gb_render_counters(struct gb_out *out, const struct gb_counters *c) {
+static void render_transfers(struct gb_out *out, const struct gb_counters *c,
+                             const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
     gb_out_open(out, "transfers", '{');
-    render_direction(out, "upload", c->uploads, c->upload_bytes, c->upload_ns, c->upload_copy_ns, c->upload_queue_ns,
-                     c->uploads_failed);
-    render_direction(out, "download", c->downloads, c->download_bytes, c->download_ns, c->download_copy_ns,
-                     c->download_queue_ns, c->downloads_failed);
+    open_direction(out, "upload", c->uploads, c->upload_bytes, c->upload_copy_ns, c->upload_queue_ns);
+    close_direction(out, c->upload_ns, c->uploads_failed, kinds ? kinds[GB_UPLOAD] : NULL);
+    open_direction(out, "download", c->downloads, c->download_bytes, c->download_copy_ns, c->download_queue_ns);
+    close_direction(out, c->download_ns, c->downloads_failed, kinds ? kinds[GB_DOWNLOAD] : NULL);
+    open_direction(out, "copy", c->device_copies, c->device_copy_bytes, c->device_copy_ns, c->device_copy_queue_ns);
     gb_out_close(out, '}');
+    gb_out_open(out, "fill", '{');
+    gb_out_u64(out, "count", c->fills);
+    gb_out_u64(out, "bytes", c->fill_bytes);
+    gb_out_close(out, '}');
+    gb_out_open(out, "mirror", '{');
+    gb_out_u64(out, "copies", c->mirror_copies);
+    gb_out_u64(out, "copies_avoided", c->mirror_copies_avoided);
+    gb_out_close(out, '}');
+    gb_out_close(out, '}');
+}
+
+void gb_render_counters(struct gb_out *out, const struct gb_counters *c,
+                        const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
+    render_transfers(out, c, kinds);
     gb_out_open(out, "allocations", '{');
     gb_out_u64(out, "count", c->allocations);
     gb_out_u64(out, "bytes", c->allocated_bytes);

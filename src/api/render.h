@@ -9,15 +9,22 @@
 void gb_render_session(struct gb_out *out, const char *key, const struct gb_session_view *view);
 void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
                       const struct gb_buffer_rec *rec);
-void gb_render_device(struct gb_out *out, const char *key, const struct gb_device_rec *rec);
 void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view);
-void gb_render_stream(struct gb_out *out, const char *key, const char *session, const char *stream);
+void gb_render_stream(struct gb_out *out, const char *key, const char *session, const struct gb_stream_view *view);
+void gb_render_event(struct gb_out *out, const char *key, const char *session, const struct gb_event_view *view);
+
+/* The same without the braces, for replies that say more. */
+void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, const char *session,
+                              const struct gb_buffer_rec *rec);
+void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const struct gb_pool_view *view);
 
 /* Index and UUID: an index alone is not an identity. */
 void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_api *api, int device);
 
-/* "transfers" and "allocations" members inside the object that is open. */
-void gb_render_counters(struct gb_out *out, const struct gb_counters *counters);
+/* "transfers" and "allocations" members inside the object that is open. kinds: transfers by direction and kind of memory;
+ * NULL: not kept. */
+void gb_render_counters(struct gb_out *out, const struct gb_counters *counters,
+                        const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]);
 
 /* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
 void gb_render_list_open(struct gb_out *out);

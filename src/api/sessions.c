@@ -2,10 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/async.h"
 #include "api/body.h"
+#include "api/common.h"
 #include "api/conditional.h"
-#include "api/context.h"
 #include "api/render.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
@@ -62,15 +61,6 @@ static enum gb_step reply_session(struct gb_http_request *request, const struct 
         gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
         return GB_STEP_ERROR;
     return send_session(&call->session, call->created ? 201 : 200, response, err);
-}
-
-static enum gb_step reply_nothing(struct gb_http_request *request, const struct gb_call *call,
-                                  struct gb_http_response *response, struct gb_error *err) {
-    (void)request;
-    (void)call;
-    (void)err;
-    response->status = 204;
-    return GB_STEP_REPLY;
 }
 
 static int read_create(const struct gb_http_request *request, struct gb_session_params *params, struct gb_error *err) {
@@ -174,7 +164,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
     }
     check = gb_conditions_session_check(conditions);
     gb_session_delete(gb_api_of(request)->core, &name, &check, call);
-    return gb_async_end(request, response, reply_nothing, 0, err);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }
 
 enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb_http_response *response,

@@ -41,10 +41,11 @@ static void render_stats(struct gb_out *out, const struct gb_api *api) {
     gb_out_u64(out, "bytes", stats.buffer_bytes);
     gb_out_u64(out, "lost", stats.lost_buffers);
     gb_out_close(out, '}');
-    gb_render_counters(out, &stats.counters);
+    gb_render_counters(out, &stats.counters, stats.kinds);
     gb_out_open(out, "running", '{');
     gb_out_u64(out, "uploads", stats.uploads_running);
     gb_out_u64(out, "downloads", stats.downloads_running);
+    gb_out_u64(out, "writes", stats.writes_running);
     gb_out_close(out, '}');
     render_pools(out, api);
     gb_out_open(out, "slots", '{');
@@ -99,7 +100,7 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_out_limit(&out, "buffers", stats.session.rec.quota.buffers);
     gb_out_limit(&out, "pinned_bytes", stats.session.rec.quota.pinned_bytes);
     gb_out_close(&out, '}');
-    gb_render_counters(&out, &stats.counters);
+    gb_render_counters(&out, &stats.counters, NULL);
     gb_out_close(&out, '}');
     return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

@@ -4,11 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/common.h"
 #include "api/media.h"
 #include "api/render.h"
 #include "base/clock.h"
-
-#define UPLOAD_WAIT_MAX_S 60
 
 static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
@@ -48,17 +47,30 @@ static int read_layout(const struct gb_http_request *request, struct gb_upload_p
     return 0;
 }
 
+static int read_side(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+    const struct gb_http_text *side = gb_http_query(request, "side");
+
+    if (!side)
+        return 0;
+    params->to_device_side = strcmp(side->s, "device") == 0;
+    if (!params->to_device_side && strcmp(side->s, "host") != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "side must be host or device");
+    return 0;
+}
+
 static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
                           struct gb_error *err) {
-    static const char *const fixed[] = {"dtype", "shape", "kind", "pool"};
+    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "mirrored"};
     const struct gb_http_text *kind = gb_http_query(request, "kind");
     size_t i;
     int r = gb_query_u64(request, "offset", &params->offset, err);
 
     if (r < 0 || gb_query_bool(request, "in_place", &params->in_place, err) < 0 ||
         gb_query_name(request, "stream", &params->buffer.stream, err) < 0 ||
-        gb_query_name(request, "pool", &params->buffer.pool, err) < 0)
+        gb_query_name(request, "pool", &params->buffer.pool, err) < 0 ||
+        gb_query_bool(request, "mirrored", &params->buffer.mirrored, err) < 0 || read_side(request, params, err) < 0)
         return -1;
+    params->buffer.has_kind = kind != NULL;
     if (kind && gb_kind_parse(kind->s, kind->len, &params->buffer.kind, err) < 0)
         return -1;
     params->partial = r > 0;
@@ -87,6 +99,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     plan->existing_bytes = rec.bytes;
     params->buffer.kind = rec.kind;
     params->buffer.pool = rec.pool;
+    params->buffer.mirrored = rec.mirrored;
     if (params->partial)
         params->buffer.dtype = rec.dtype;
     if (gb_query_bool(request, "in_place", &in_place, err) < 0)
@@ -106,7 +119,7 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
     params->buffer.kind = GB_KIND_DEVICE;
     strcpy(params->buffer.pool.s, "default");
     strcpy(params->buffer.stream.s, "default");
-    params->wait_ms = gb_http_prefer_wait(request, 0, UPLOAD_WAIT_MAX_S, NULL) * 1000;
+    params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
         read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)

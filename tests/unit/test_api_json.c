@@ -6,11 +6,13 @@
 
 #include "api/json.h"
 
+#define FIELDS "name bytes labels shape dtype kind quota pattern force"
+
 static json_t *parse(const char *text) {
     struct gb_error err = GB_ERROR_INIT;
     json_t *object = NULL;
 
-    gb_assert_ok(gb_json_object(text, strlen(text), "name bytes labels shape dtype kind quota", &object, &err), err);
+    gb_assert_ok(gb_json_object(text, strlen(text), FIELDS, &object, &err), err);
     return object;
 }
 
@@ -50,8 +52,7 @@ START_TEST(test_refusal) {
     struct gb_error err = GB_ERROR_INIT;
     json_t *object = NULL;
 
-    ck_assert_int_eq(
-        gb_json_object(r->text, strlen(r->text), "name bytes labels shape dtype kind quota", &object, &err), -1);
+    ck_assert_int_eq(gb_json_object(r->text, strlen(r->text), FIELDS, &object, &err), -1);
     ck_assert_msg(err.code == r->code, "%s: %s: %s", r->text, gb_code_slug(err.code), err.detail);
     ck_assert_msg(strstr(err.detail, r->word) != NULL, "%s: %s", r->text, err.detail);
     ck_assert_ptr_null(object);
@@ -96,6 +97,30 @@ static int read_limit(const json_t *object, struct gb_error *err) {
     uint64_t value;
 
     return gb_json_limit(object, "bytes", &value, err);
+}
+
+static int read_bool(const json_t *object, struct gb_error *err) {
+    bool value;
+
+    return gb_json_bool(object, "force", &value, err);
+}
+
+static int read_pattern1(const json_t *object, struct gb_error *err) {
+    uint64_t value;
+
+    return gb_json_pattern(object, "pattern", 1, &value, err);
+}
+
+static int read_pattern4(const json_t *object, struct gb_error *err) {
+    uint64_t value;
+
+    return gb_json_pattern(object, "pattern", 4, &value, err);
+}
+
+static int read_pattern8(const json_t *object, struct gb_error *err) {
+    uint64_t value;
+
+    return gb_json_pattern(object, "pattern", 8, &value, err);
 }
 
 static int read_string(const json_t *object, struct gb_error *err) {
@@ -154,6 +179,27 @@ static const struct {
     {read_limit, "{\"bytes\":5}", GB_OK, ""},
     {read_limit, "{\"bytes\":\"5\"}", GB_ERR_WRONG_TYPE, "null for no limit"},
     {read_limit, "{\"bytes\":-5}", GB_ERR_INVALID_ARGUMENT, "negative"},
+    {read_bool, "{\"force\":true}", GB_OK, ""},
+    {read_bool, "{\"force\":false}", GB_OK, ""},
+    {read_bool, "{\"force\":1}", GB_ERR_WRONG_TYPE, "true or false, not a number"},
+    {read_bool, "{\"force\":\"true\"}", GB_ERR_WRONG_TYPE, "a string"},
+    {read_bool, "{\"force\":null}", GB_ERR_WRONG_TYPE, "null"},
+    {read_pattern1, "{\"pattern\":255}", GB_OK, ""},
+    {read_pattern1, "{\"pattern\":256}", GB_ERR_INVALID_ARGUMENT, "0x100, which 1 byte cannot hold"},
+    {read_pattern1, "{\"pattern\":\"0x00000000000000ff\"}", GB_OK, ""},
+    {read_pattern1, "{\"pattern\":\"0x100\"}", GB_ERR_INVALID_ARGUMENT, "1 byte"},
+    {read_pattern4, "{\"pattern\":4294967295}", GB_OK, ""},
+    {read_pattern4, "{\"pattern\":4294967296}", GB_ERR_INVALID_ARGUMENT, "4 bytes"},
+    {read_pattern8, "{\"pattern\":9223372036854775807}", GB_OK, ""},
+    {read_pattern8, "{\"pattern\":\"0xFFFFFFFFFFFFFFFF\"}", GB_OK, ""},
+    {read_pattern8, "{\"pattern\":\"0x10000000000000000\"}", GB_ERR_INVALID_ARGUMENT, "16 hexadecimal digits"},
+    {read_pattern8, "{\"pattern\":\"0x\"}", GB_ERR_INVALID_ARGUMENT, "hexadecimal"},
+    {read_pattern8, "{\"pattern\":\"\"}", GB_ERR_INVALID_ARGUMENT, "hexadecimal"},
+    {read_pattern8, "{\"pattern\":\"0\"}", GB_ERR_INVALID_ARGUMENT, "hexadecimal"},
+    {read_pattern8, "{\"pattern\":\"0x-1\"}", GB_ERR_INVALID_ARGUMENT, "hexadecimal"},
+    {read_pattern8, "{\"pattern\":\"255\"}", GB_ERR_INVALID_ARGUMENT, "hexadecimal"},
+    {read_pattern8, "{\"pattern\":-1}", GB_ERR_INVALID_ARGUMENT, "negative"},
+    {read_pattern8, "{\"pattern\":1.5}", GB_ERR_WRONG_TYPE, "0xff"},
     {read_string, "{\"name\":\"\"}", GB_OK, ""},
     {read_string, "{\"name\":5}", GB_ERR_WRONG_TYPE, "a string, not a number"},
     {read_name, "{\"name\":\"a.b-c_d\"}", GB_OK, ""},
@@ -203,6 +249,7 @@ START_TEST(test_values) {
     struct gb_shape shape;
     struct gb_name name;
     uint64_t value = 0;
+    bool flag = false;
 
     ck_assert_int_eq(gb_json_u64(object, "bytes", &value, &err), 1);
     ck_assert_uint_eq(value, INT64_MAX);
@@ -212,6 +259,12 @@ START_TEST(test_values) {
     ck_assert(shape.dims == 2 && shape.dim[0] == 2 && shape.dim[1] == 3);
     ck_assert_int_eq(gb_json_name(object, "name", &name, &err), 1);
     ck_assert_str_eq(name.s, "x");
+    json_decref(object);
+    object = parse("{\"pattern\":\"0xFedCba9876543210\",\"force\":true}");
+    ck_assert_int_eq(gb_json_pattern(object, "pattern", 8, &value, &err), 1);
+    ck_assert_uint_eq(value, 0xfedcba9876543210);
+    ck_assert_int_eq(gb_json_bool(object, "force", &flag, &err), 1);
+    ck_assert(flag);
     json_decref(object);
     object = parse("{\"bytes\":null}");
     ck_assert_int_eq(gb_json_limit(object, "bytes", &value, &err), 1);

@@ -1,0 +1,51 @@
+/* Steps that handlers of several resources take. */
+#ifndef GB_API_COMMON_H
+#define GB_API_COMMON_H
+
+#include <jansson.h>
+
+#include "api/async.h"
+#include "api/context.h"
+#include "api/out.h"
+
+/* How long a sync waits when the client does not say, and at most. */
+#define GB_SYNC_WAIT_S 30
+#define GB_SYNC_WAIT_MAX_S 60
+/* How long an allocation waits for memory at most; without "Prefer: wait=N" it does not. */
+#define GB_ALLOC_WAIT_MAX_S 60
+
+/* The session of the path, when there is such a session. 0 or -1. */
+int gb_path_session(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+/* The same and the second name of the path; `what` is "pool name" and the like. */
+int gb_path_names(const struct gb_http_request *request, const char *what, struct gb_name *ret_session,
+                  struct gb_name *ret, struct gb_error *err);
+
+/* A device by index or UUID, as text or as the field of a body (a number or a string). As the readers of query.h and
+ * json.h. */
+int gb_device_text(const struct gb_api *api, const char *text, size_t len, int *ret, struct gb_error *err);
+int gb_device_field(const struct gb_api *api, const json_t *object, const char *key, int *ret, struct gb_error *err);
+
+/* The body {"stream": name}; "default" where it is left out, also with the whole body. */
+int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+
+/* The body {"name": name}. */
+int gb_body_name(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+
+/* When a sync that starts now gives up; for gb_async_end. */
+uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);
+
+/* The bearer of the request may do this in that session ("" for what belongs to none) as well, beyond what its route asked
+ * for. 0, or -1 with UNAUTHENTICATED or FORBIDDEN. */
+int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
+                  struct gb_error *err);
+
+/* Server-Timing of a copy that the device made. 0 or -1. */
+int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
+                  struct gb_http_response *response, struct gb_error *err);
+
+/* Ends the text and makes it the reply. */
+enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err);
+/* 204. */
+gb_async_reply gb_reply_nothing;
+
+#endif

@@ -1,0 +1,124 @@
+/* /v1/sessions/{s}/events */
+#include "api/common.h"
+#include "api/render.h"
+
+struct walk {
+    struct gb_out out;
+    const char *session;
+    int64_t last_id;
+};
+
+static int visit(void *arg, const struct gb_event_view *view, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    gb_render_event(&walk->out, NULL, walk->session, view);
+    walk->last_id = view->id;
+    return 0;
+}
+
+enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct walk walk = {.session = request->param[0].s};
+    struct gb_name session;
+    struct gb_page page;
+    bool more = false;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_page_read(request, &page, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_list_open(&walk.out);
+    if (gb_event_list(gb_api_of(request)->core, &session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    gb_render_list_close(&walk.out, more, walk.last_id);
+    return gb_reply_json(&walk.out, 200, response, err);
+}
+
+enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_event_view view;
+    struct gb_out out = {0};
+    struct gb_name session;
+    struct gb_name event;
+
+    if (gb_path_names(request, "event name", &session, &event, err) < 0 ||
+        gb_event_get(gb_api_of(request)->core, &session, &event, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_event(&out, NULL, session.s, &view);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* Created, or recorded. */
+static enum gb_step reply_event(struct gb_http_request *request, const struct gb_call *call,
+                                struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/events/%s",
+                                                 request->param[0].s, call->event.name.s) < 0)
+        return GB_STEP_ERROR;
+    gb_render_event(&out, NULL, request->param[0].s, &call->event);
+    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
+}
+
+enum gb_step gb_api_event_create(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_make(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, reply_event, 0, err);
+}
+
+enum gb_step gb_api_event_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name event;
+
+    if (gb_path_names(request, "event name", &session, &event, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_remove(gb_api_of(request)->core, &session, &event, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+}
+
+enum gb_step gb_api_event_record(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name event;
+    struct gb_name stream;
+
+    if (gb_path_names(request, "event name", &session, &event, err) < 0 || gb_body_stream(request, &stream, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_record_call(gb_api_of(request)->core, &session, &event, &stream, call);
+    return gb_async_end(request, response, reply_event, 0, err);
+}
+
+enum gb_step gb_api_event_wait(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name event;
+    struct gb_name stream;
+
+    if (gb_path_names(request, "event name", &session, &event, err) < 0 || gb_body_stream(request, &stream, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_wait_call(gb_api_of(request)->core, &session, &event, &stream, call);
+    return gb_async_end(request, response, reply_event, 0, err);
+}
