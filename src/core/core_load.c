@@ -61,6 +61,36 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
     return r;
 }
 
+/* Made again, empty. One that the device does not make is lost: its record stays. */
+static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    bool present = rec->device >= 0 && rec->device < core->device_count;
+    struct gb_session *s = gb_session_after(core, rec->session_id - 1);
+    struct gb_core_pool *p;
+    int r;
+
+    if (!s || s->id != rec->session_id) {
+        gb_session_unref(s);
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has pool %lld in session %lld, which it has not",
+                            (long long)rec->id, (long long)rec->session_id);
+    }
+    p = gb_core_pool_new(core, present ? &core->devices[rec->device] : NULL, rec);
+    if (!p) {
+        gb_session_unref(s);
+        return gb_no_memory(err);
+    }
+    if (present) /* the lane has nothing to do yet, so this is as good as on it */
+        gb_core_pool_create(p, &p->why);
+    atomic_store(&p->state, GB_POOL_LIVE);
+    pthread_mutex_lock(&s->lock);
+    r = gb_core_pool_enroll_locked(s, p, err);
+    pthread_mutex_unlock(&s->lock);
+    if (r < 0)
+        gb_core_pool_unref(p);
+    gb_session_unref(s);
+    return r;
+}
+
 /* --- the session that always exists ------------------------------------------------------------------------------------------- */
 
 struct wait {
@@ -114,8 +144,10 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
         return -1;
     atomic_store(&core->last_session_id, last.session);
     atomic_store(&core->last_buffer_id, last.buffer);
+    atomic_store(&core->last_pool_id, last.pool);
     gb_tally_set(&core->tally, &counters);
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
+        gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
         gb_store_load_buffers(core->store, load_buffer, core, err) < 0)
         return -1;
     return make_default(core, err);

@@ -185,6 +185,15 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
+int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
+    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
+        return gb_no_memory(err);
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0)
+        return 0;
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    return gb_no_memory(err);
+}
+
 int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {
     int state = atomic_load(&p->state);
 

@@ -77,6 +77,9 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes);
 struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
                                               struct gb_error *err);
 
+/* Into the session's map and list, which takes over a reference on success. The session's lock is held. */
+int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
+
 /* -1 where the pool is lost, or no longer live. */
 int gb_core_pool_check(struct gb_core_pool *pool, struct gb_error *err);
 

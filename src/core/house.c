@@ -115,9 +115,41 @@ static void mark_lost(struct gb_core *core) {
 
 /* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
 
+static struct gb_core_pool *next_pool(struct gb_session *s, int64_t *id) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_idlist_after(&s->pools_by_id, *id, id);
+    if (p)
+        gb_core_pool_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* Those of sessions. */
+static void refresh_pools(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        struct gb_core_pool *p;
+        int64_t pool_id = 0;
+
+        id = s->id;
+        while ((p = next_pool(s, &pool_id))) {
+            if (atomic_load(&p->state) == GB_POOL_LIVE)
+                gb_core_pool_refresh(p);
+            gb_core_pool_unref(p);
+        }
+        gb_session_unref(s);
+    }
+}
+
 static void refresh(struct gb_core *core) {
     struct gb_device_rec rec;
     int i;
+
+    refresh_pools(core);
 
     for (i = 0; i < core->device_count; i++) {
         struct gb_core_device *d = &core->devices[i];
