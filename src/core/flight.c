@@ -71,13 +71,27 @@ void gb_flight_release(struct gb_flight *f) {
     f->slot = NULL;
 }
 
-static void settle(struct gb_task *task) {
-    struct gb_flight *f = (struct gb_flight *)((char *)task - offsetof(struct gb_flight, task));
+static void settled(void *arg, const struct gb_error *error) {
+    struct gb_flight *f = arg;
     struct gb_transfer *t = f->transfer;
 
-    gb_stream_sync(t->core->backend, f->stream, NULL);
+    gb_core_note(t->core, error);
     gb_flight_release(f);
     gb_transfer_unref(t);
+}
+
+static void settle(struct gb_task *task) {
+    struct gb_flight *f = (struct gb_flight *)((char *)task - offsetof(struct gb_flight, task));
+    struct gb_backend *be = f->transfer->core->backend;
+
+    /* Others use the lane, so it waits itself only where the device gives no other way. */
+    if (f->end) {
+        if (gb_event_record(be, f->end->event, f->stream, NULL) == 0 &&
+            gb_watch(be, f->end->event, settled, f, NULL) == 0)
+            return;
+        gb_stream_sync(be, f->stream, NULL);
+    }
+    settled(f, NULL);
 }
 
 void gb_flight_settle(struct gb_flight *f) {

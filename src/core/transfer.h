@@ -86,8 +86,8 @@ void gb_flight_account(struct gb_flight *flight);
 /* Gives slot and events back. */
 void gb_flight_release(struct gb_flight *flight);
 
-/* After a failure: the lane waits until the stream is idle, then gives slot and events back and drops a reference of the
- * transfer, which the caller hands over. */
+/* After a failure, with no watch on it: when the stream has done what is queued, slot and events are given back and a
+ * reference of the transfer is dropped, which the caller hands over. */
 void gb_flight_settle(struct gb_flight *flight);
 
 #endif
