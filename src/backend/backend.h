@@ -241,8 +241,8 @@ static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern
 
 /* --- memory of any kind ------------------------------------------------------------------------------------------- */
 
-/* Memory of a kind that is not from a pool (kind DEVICE: INVALID_ARGUMENT), for this device; contents undefined, page-
- * aligned. Blocks (pinning takes 0.4 s a GiB; the device may be waited for). A kind that the device lacks: UNSUPPORTED
+/* Memory of a kind that is not from a pool (kind DEVICE: INVALID_ARGUMENT), for this device; contents undefined,
+ * alignment at least 256. Blocks (pinning takes 0.4 s a GiB; the device may be waited for). A kind that the device lacks: UNSUPPORTED
  * with its reason. Managed memory begins in the device's hands. */
 static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                                     struct gb_error *err) {
@@ -256,8 +256,8 @@ static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place 
     return be->ops->kind_free(be, place, bytes, err);
 }
 
-/* Queues a copy between any two places on a stream of either one's device (host memory is of every device). Never waits
- * for the stream; pageable memory goes by way of a bounce buffer of the stream, host to host by the CPU, both in stream
+/* Queues a copy between any two places, on a stream of the device, or of either device, whose memory takes part (another:
+ * INVALID_ARGUMENT; between host memories any). Never waits for the stream; pageable memory goes by way of a bounce buffer of the stream, host to host by the CPU, both in stream
  * order. The bytes must stay valid until the copy is done; ranges that overlap are undefined. *ret_way says which way it
  * goes: between devices PEER where the source's pool lets the destination's device in (gb_pool_access_set), else STAGED. */
 static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src,
@@ -267,7 +267,7 @@ static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst,
 }
 
 /* Queues a fill of count elements of width 1, 2, 4 or 8 bytes with the low bytes of pattern, in memory of any kind; ptr
- * aligned to width. Another width: INVALID_ARGUMENT. */
+ * aligned to width. Device memory on a stream of its device. Else, and for another width: INVALID_ARGUMENT. */
 static inline int gb_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                                 uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     return be->ops->place_fill(be, dst, pattern, width, count, stream, err);

@@ -1,4 +1,4 @@
-/* Opening and closing the CUDA backend, and what its devices are. */
+/* Opening and closing the CUDA backend. */
 #include "backend/cuda.h"
 
 #include <errno.h>
@@ -7,47 +7,20 @@
 #include <string.h>
 
 #include "backend/cuda_internal.h"
-#include "backend/stub.h"
 
-static void uuid_text(const cudaUUID_t *uuid, char ret[GB_UUID_TEXT_SIZE]) {
-    const unsigned char *b = (const unsigned char *)uuid->bytes;
-
-    snprintf(ret, GB_UUID_TEXT_SIZE, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
-}
-
-static void describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret) {
-    int kind;
-
-    memset(ret, 0, sizeof(*ret));
-    ret->index = device;
-    uuid_text(&prop->uuid, ret->uuid);
-    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)sizeof(ret->name) - 1, prop->name);
-    ret->total_bytes = prop->totalGlobalMem;
-    ret->integrated = prop->integrated != 0;
-    /* Even an integrated device's pool memory is the GPU's alone: CUDA grants the CPU no access to it. */
-    ret->cpu_access = false;
-    ret->compute_major = prop->major;
-    ret->compute_minor = prop->minor;
-    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        if (kind != GB_KIND_DEVICE)
-            snprintf(ret->kind_missing[kind], sizeof(ret->kind_missing[kind]), "not offered in this version");
-    }
-    if (!prop->managedMemory)
-        snprintf(ret->kind_missing[GB_KIND_MANAGED], sizeof(ret->kind_missing[GB_KIND_MANAGED]),
-                 "the device has no managed memory");
-}
-
-static int open_mark_stream(struct cuda_backend *be, struct cuda_device *dev, struct gb_error *err) {
+/* Streams share the device's queues, and a mark must not stand behind another stream's work, nor others behind what
+ * gathers: streams of another priority have queues of their own. */
+static int open_own_streams(struct cuda_backend *be, struct cuda_device *dev, struct gb_error *err) {
     int least = 0;
     int greatest = 0;
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaDeviceGetStreamPriorityRange", err);
-    /* Streams share the device's queues, and a mark must not stand behind another stream's work; streams of another
-     * priority have queues of their own. */
     rc = cudaStreamCreateWithPriority(&dev->mark_stream, cudaStreamNonBlocking, greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&dev->gather_stream, cudaStreamNonBlocking,
+                                          least - 1 > greatest ? least - 1 : least);
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaStreamCreateWithPriority", err);
 }
 
@@ -56,11 +29,12 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     struct cudaDeviceProp prop;
     cudaError_t rc;
 
+    pthread_mutex_init(&dev->streams_lock, NULL);
     memset(&prop, 0, sizeof(prop));
     rc = cudaGetDeviceProperties(&prop, device);
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
-    describe(&prop, device, &dev->rec);
+    gb_cuda_describe(&prop, device, &dev->rec);
     if (!prop.memoryPoolsSupported)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "device %d (%s) has no memory pools, which gpubufd needs; leave it out of "
@@ -75,7 +49,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     }
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaInitDevice", err);
-    if (gb_cuda_select(be, device, err) < 0 || open_mark_stream(be, dev, err) < 0 ||
+    if (gb_cuda_select(be, device, err) < 0 || open_own_streams(be, dev, err) < 0 ||
         gb_cuda_default_pool_init(be, device, err) < 0)
         return -1;
     return gb_cuda_completer_init(&dev->completer, be, device, err);
@@ -88,6 +62,8 @@ static void device_close(struct cuda_backend *be, int device) {
     if (!dev->mark_stream || gb_cuda_select(be, device, NULL) < 0)
         return;
     (void)cudaStreamDestroy(dev->mark_stream);
+    if (dev->gather_stream)
+        (void)cudaStreamDestroy(dev->gather_stream);
     /* The default pool outlives the backend; what it kept goes back to the device. */
     if (dev->default_pool.handle)
         (void)cudaMemPoolTrimTo(dev->default_pool.handle, 0);
@@ -102,7 +78,9 @@ static void cuda_close(struct gb_backend *base) {
         return;
     for (i = 0; be->devices && i < be->device_count; i++)
         device_close(be, i);
+    gb_cuda_bounces_free(be);
     free(be->devices);
+    pthread_mutex_destroy(&be->bounces_lock);
     pthread_mutex_destroy(&be->dead_lock);
     free(be);
 }
@@ -159,17 +137,17 @@ static const struct gb_backend_ops cuda_ops = {
     .free = gb_cuda_free,
     .copy = gb_cuda_copy,
     .fill = gb_cuda_fill,
-    .peer_get = gb_stub_peer_get,
-    .pool_access_set = gb_stub_pool_access_set,
-    .pool_access_get = gb_stub_pool_access_get,
-    .event_record_device = gb_stub_event_record_device,
-    .kind_alloc = gb_stub_kind_alloc,
-    .kind_free = gb_stub_kind_free,
-    .move = gb_stub_move,
-    .place_fill = gb_stub_place_fill,
-    .prefetch = gb_stub_prefetch,
-    .attach = gb_stub_attach,
-    .attributes = gb_stub_attributes,
+    .peer_get = gb_cuda_peer_get,
+    .pool_access_set = gb_cuda_pool_access_set,
+    .pool_access_get = gb_cuda_pool_access_get,
+    .event_record_device = gb_cuda_event_record_device,
+    .kind_alloc = gb_cuda_kind_alloc,
+    .kind_free = gb_cuda_kind_free,
+    .move = gb_cuda_move,
+    .place_fill = gb_cuda_place_fill,
+    .prefetch = gb_cuda_prefetch,
+    .attach = gb_cuda_attach,
+    .attributes = gb_cuda_attributes,
 };
 
 /* Says in words why no device answers; the native error is added by the caller. */
@@ -219,7 +197,13 @@ static int open_all(struct cuda_backend *be, struct gb_error *err) {
         if (device_open(be, i, err) < 0)
             return -1;
     }
-    return gb_cuda_fill_init(be, err);
+    if (gb_cuda_driver_init(be, err) < 0)
+        return -1;
+    for (i = 0; i < count; i++) {
+        if (gb_cuda_describe_reach(be, i, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void note_opened(const struct cuda_backend *be, char *ret_note) {
@@ -245,6 +229,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     be->base.ops = &cuda_ops;
     pthread_mutex_init(&be->dead_lock, NULL);
+    pthread_mutex_init(&be->bounces_lock, NULL);
     atomic_init(&be->dead, false);
     /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
      * CUDA gives, before its first call reads it. */

@@ -21,9 +21,23 @@ struct gb_pool {
     uint64_t limit_bytes; /* max_bytes, or the device's total where that is 0 */
 };
 
+/* Page-locked memory that copies of pageable memory go by way of, in two sizes. */
+enum cuda_bounce_size { CUDA_BOUNCE_SMALL, CUDA_BOUNCE_LARGE, CUDA_BOUNCE_SIZES };
+
+struct cuda_bounce {
+    struct cuda_bounce *next;
+    char *ptr;
+};
+
 struct gb_stream {
     cudaStream_t handle;
     int device;
+    struct gb_stream *prev; /* of the device's streams, under its streams_lock */
+    struct gb_stream *next;
+    cudaEvent_t end;             /* record_device records it, under streams_lock */
+    pthread_mutex_t lock;        /* what the CPU does in the stream's order is queued as a whole */
+    struct cuda_host_work *work; /* under lock; see cuda_host.c */
+    struct cuda_bounce *bounce[CUDA_BOUNCE_SIZES];
 };
 
 struct gb_event {
@@ -63,7 +77,29 @@ struct cuda_device {
     bool exports_fd;
     struct gb_pool default_pool;
     cudaStream_t mark_stream; /* never gets work: its events stand at the moment they are recorded */
+    pthread_mutex_t streams_lock;
+    struct gb_stream *streams;  /* under streams_lock; without the two of our own */
+    cudaStream_t gather_stream; /* under streams_lock; waits for other streams, see record_device */
     struct cuda_completer completer;
+};
+
+/* What only the driver has. */
+struct cuda_driver {
+    PFN_cuMemsetD16Async_v3020 fill16;
+    PFN_cuMemsetD32Async_v3020 fill32;
+    PFN_cuMemsetD2D32Async_v3020 fill_rows32;
+    PFN_cuPointerGetAttribute_v4000 pointer_attribute;
+    PFN_cuDeviceGet_v2000 device_get;
+    PFN_cuDeviceGetAttribute_v2000 device_attribute;
+    bool has_virtual_memory; /* what follows is there */
+    PFN_cuMemGetAllocationGranularity_v10020 mem_granularity;
+    PFN_cuMemCreate_v10020 mem_create;
+    PFN_cuMemRelease_v10020 mem_release;
+    PFN_cuMemAddressReserve_v10020 mem_reserve;
+    PFN_cuMemAddressFree_v10020 mem_unreserve;
+    PFN_cuMemMap_v10020 mem_map;
+    PFN_cuMemUnmap_v10020 mem_unmap;
+    PFN_cuMemSetAccess_v10020 mem_set_access;
 };
 
 struct cuda_backend {
@@ -73,8 +109,10 @@ struct cuda_backend {
     atomic_bool dead; /* set after why is complete, never cleared */
     pthread_mutex_t dead_lock;
     struct gb_error why; /* immutable once dead */
-    PFN_cuMemsetD16Async_v3020 fill16;
-    PFN_cuMemsetD32Async_v3020 fill32;
+    struct cuda_driver driver;
+    pthread_mutex_t bounces_lock;
+    struct cuda_bounce
+        *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
 };
 
 static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
@@ -94,6 +132,22 @@ int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err);
 
 /* The same, and -1 with the reason when the backend is dead. Every entry that can fail begins with it. */
 int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err);
+
+/* --- cuda_driver.c ------------------------------------------------------------------------------------------------ */
+
+/* Finds the driver's functions. */
+int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
+
+/* 0 where the driver does not know the attribute. */
+int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attribute attribute);
+
+/* --- cuda_device.c ------------------------------------------------------------------------------------------------ */
+
+/* Identity and sizes. */
+void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
+
+/* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
+int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
 
 /* --- cuda_completer.c --------------------------------------------------------------------------------------------- */
 
@@ -138,9 +192,6 @@ int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct 
 
 /* --- cuda_mem.c --------------------------------------------------------------------------------------------------- */
 
-/* Finds the driver's typed fills, which the runtime lacks. */
-int gb_cuda_fill_init(struct cuda_backend *be, struct gb_error *err);
-
 int gb_cuda_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
 void gb_cuda_pin_free(struct gb_backend *be, void *ptr);
 int gb_cuda_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
@@ -150,5 +201,58 @@ int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t byt
                  struct gb_stream *stream, struct gb_error *err);
 int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
+
+/* --- cuda_host.c -------------------------------------------------------------------------------------------------- */
+
+/* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
+
+int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
+                             uint64_t bytes, struct gb_error *err);
+int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
+                             unsigned width, uint64_t count, struct gb_error *err);
+
+/* Between pageable memory and a device, by way of the stream's bounce buffer. */
+int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
+                          bool to_device, struct gb_error *err);
+
+/* When the stream is drained or its device dead: frees the work's descriptions, gives the bounce buffers back. */
+void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
+
+void gb_cuda_bounces_free(struct cuda_backend *be);
+
+/* --- cuda_move.c -------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+
+/* --- cuda_kind.c -------------------------------------------------------------------------------------------------- */
+
+/* NULL: the memory is from no pool. */
+cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
+
+int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+int gb_cuda_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+                     struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+                   struct gb_error *err);
+int gb_cuda_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+                       struct gb_mem_attr *ret, struct gb_error *err);
+
+/* --- cuda_peer.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether device can use peer's memory. */
+bool gb_cuda_reaches(int device, int peer);
+
+int gb_cuda_pool_open_to(struct cuda_backend *be, cudaMemPool_t pool, int device, bool *ret, struct gb_error *err);
+int gb_cuda_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret, struct gb_error *err);
+int gb_cuda_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access access,
+                            struct gb_error *err);
+int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
+                            struct gb_error *err);
+int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
 
 #endif

@@ -5,9 +5,6 @@
 
 #define PIN_UNIT ((size_t)2 << 20)
 
-/* The oldest CUDA with which the driver's fills have the types of PFN_cuMemset*_v3020 and the search by version. */
-#define FILL_VERSION 12000
-
 /* Whole units of 2 MiB: smaller pieces may be cut from a shared block and then lie off a page's start. */
 int gb_cuda_pin_alloc(struct gb_backend *base, size_t bytes, void **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
@@ -106,33 +103,6 @@ int gb_cuda_copy(struct gb_backend *base, void *dst, const void *src, uint64_t b
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemcpyAsync", err);
 }
 
-static int driver_entry(struct cuda_backend *be, const char *symbol, void **ret, struct gb_error *err) {
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *fn = NULL;
-    cudaError_t rc;
-
-    rc = cudaGetDriverEntryPointByVersion(symbol, &fn, FILL_VERSION, cudaEnableLegacyStream, &found);
-    if (rc != cudaSuccess)
-        return gb_cuda_fail(be, rc, "cudaGetDriverEntryPointByVersion", err);
-    if (!fn || found != cudaDriverEntryPointSuccess)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the driver has no %s", symbol);
-    *ret = fn;
-    return 0;
-}
-
-int gb_cuda_fill_init(struct cuda_backend *be, struct gb_error *err) {
-    void *fill16 = NULL;
-    void *fill32 = NULL;
-
-    if (driver_entry(be, "cuMemsetD16Async", &fill16, err) < 0 ||
-        driver_entry(be, "cuMemsetD32Async", &fill32, err) < 0)
-        return -1;
-    be->fill16 = (PFN_cuMemsetD16Async_v3020)fill16;
-    be->fill32 = (PFN_cuMemsetD32Async_v3020)fill32;
-    return 0;
-}
-
-/* The driver's results and the runtime's errors share their numbers since CUDA 10.1. */
 int gb_cuda_fill(struct gb_backend *base, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
@@ -153,10 +123,10 @@ int gb_cuda_fill(struct gb_backend *base, void *dst, uint64_t pattern, unsigned 
         rc = cudaMemsetAsync(dst, (int)(pattern & 0xff), count, stream->handle);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemsetAsync", err);
     case 2:
-        rc = (cudaError_t)be->fill16(at, (unsigned short)pattern, count, stream->handle);
+        rc = (cudaError_t)be->driver.fill16(at, (unsigned short)pattern, count, stream->handle);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cuMemsetD16Async", err);
     default:
-        rc = (cudaError_t)be->fill32(at, (unsigned)pattern, count, stream->handle);
+        rc = (cudaError_t)be->driver.fill32(at, (unsigned)pattern, count, stream->handle);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cuMemsetD32Async", err);
     }
 }

@@ -4,8 +4,29 @@
 
 #include "backend/cuda_internal.h"
 
+static void list(struct cuda_device *dev, struct gb_stream *stream) {
+    pthread_mutex_lock(&dev->streams_lock);
+    stream->next = dev->streams;
+    if (stream->next)
+        stream->next->prev = stream;
+    dev->streams = stream;
+    pthread_mutex_unlock(&dev->streams_lock);
+}
+
+static void unlist(struct cuda_device *dev, struct gb_stream *stream) {
+    pthread_mutex_lock(&dev->streams_lock);
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        dev->streams = stream->next;
+    if (stream->next)
+        stream->next->prev = stream->prev;
+    pthread_mutex_unlock(&dev->streams_lock);
+}
+
 int gb_cuda_stream_create(struct gb_backend *base, int device, struct gb_stream **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
+    const char *call = "cudaStreamCreateWithFlags";
     struct gb_stream *stream;
     cudaError_t rc;
 
@@ -17,28 +38,45 @@ int gb_cuda_stream_create(struct gb_backend *base, int device, struct gb_stream 
     stream->device = device;
     /* Non-blocking: no hidden order with the legacy default stream. */
     rc = cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking);
+    if (rc == cudaSuccess) {
+        call = "cudaEventCreateWithFlags";
+        rc = cudaEventCreateWithFlags(&stream->end, cudaEventDisableTiming);
+        if (rc != cudaSuccess)
+            (void)cudaStreamDestroy(stream->handle);
+    }
     if (rc != cudaSuccess) {
         free(stream);
-        return gb_cuda_fail(be, rc, "cudaStreamCreateWithFlags", err);
+        return gb_cuda_fail(be, rc, call, err);
     }
+    pthread_mutex_init(&stream->lock, NULL);
+    list(&be->devices[device], stream);
     *ret = stream;
     return 0;
 }
 
+/* It leaves the list when its work is done, so that an event of the device covers the work until then. */
 void gb_cuda_stream_destroy(struct gb_backend *base, struct gb_stream *stream) {
     struct cuda_backend *be = gb_cuda_of(base);
+    bool selected;
     cudaError_t rc;
 
     if (!stream)
         return;
-    if (gb_cuda_select(be, stream->device, NULL) == 0) {
+    selected = gb_cuda_select(be, stream->device, NULL) == 0;
+    if (selected) {
         rc = cudaStreamSynchronize(stream->handle);
         if (rc != cudaSuccess)
             gb_cuda_fail(be, rc, "cudaStreamSynchronize", NULL);
+    }
+    unlist(&be->devices[stream->device], stream);
+    gb_cuda_host_done(be, stream);
+    if (selected) {
+        (void)cudaEventDestroy(stream->end);
         rc = cudaStreamDestroy(stream->handle);
         if (rc != cudaSuccess)
             gb_cuda_fail(be, rc, "cudaStreamDestroy", NULL);
     }
+    pthread_mutex_destroy(&stream->lock);
     free(stream);
 }
 

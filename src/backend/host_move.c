@@ -144,6 +144,14 @@ static bool place_ok(const struct gb_host *host, const struct gb_place *place) {
     return (unsigned)place->kind < GB_KIND_COUNT && place->device >= 0 && place->device < host->device_count;
 }
 
+/* Memory of a device is used on its streams, a copy between two on either one's. */
+static bool stream_ok(const struct gb_stream *stream, const struct gb_place *a, const struct gb_place *b) {
+    bool any = of_device(a->kind) || of_device(b->kind);
+
+    return !any || (of_device(a->kind) && a->device == stream->device) ||
+           (of_device(b->kind) && b->device == stream->device);
+}
+
 static enum gb_copy_way way_between_locked(const struct gb_host *host, const struct gb_place *dst,
                                            const struct gb_place *src, const struct gb_host_segment *source) {
     bool open;
@@ -169,8 +177,11 @@ int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct
     char *real_src = NULL;
     int r;
 
-    if (!place_ok(host, dst) || !place_ok(host, src))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a copy's place has no such kind or device");
+    if (!place_ok(host, dst) || !place_ok(host, src) || !stream_ok(stream, dst, src))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a copy from device %d to device %d has no such kind or device, or is on a stream of "
+                            "device %d",
+                            src->device, dst->device, stream->device);
     if (bytes == 0) {
         *ret_way = GB_WAY_NONE;
         return 0;
@@ -202,11 +213,13 @@ int gb_host_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64
 
     if (width != 1 && width != 2 && width != 4 && width != 8)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a fill's width is 1, 2, 4 or 8 bytes, not %u", width);
-    if (!place_ok(host, dst) || (uintptr_t)dst->ptr % width != 0 ||
+    if (!place_ok(host, dst) || !stream_ok(stream, dst, dst) || (uintptr_t)dst->ptr % width != 0 ||
         __builtin_mul_overflow(count, (uint64_t)width, &bytes))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "%llu elements of width %u at %p: no such kind or device, too many, or not aligned",
-                            (unsigned long long)count, width, dst->ptr);
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "%llu elements of width %u at %p: no such kind or device, another device's stream, too many, or "
+            "not aligned",
+            (unsigned long long)count, width, dst->ptr);
     if (count == 0)
         return 0;
     pthread_mutex_lock(&host->lock);

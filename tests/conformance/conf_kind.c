@@ -18,7 +18,7 @@ START_TEST(every_kind_is_had_or_refused_with_its_reason) {
         }
         for (i = 0; i < 3; i++) {
             place = conf_place((enum gb_kind)kind, sizes[i]);
-            ck_assert_uint_eq((uintptr_t)place.ptr % 4096, 0);
+            ck_assert_uint_eq((uintptr_t)place.ptr % 256, 0);
             conf_place_write(&place, (unsigned)kind, sizes[i], conf.s1);
             conf_place_expect(&place, (unsigned)kind, sizes[i], conf.s1);
             conf_place_free(&place, sizes[i]);

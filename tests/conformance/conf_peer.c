@@ -153,8 +153,9 @@ static bool second_device(const char *test, struct gb_stream **ret_stream, struc
     return true;
 }
 
+/* From the first device to the second, on a stream of either; the second's is s. */
 static void move_across(struct gb_place *dst, struct gb_place *src, unsigned seed, struct gb_stream *stream,
-                        enum gb_copy_way want) {
+                        struct gb_stream *s, enum gb_copy_way want) {
     const uint64_t bytes = 5 * MIB + 3;
     enum gb_copy_way way = GB_WAY_COUNT;
 
@@ -162,7 +163,7 @@ static void move_across(struct gb_place *dst, struct gb_place *src, unsigned see
     gb_assert_ok(gb_mem_move(conf.be, dst, src, bytes, stream, &way, &conf.err), conf.err);
     ck_assert_str_eq(gb_copy_way_name(way), gb_copy_way_name(want));
     conf_sync(stream);
-    conf_place_expect(dst, seed, bytes, stream);
+    conf_place_expect(dst, seed, bytes, s);
 }
 
 START_TEST(copies_between_devices_say_their_way) {
@@ -183,8 +184,8 @@ START_TEST(copies_between_devices_say_their_way) {
     conf_sync(stream);
     gb_assert_ok(gb_pool_access_get(conf.be, mine, 1, &access, &conf.err), conf.err);
     ck_assert_int_eq(access, GB_POOL_ACCESS_NONE);
-    move_across(&dst, &src, 1, stream, GB_WAY_STAGED);
-    move_across(&dst, &src, 2, conf.s1, GB_WAY_STAGED);
+    move_across(&dst, &src, 1, stream, stream, GB_WAY_STAGED);
+    move_across(&dst, &src, 2, conf.s1, stream, GB_WAY_STAGED);
     if (!peer.can_access) {
         printf("%s: pool access: the devices cannot reach each other (%s)\n", conf.spec, peer.why_not);
         gb_assert_fails(gb_pool_access_set(conf.be, mine, 1, GB_POOL_ACCESS_READ_WRITE, &conf.err), conf.err,
@@ -193,18 +194,43 @@ START_TEST(copies_between_devices_say_their_way) {
         gb_assert_ok(gb_pool_access_set(conf.be, mine, 1, GB_POOL_ACCESS_READ_WRITE, &conf.err), conf.err);
         gb_assert_ok(gb_pool_access_get(conf.be, mine, 1, &access, &conf.err), conf.err);
         ck_assert_int_eq(access, GB_POOL_ACCESS_READ_WRITE);
-        move_across(&dst, &src, 3, stream, GB_WAY_PEER);
-        move_across(&dst, &src, 4, conf.s1, GB_WAY_PEER);
+        move_across(&dst, &src, 3, stream, stream, GB_WAY_PEER);
+        move_across(&dst, &src, 4, conf.s1, stream, GB_WAY_PEER);
         gb_assert_ok(gb_pool_access_set(conf.be, mine, 1, GB_POOL_ACCESS_NONE, &conf.err), conf.err);
         gb_assert_ok(gb_pool_access_get(conf.be, mine, 1, &access, &conf.err), conf.err);
         ck_assert_int_eq(access, GB_POOL_ACCESS_NONE);
-        move_across(&dst, &src, 5, stream, GB_WAY_STAGED);
+        move_across(&dst, &src, 5, stream, stream, GB_WAY_STAGED);
     }
     conf_free(src.ptr, conf.s1);
     conf_free(dst.ptr, stream);
     conf_sync(conf.s1);
     gb_stream_destroy(conf.be, stream);
     gb_pool_destroy(conf.be, mine);
+}
+END_TEST
+
+START_TEST(memory_is_used_on_streams_of_its_device) {
+    struct gb_place device = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_place pinned = {.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned};
+    enum gb_copy_way way = GB_WAY_COUNT;
+    struct gb_stream *stream = NULL;
+    struct gb_pool *pool = NULL;
+
+    if (!second_device("streams of the other device", &stream, &pool))
+        return;
+    device.ptr = conf_alloc(conf.pool, conf.s1, MIB);
+    gb_assert_fails(gb_mem_move(conf.be, &device, &pinned, 16, stream, &way, &conf.err), conf.err,
+                    GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_mem_move(conf.be, &pinned, &device, 16, stream, &way, &conf.err), conf.err,
+                    GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_place_fill(conf.be, &device, 0, 1, 16, stream, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    /* Host memory is everyone's, whichever device it was made for. */
+    gb_assert_ok(gb_place_fill(conf.be, &pinned, 7, 1, 16, stream, &conf.err), conf.err);
+    conf_sync(stream);
+    ck_assert_int_eq(conf.pinned[15], 7);
+    ck_assert_int_eq(way, GB_WAY_COUNT);
+    conf_free(device.ptr, conf.s1);
+    gb_stream_destroy(conf.be, stream);
 }
 END_TEST
 
@@ -253,5 +279,6 @@ void conf_add_peer(Suite *suite) {
     conf_add(suite, "the peer matrix", the_peer_matrix_is_told);
     conf_add(suite, "a pool's own device", a_pool_is_open_to_its_own_device);
     conf_add(suite, "copies between devices", copies_between_devices_say_their_way);
+    conf_add(suite, "streams of the other device", memory_is_used_on_streams_of_its_device);
     conf_add(suite, "order across devices", work_is_ordered_across_devices);
 }

@@ -70,6 +70,7 @@ START_TEST(wrong_places_are_refused) {
     struct gb_place place;
     struct gb_place wrong;
     struct gb_place other;
+    struct gb_stream *second = NULL;
     enum gb_copy_way way;
 
     open_spec("host:devices=2,bytes=64M");
@@ -85,7 +86,10 @@ START_TEST(wrong_places_are_refused) {
     gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
     wrong = place;
     wrong.device = 1;
-    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_ok(gb_stream_create(be, 1, &second, &err), err);
+    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, second, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_stream_destroy(be, second);
     wrong.device = 2;
     gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_mem_move(be, &place, &other, 2 * MIB + 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
