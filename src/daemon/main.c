@@ -62,10 +62,27 @@ static enum gb_exit serve(struct gb_daemon *daemon) {
     return status;
 }
 
+typedef enum gb_exit command_fn(struct gb_options *options, int argc, char **argv);
+
+static command_fn *find_command(const char *word) {
+    static const struct {
+        const char *word;
+        command_fn *run;
+    } commands[] = {{"token", gb_token_command}, {"selftest", gb_selftest_command}};
+    size_t i;
+
+    for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(commands[i].word, word) == 0)
+            return commands[i].run;
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     struct gb_daemon daemon = {.signal_fd = -1};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_exit status = GB_EXIT_OK;
+    command_fn *command;
     struct gb_log log;
     int signal_fd;
     int at = 1;
@@ -73,14 +90,15 @@ int main(int argc, char **argv) {
 
     while (at < argc && taken == 1)
         taken = gb_options_take(&daemon.options, argc, argv, &at, &err);
-    if (taken == 0 && strcmp(argv[at], "token") == 0) {
-        status = gb_token_command(&daemon.options, argc - at, argv + at);
+    command = taken == 0 ? find_command(argv[at]) : NULL;
+    if (command) {
+        status = command(&daemon.options, argc - at, argv + at);
         gb_options_done(&daemon.options);
         return status;
     }
     if (taken == 0)
-        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "there is no command \"%.64s\"; permitted: token, or none to serve",
-                     argv[at]);
+        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT,
+                     "there is no command \"%.64s\"; permitted: token, selftest, or none to serve", argv[at]);
     if (taken != 1)
         status = gb_usage_error(&err);
     else if (daemon.options.help)

@@ -51,6 +51,7 @@ void gb_options_help(FILE *out) {
           "       gpubufd token add NAME [--scope read|write|admin] [--session SESSION] [OPTION...]\n"
           "       gpubufd token list [OPTION...]\n"
           "       gpubufd token revoke NAME [OPTION...]\n"
+          "       gpubufd selftest [--device N] [--json] [OPTION...]\n"
           "\n"
           "Gives out the GPU memory of this machine by name over HTTP.\n"
           "\n",
