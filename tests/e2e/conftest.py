@@ -5,6 +5,7 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from conform import Session  # noqa: E402
 from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 
 _names = itertools.count(1)
@@ -54,6 +55,20 @@ def session(daemon):
     daemon.ask("POST", "/v1/sessions", {"name": name}).expect(201)
     yield name
     daemon.ask("DELETE", "/v1/sessions/" + name)
+
+
+@pytest.fixture
+def s(daemon, session):
+    """The same, with its paths; replies are held against the interface."""
+    return Session(daemon, session)
+
+
+@pytest.fixture
+def simulated(backend):
+    """The spec of the backend with more settings; skips where the devices are not simulated."""
+    if not backend.startswith("host"):
+        pytest.skip("only simulated devices can be set up")
+    return lambda settings: backend + ("," if ":" in backend else ":") + settings
 
 
 @pytest.fixture

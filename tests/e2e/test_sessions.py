@@ -207,7 +207,7 @@ def test_streams_pools_and_devices(daemon, session):
     device = daemon.get("/v1/devices/0")
     assert daemon.get("/v1/devices")["items"][0]["uuid"] == device["uuid"]
     assert daemon.get("/v1/devices/" + device["uuid"])["index"] == 0
-    assert device["kinds"]["device"] == {"supported": True}
+    assert device["kinds"]["device"]["supported"] is True
     assert all(k["supported"] or k["reason"] for k in device["kinds"].values())
     pool = daemon.get(f"{S}{session}/pools/default")
     assert pool["device"] == {"index": 0, "uuid": device["uuid"]} and pool["reserved_bytes"] >= pool["used_bytes"] > 0

@@ -1,0 +1,127 @@
+"""Replies held against the interface that the daemon describes: the OpenAPI file that it serves."""
+import json
+import re
+
+try:
+    import jsonschema
+except ImportError:  # then only the statuses are looked at
+    jsonschema = None
+
+
+class Interface:
+    def __init__(self, document):
+        self.document = document
+        self.paths = [(re.compile(re.sub(r"{\w+}", "[^/]+", re.escape(p).replace(r"\{", "{").replace(r"\}", "}")) + "$"), item)
+                      for p, item in document["paths"].items()]
+        self.validators = {}
+
+    def resolve(self, node):
+        while "$ref" in node:
+            target = self.document
+            for part in node["$ref"][2:].split("/"):
+                target = target[part]
+            node = target
+        return node
+
+    def validator(self, schema):
+        key = json.dumps(schema)
+        if key not in self.validators:
+            whole = {**schema, "components": self.document["components"]}
+            self.validators[key] = jsonschema.Draft202012Validator(whole)
+        return self.validators[key]
+
+    def operation(self, method, target):
+        path = target.split("?")[0]
+        found = [item for pattern, item in self.paths if pattern.match(path)]
+        exact = [item for item in found if method.lower() in item]
+        return exact[0][method.lower()] if exact else None
+
+    def check(self, method, target, reply):
+        """The reply has a status that is described, and a body of the described form."""
+        operation = self.operation(method, target)
+        if operation is None:
+            assert reply.status in (404, 405), f"{method} {target} is not described"
+            return
+        what = f"{method} {target}: {reply.status}"
+        assert str(reply.status) in operation["responses"], f"{what} is not described: {reply.body[:300]!r}"
+        content = self.resolve(operation["responses"][str(reply.status)]).get("content", {})
+        kind = (reply.headers.get("Content-Type") or "").split(";")[0]
+        if not kind.endswith("json") or jsonschema is None:
+            return
+        assert kind in content, f"{what} as {kind} is not described"
+        wrong = next(self.validator(content[kind]["schema"]).iter_errors(reply.json()), None)
+        assert wrong is None, f"{what}: {wrong.message} at {list(wrong.path)} in {reply.body[:600]!r}"
+
+
+_interfaces = {}
+
+
+def interface(daemon):
+    """Of this daemon; daemons of one program describe the same."""
+    r = daemon.ask("GET", "/openapi.json", token=getattr(daemon, "token", None))
+    if r.body not in _interfaces:
+        _interfaces[r.body] = Interface(r.json())
+    return _interfaces[r.body]
+
+
+class Session:
+    """A session of a daemon. Paths are relative to it; every reply is held against the interface."""
+
+    def __init__(self, daemon, name="default", token=None):
+        self.daemon, self.name, self.token = daemon, name, token
+        self.base, self.interface = "/v1/sessions/" + name, interface(daemon)
+
+    def ask(self, method, path, body=None, headers=None, client=None, token=None):
+        target = path if path.startswith("/v1") else self.base + ("/" + path if path else "")
+        if client:
+            r = client.ask(method, target, body, headers)
+        else:
+            r = self.daemon.ask(method, target, body, headers, token or self.token)
+        self.interface.check(method, target, r)
+        return r
+
+    def get(self, path=""):
+        return self.ask("GET", path).expect(200).json()
+
+    def post(self, path, body=None, status=200, headers=None, client=None):
+        r = self.ask("POST", path, body, headers, client).expect(status)
+        return r.json() if r.body else None
+
+    def patch(self, path, body, status=200):
+        return self.ask("PATCH", path, body).expect(status).json()
+
+    def delete(self, path, status=204):
+        return self.ask("DELETE", path).expect(status)
+
+    def names(self, what):
+        return [x["name"] for x in self.get(what)["items"]]
+
+    def buffer(self, name, **fields):
+        return self.post("buffers", {"name": name, **fields}, 201)
+
+    def put(self, name, data, query="", status=None):
+        r = self.ask("PUT", f"buffers/{name}/data{query}", data)
+        assert r.status in ((200, 201) if status is None else (status,)), r
+        return r.json()
+
+    def data(self, name, query=""):
+        return self.ask("GET", f"buffers/{name}/data{query}").expect(200).body
+
+    def meta(self, name):
+        return self.get("buffers/" + name)
+
+    def attributes(self, name):
+        return self.get(f"buffers/{name}?attributes=true")["attributes"]
+
+    def copy(self, name, source, status=200, **fields):
+        return self.post(f"buffers/{name}/copy", {"from": source, **fields}, status)
+
+    def fill(self, name, pattern, width=1, status=200, **fields):
+        return self.post(f"buffers/{name}/fill", {"pattern": pattern, "width": width, **fields}, status)
+
+
+def refuse(session, table):
+    """Each row: method, path, body, status, code and a word that the detail must hold."""
+    for method, path, body, status, code, word in table:
+        p = session.ask(method, path, body).problem(status, code)
+        assert word in p["detail"], (method, path, body, p["detail"])

@@ -1,0 +1,231 @@
+"""Mirrored buffers: two sides, one head."""
+import pytest
+
+from conform import Session, refuse
+from harness import SLOT, until
+from values import payload
+
+SIZE = 3 * SLOT + 7
+A, B = payload(SIZE, 1), payload(SIZE, 2)
+
+
+@pytest.fixture
+def m(s):
+    """The session with a mirrored buffer m of SIZE bytes that nobody has written."""
+    meta = s.buffer("m", bytes=SIZE, mirrored=True)
+    assert (meta["mirrored"], meta["head"], meta["kind"]) == (True, "uninitialized", "device")
+    return s
+
+
+def head(s, name="m"):
+    return s.meta(name)["head"]
+
+
+def sync(s, to, copied, **fields):
+    r = s.post("buffers/m/sync", {"to": to, **fields})
+    assert r["copied"] is copied and r["name"] == "m" and (r["way"] != "none") == copied
+    return r["head"]
+
+
+def release(s, side):
+    return s.post("buffers/m/release", {"side": side})["head"]
+
+
+def counts(s):
+    m = s.daemon.stats()["transfers"]["mirror"]
+    return m["copies"], m["copies_avoided"]
+
+
+def test_others_have_no_head(s):
+    s.put("x", b"1")
+    assert (s.meta("x")["mirrored"], s.meta("x")["head"]) == (False, None)
+    for action, body in (("sync", {"to": "host"}), ("release", {"side": "all"})):
+        p = s.ask("POST", f"buffers/x/{action}", body).problem(400, "invalid_argument")
+        assert "mirrored" in p["detail"]
+
+
+def test_uninitialized_reads_as_zeros_and_takes_no_memory(m):
+    used = m.get("pools/default")["used_bytes"]
+    assert m.data("m") == bytes(SIZE) and head(m) == "uninitialized"
+    a = m.attributes("m")
+    assert a["device_address"] is None and a["host_address"] is None
+    assert m.get("pools/default")["used_bytes"] == used
+
+
+def test_a_write_moves_the_head(m):
+    m.put("m", A)
+    assert head(m) == "host" and m.data("m") == A and m.attributes("m")["device_address"] is None
+    assert sync(m, "device", True) == "synced" and m.attributes("m")["device_address"]
+    assert m.data("m") == A
+    m.put("m", B, "?side=device")
+    assert head(m) == "device" and m.data("m") == B
+    assert sync(m, "host", True) == "synced" and m.data("m") == B
+    m.fill("m", 7)
+    assert head(m) == "device" and m.data("m") == b"\7" * SIZE
+    m.fill("m", 9, side="host")
+    assert head(m) == "host" and m.data("m") == b"\x09" * SIZE
+    m.put("src", A)
+    m.copy("m", "src")
+    assert head(m) == "device" and m.data("m") == A
+    m.copy("m", "src", side="host")
+    assert head(m) == "host" and m.data("m") == A
+    m.copy("out", "m", 201)
+    assert m.data("out") == A
+
+
+def test_sync_copies_only_when_stale(m):
+    m.put("m", A)
+    before = counts(m)
+    assert sync(m, "host", False) == "host"
+    assert sync(m, "device", True) == "synced"
+    assert sync(m, "device", False) == "synced" and sync(m, "host", False) == "synced"
+    after = counts(m)
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 3)
+
+
+def test_a_sync_goes_in_the_order_of_a_stream(m):
+    m.post("streams", {"name": "a"}, 201)
+    m.put("m", A)
+    assert sync(m, "device", True, stream="a") == "synced"
+    m.post("streams/a/sync")
+    m.copy("out", "m", 201)
+    assert m.data("out") == A
+
+
+def test_sides_are_kept_with_their_addresses(m):
+    m.put("m", A)
+    sync(m, "device", True)
+    a = m.attributes("m")
+    assert a["device_address"] and a["host_address"]
+    p = m.get("pools/default")["allocations"]
+    for n in (SIZE, SIZE // 2, 10, SIZE - 1):  # no larger: nothing is allocated
+        m.put("m", A[:n])
+        assert m.meta("m")["bytes"] == n and m.data("m") == A[:n]
+        m.put("m", B[:n], "?side=device")
+        assert m.data("m") == B[:n]
+        sync(m, "host", True)
+        assert m.data("m") == B[:n] and m.attributes("m") == a
+    assert m.get("pools/default")["allocations"] == p
+    m.put("m", A + B)
+    assert m.data("m") == A + B and m.meta("m")["bytes"] == 2 * SIZE
+
+
+def test_a_part_is_written_over_what_is_current(m):
+    m.put("m", A)
+    sync(m, "device", True)
+    m.put("m", B, "?side=device")
+    m.put("m", b"hello", "?offset=100")  # of the host side, which is stale
+    want = B[:100] + b"hello" + B[105:]
+    assert m.data("m") == want and head(m) == "host"
+    m.fill("m", 1, offset=SLOT, bytes=10)  # of the device side, which is stale
+    want = want[:SLOT] + b"\1" * 10 + want[SLOT + 10:]
+    assert m.data("m") == want and head(m) == "device"
+    sync(m, "host", True)
+    assert m.data("m") == want
+
+
+def test_a_part_of_an_uninitialized_buffer(m):
+    m.put("m", b"hello", "?offset=5")
+    assert m.data("m") == bytes(5) + b"hello" + bytes(SIZE - 10)
+
+
+def test_release(m):
+    m.put("m", A)
+    p = m.ask("POST", "buffers/m/release", {"side": "host"}).problem(409, "buffer_side_current")
+    assert "all" in p["detail"] or "sync" in p["detail"]
+    assert release(m, "device") == "host" and m.data("m") == A
+    sync(m, "device", True)
+    assert release(m, "host") == "device"
+    a = m.attributes("m")
+    assert a["host_address"] is None and a["device_address"] and m.data("m") == A
+    m.ask("POST", "buffers/m/release", {"side": "device"}).problem(409, "buffer_side_current")
+    assert sync(m, "host", True) == "synced"
+    assert release(m, "device") == "host" and m.data("m") == A
+    used = m.get("pools/default")["used_bytes"]
+    assert release(m, "all") == "uninitialized" and m.data("m") == bytes(SIZE)
+    until("its memory is free", lambda: m.get()["used_pinned_bytes"] == 0)
+    assert m.get("pools/default")["used_bytes"] <= used
+    assert release(m, "all") == release(m, "host") == release(m, "device") == "uninitialized"
+    m.put("m", B)
+    assert head(m) == "host" and m.data("m") == B
+
+
+def test_refusals(m):
+    m.put("x", b"1")
+    refuse(m, [
+        ("POST", "buffers/m/sync", {}, 400, "invalid_argument", "'to'"),
+        ("POST", "buffers/m/sync", {"to": "all"}, 400, "invalid_argument", "host or device"),
+        ("POST", "buffers/m/sync", {"to": 5}, 400, "wrong_type", "a string"),
+        ("POST", "buffers/m/sync", {"side": "host"}, 400, "unknown_field", "to"),
+        ("POST", "buffers/none/sync", {"to": "host"}, 404, "buffer_not_found", "none"),
+        ("POST", "buffers/m/release", {}, 400, "invalid_argument", "host, device or all"),
+        ("POST", "buffers/m/release", {"side": "both"}, 400, "invalid_argument", "host, device or all"),
+        ("POST", "buffers/none/release", {"side": "all"}, 404, "buffer_not_found", "none"),
+        ("PUT", "buffers/m/data?side=both", b"1", 400, "invalid_argument", "host or device"),
+        ("PUT", "buffers/m/data?mirrored=maybe", b"1", 400, "invalid_argument", "true or false"),
+        ("PUT", "buffers/x/data?mirrored=true", b"1", 400, "invalid_argument", "mirrored"),
+        ("PUT", "buffers/x/data?side=device", b"1", 400, "invalid_argument", "mirrored"),
+        ("POST", "buffers/x/fill", {"pattern": 1, "side": "host"}, 400, "invalid_argument", "mirrored"),
+        ("POST", "buffers/m/fill", {"pattern": 1, "side": "both"}, 400, "invalid_argument", "host or device"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "mirrored": True, "kind": "pinned"}, 400, "invalid_argument", "mirrored"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "mirrored": 1}, 400, "wrong_type", "true or false"),
+        ("POST", "buffers/m/sync", {"to": "host", "stream": "none"}, 404, "stream_not_found", "none"),
+    ])
+    assert m.data("m") == bytes(SIZE) and head(m) == "uninitialized"
+
+
+def test_made_by_its_first_upload(s):
+    s.put("m", A, "?mirrored=true")
+    assert (s.meta("m")["mirrored"], head(s)) == (True, "host")
+    s.put("m", B)
+    assert s.meta("m")["mirrored"] and s.data("m") == B
+    s.put("d", A, "?mirrored=true&side=device")
+    assert head(s, "d") == "device" and s.data("d") == A
+
+
+def test_generations_and_conditions(m):
+    m.put("m", A)
+    tag = m.ask("GET", "buffers/m/data").headers["ETag"]
+    generation = m.meta("m")["generation"]
+    sync(m, "device", True)
+    assert m.meta("m")["generation"] == generation  # the bytes are the same
+    m.ask("GET", "buffers/m/data", None, {"If-None-Match": tag}).expect(304)
+    m.fill("m", 1)
+    assert m.meta("m")["generation"] == generation + 1
+    m.ask("POST", "buffers/m/sync", {"to": "host"}, {"If-Match": tag}).problem(412, "precondition_failed")
+    m.ask("POST", "buffers/m/release", {"side": "all"}, {"If-Match": tag}).problem(412, "precondition_failed")
+    assert m.data("m") == b"\1" * SIZE
+
+
+def test_the_host_side_counts_as_pinned(daemon):
+    daemon.ask("POST", "/v1/sessions", {"name": "pinned", "quota": {"pinned_bytes": 1000}}).expect(201)
+    s = Session(daemon, "pinned")
+    s.put("m", bytes(600), "?mirrored=true")
+    assert s.get()["used_pinned_bytes"] >= 600
+    s.ask("PUT", "buffers/n/data?mirrored=true", bytes(500)).problem(507, "quota_exceeded")
+    s.put("n", bytes(500), "?mirrored=true&side=device")
+    s.ask("POST", "buffers/n/sync", {"to": "host"}).problem(507, "quota_exceeded")
+    assert head(s, "n") == "device" and s.data("n") == bytes(500)
+    daemon.ask("DELETE", "/v1/sessions/pinned").expect(204)
+
+
+def test_an_upload_that_breaks_off_leaves_it_partial(m):
+    m.put("m", A)
+    raw = m.daemon.raw().put(m.base + "/buffers/m/data?dtype=uint8", SIZE).send(B[:2 * SLOT])
+    until("it runs", lambda: m.daemon.stats()["running"]["uploads"] == 1)
+    raw.close()
+    until("it is partial", lambda: m.meta("m")["state"] == "partial")
+    m.ask("GET", "buffers/m/data").problem(409, "buffer_partial")
+    m.put("m", B)
+    assert m.meta("m")["state"] == "ready" and m.data("m") == B
+
+
+def test_after_a_restart(start, tmp_path):
+    d = start(state=str(tmp_path))
+    s = Session(d)
+    s.put("m", A, "?mirrored=true")
+    d.kill()
+    s = Session(start(state=str(tmp_path)))
+    assert (s.meta("m")["mirrored"], s.meta("m")["state"]) == (True, "lost")
+    s.put("m", B)
+    assert s.meta("m")["mirrored"] and s.data("m") == B and s.post("buffers/m/sync", {"to": "device"})["copied"]
