@@ -90,8 +90,7 @@ static int read_create(const json_t *body, struct gb_buffer_params *params, stru
 
 enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    struct gb_buffer_params params = {
-        .dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .pool = {"default"}, .stream = {"default"}};
+    struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .stream = {"default"}};
     unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
     struct gb_call *call;
     json_t *body;

@@ -49,7 +49,10 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
     render_shape(out, "shape", &rec->shape);
     gb_out_string(out, "kind", gb_kind_name(rec->kind));
     gb_render_device_id(out, "device", api, rec->device);
-    gb_out_string(out, "pool", rec->pool.s);
+    if (rec->kind == GB_KIND_DEVICE)
+        gb_out_string(out, "pool", rec->pool.s);
+    else
+        gb_out_null(out, "pool");
     gb_out_string(out, "stream", rec->stream.s);
     gb_out_bool(out, "mirrored", rec->mirrored);
     if (rec->mirrored)

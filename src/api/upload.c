@@ -98,7 +98,6 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     plan->exists = true;
     plan->existing_bytes = rec.bytes;
     params->buffer.kind = rec.kind;
-    params->buffer.pool = rec.pool;
     params->buffer.mirrored = rec.mirrored;
     if (params->partial)
         params->buffer.dtype = rec.dtype;
@@ -117,7 +116,6 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
     struct gb_upload_params *params = &plan->params;
 
     params->buffer.kind = GB_KIND_DEVICE;
-    strcpy(params->buffer.pool.s, "default");
     strcpy(params->buffer.stream.s, "default");
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
