@@ -145,6 +145,24 @@ START_TEST(memory_above_the_threshold_goes_back) {
 }
 END_TEST
 
+START_TEST(an_exportable_pool_gives_nothing_back) {
+    struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
+    struct gb_pool *pool = NULL;
+    uint64_t reserved;
+    void *p;
+
+    gb_assert_ok(gb_pool_create(conf.be, 0, &config, &pool, &conf.err), conf.err);
+    p = conf_alloc(pool, conf.s1, 64 * MIB);
+    conf_free(p, conf.s1);
+    conf_sync(conf.s1);
+    reserved = conf_stat(pool).reserved_bytes;
+    ck_assert_uint_ge(reserved, 64 * MIB);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    ck_assert_uint_eq(conf_stat(pool).reserved_bytes, reserved);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
 START_TEST(a_full_pool_refuses_and_recovers) {
     struct gb_pool *pool = conf_pool(128 * MIB, true, true, true);
     unsigned char *p[4];
@@ -183,6 +201,7 @@ void conf_add_pool(Suite *suite) {
     conf_add(suite, "peaks are reset", peaks_are_reset_to_the_present);
     conf_add(suite, "reuse on a stream", freed_memory_is_reused_on_its_stream);
     conf_add(suite, "trim", trim_keeps_what_it_is_told_to);
+    conf_add(suite, "trim, exportable", an_exportable_pool_gives_nothing_back);
     conf_add(suite, "threshold", memory_above_the_threshold_goes_back);
     conf_add(suite, "a full pool", a_full_pool_refuses_and_recovers);
 }
