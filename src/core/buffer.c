@@ -12,9 +12,22 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
     return NULL;
 }
 
+/* NULL: nobody has written it. */
+static struct gb_content *current_side(const struct gb_buffer *b) {
+    switch (gb_mirror_move(b->rec.head, GB_MIRROR_READ).step) {
+    case GB_MIRROR_FROM_HOST:
+        return b->sides[GB_SIDE_HOST];
+    case GB_MIRROR_FROM_DEVICE:
+        return b->sides[GB_SIDE_DEVICE];
+    default:
+        return NULL;
+    }
+}
+
 int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
                           struct gb_content **ret_content, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_find_locked(session, name, err);
+    struct gb_content *content;
 
     if (!b)
         return -1;
@@ -23,10 +36,11 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    if (b->rec.state == GB_BUFFER_LOST || !b->content)
+    content = b->rec.mirrored ? current_side(b) : b->content;
+    if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
     *ret_rec = b->rec;
-    *ret_content = gb_content_ref(b->content);
+    *ret_content = content ? gb_content_ref(content) : NULL;
     return 0;
 }
 
@@ -75,15 +89,44 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
     return old == content ? NULL : old;
 }
 
+struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content) {
+    struct gb_content *old = buffer->sides[side];
+
+    if (old == content)
+        return NULL;
+    if (content)
+        gb_content_attach_locked(content);
+    if (old)
+        gb_content_detach_locked(old);
+    buffer->sides[side] = content;
+    return old;
+}
+
+bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool *pool) {
+    const struct gb_content *c = buffer->rec.mirrored ? buffer->sides[GB_SIDE_DEVICE] : buffer->content;
+
+    return c && c->pool == pool && c->kind == GB_KIND_DEVICE;
+}
+
+/* Takes all bytes away. */
+static struct gb_content *empty(struct gb_buffer *buffer) {
+    struct gb_content *list = buffer->content;
+    int side;
+
+    if (list)
+        gb_content_detach_locked(list);
+    buffer->content = NULL;
+    for (side = 0; side < GB_SIDES; side++)
+        gb_content_list_add(&list, gb_buffer_set_side_locked(buffer, side, NULL));
+    return list;
+}
+
 /* All but the list. */
 static struct gb_content *clear(struct gb_session *session, struct gb_buffer *buffer) {
-    struct gb_content *content = buffer->content;
+    struct gb_content *content = empty(buffer);
 
     count_out(session, buffer);
     gb_quota_give_locked(session, 0, 1);
-    if (content)
-        gb_content_detach_locked(content);
-    buffer->content = NULL;
     buffer->live = false;
     buffer->deleting = false;
     buffer->in_place = false;
@@ -97,12 +140,15 @@ struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_
 }
 
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    struct gb_content *list = empty(buffer);
     struct gb_buffer_rec rec = buffer->rec;
 
     rec.state = GB_BUFFER_LOST;
+    rec.head = GB_HEAD_UNINITIALIZED;
     rec.version++;
     buffer->in_place = false;
-    return gb_buffer_set_locked(session, buffer, &rec, NULL);
+    gb_buffer_set_locked(session, buffer, &rec, NULL);
+    return list;
 }
 
 struct gb_content *gb_session_clear_locked(struct gb_session *session) {
@@ -113,15 +159,9 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session) {
     /* The list as a whole: taking thousands out one by one would move the rest each time. Places whose first record is
      * on the way to the database are taken out by the change that brought them. */
     while ((b = gb_map_next(&session->buffers, &at))) {
-        struct gb_content *content;
-
         if (!b->live)
             continue;
-        content = clear(session, b);
-        if (content) {
-            content->next = list;
-            list = content;
-        }
+        gb_content_list_add(&list, clear(session, b));
         b->id = 0;
         gb_buffer_reap_locked(session, b);
     }

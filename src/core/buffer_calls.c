@@ -14,6 +14,7 @@ struct buffer_op {
     struct gb_buffer_check check;
     struct gb_alloc alloc;
     struct gb_core_stream *stream; /* create: used */
+    struct gb_core_pool *pool;     /* create: a reference */
     struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
     bool counted;                  /* create: a place in the quota is reserved */
 };
@@ -32,6 +33,7 @@ static void op_end(struct buffer_op *op, const struct gb_error *error) {
     if (op->check.free_arg)
         op->check.free_arg(op->check.arg);
     gb_core_stream_unuse(op->stream);
+    gb_core_pool_unref(op->pool);
     free(op);
     gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
     gb_session_unref(session);
@@ -82,14 +84,15 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
     const struct gb_buffer_params *p = &op->params;
 
     (void)b;
-    if (gb_core_pool_check(op->content->pool, err) < 0)
+    if (gb_core_pool_check(op->pool, err) < 0)
         return -1;
     *rec = (struct gb_buffer_rec){.name = p->name,
                                   .bytes = p->bytes,
                                   .dtype = p->dtype,
                                   .shape = p->shape,
                                   .kind = p->kind,
-                                  .device = op->content->device->index,
+                                  .device = op->pool->device->index,
+                                  .mirrored = p->mirrored,
                                   .stream = op->stream->name,
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
@@ -97,7 +100,7 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
                                   .created_at_us = gb_wall_us()};
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
-        rec->pool = op->content->pool->rec.name;
+        rec->pool = op->pool->rec.name;
     if (p->has_labels)
         memcpy(rec->labels, p->labels, sizeof(rec->labels));
     else
@@ -168,12 +171,14 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
 
     if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
         return -1;
-    pool = gb_core_pool_find_locked(s, &op->params.pool, err);
+    pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
         gb_change_reserve_locked(&op->change, err) < 0)
         return -1;
+    op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (gb_content_new_locked(s, pool, op->params.kind, op->stream, op->params.bytes, &op->content, err) == 0) {
+        if (op->params.mirrored ||
+            gb_content_new_locked(s, pool, op->params.kind, op->stream, op->params.bytes, &op->content, err) == 0) {
             op->counted = true;
             return 0;
         }
@@ -188,11 +193,18 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
 
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
         return -1;
+    if (op->params.mirrored && op->params.kind != GB_KIND_DEVICE)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
+                            gb_kind_name(op->params.kind));
     pthread_mutex_lock(&s->lock);
     r = create_reserve_locked(op, err);
     pthread_mutex_unlock(&s->lock);
     if (r < 0)
         return -1;
+    if (!op->content) { /* a mirrored buffer: each side comes when it is needed */
+        gb_change_proceed(&op->change);
+        return 0;
+    }
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
     gb_alloc_start(&op->alloc, wait_ms);
@@ -288,7 +300,7 @@ static void delete_apply_locked(struct gb_change *change, struct gb_buffer *b) {
 static void delete_end(struct gb_change *change) {
     struct buffer_op *op = op_of(change);
 
-    gb_content_drop(op->content, content_gone, op);
+    gb_content_drop_list(op->content, content_gone, op);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,

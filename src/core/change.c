@@ -65,7 +65,9 @@ static void revert_locked(struct gb_change *c) {
 
 /* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
 static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
-    if (!b->live || !b->content || atomic_load(&b->content->pool->state) != GB_POOL_DEAD)
+    const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
+
+    if (!b->live || !c || atomic_load(&c->pool->state) != GB_POOL_DEAD)
         return NULL;
     return gb_buffer_lose_locked(session, b);
 }
@@ -90,7 +92,7 @@ static void committed(void *arg, const struct gb_error *error) {
     }
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
-    gb_content_drop(lost, NULL, NULL);
+    gb_content_drop_all(lost);
     c->end(c);
     run(next);
 }

@@ -170,3 +170,32 @@ void gb_content_drop_all(struct gb_content *list) {
         gb_content_drop(list, NULL, NULL);
     }
 }
+
+static void drop_rest(void *arg) {
+    struct gb_content *c = arg;
+
+    gb_content_drop_list(c, c->list_then, c->list_arg);
+}
+
+void gb_content_drop_list(struct gb_content *list, void (*then)(void *arg), void *arg) {
+    struct gb_content *rest = list ? list->next : NULL;
+
+    if (!rest) {
+        gb_content_drop(list, then, arg);
+        return;
+    }
+    rest->list_then = then;
+    rest->list_arg = arg;
+    gb_content_drop(list, drop_rest, rest);
+}
+
+void gb_content_list_add(struct gb_content **list, struct gb_content *more) {
+    struct gb_content *last = more;
+
+    if (!more)
+        return;
+    while (last->next)
+        last = last->next;
+    last->next = *list;
+    *list = more;
+}

@@ -23,6 +23,8 @@ struct gb_content {
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;
+    void (*list_then)(void *arg); /* of gb_content_drop_list, for the rest of the list */
+    void *list_arg;
 };
 
 /* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
@@ -44,6 +46,12 @@ void gb_content_drop_later(struct gb_content *content);
 
 /* Drops a list linked by next. */
 void gb_content_drop_all(struct gb_content *list);
+
+/* The same, one after the other; then(arg) runs after the last. */
+void gb_content_drop_list(struct gb_content *list, void (*then)(void *arg), void *arg);
+
+/* Puts what comes (a list; NULL is accepted) before the list. */
+void gb_content_list_add(struct gb_content **list, struct gb_content *more);
 
 /* The memory is given back: out of the quota, then runs, freed. */
 void gb_content_end(struct gb_content *content);

@@ -149,6 +149,8 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
+    bool has_device; /* of kinds that have no pool: where they are wanted, else the first */
+    int device;
     bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
     bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */
     struct gb_name pool;        /* "": where the buffer is already, else the first device's */

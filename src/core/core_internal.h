@@ -68,6 +68,8 @@ struct gb_core {
     _Atomic uint64_t lost_buffers;
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
+    _Atomic uint64_t writes_running;
+    struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
 
     struct gb_house house;
     struct gb_tokens tokens;

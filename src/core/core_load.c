@@ -34,7 +34,8 @@ static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, str
     if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
         return gb_no_memory(err); /* the place in the map goes with the session */
     /* Not written back: the next start would come to the same result, and the next change writes it. */
-    if (lost.state != GB_BUFFER_LOST) {
+    if (lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
+        lost.head = GB_HEAD_UNINITIALIZED;
         lost.state = GB_BUFFER_LOST;
         lost.version++;
     }

@@ -21,8 +21,13 @@ static int hold_locked(struct gb_download *d, const struct gb_name *name, const 
     if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
         gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
         return -1;
-    d->t.device = d->content->device;
-    d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
+    if (d->content) {
+        d->t.device = d->content->device;
+        d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
+    } else {
+        d->t.device = &d->t.core->devices[0]; /* zeros: none is asked */
+        d->direct = true;
+    }
     return 0;
 }
 
@@ -331,6 +336,8 @@ void gb_download_free(struct gb_download *d, bool complete) {
         GB_TALLY(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
         GB_TALLY(core, d->t.session, download_copy_ns, d->t.copy_ns);
         GB_TALLY(core, d->t.session, download_queue_ns, d->t.queue_ns);
+        gb_kind_tally_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
+                          d->t.copy_ns, d->t.queue_ns);
     } else if (d->started) {
         GB_TALLY(core, d->t.session, downloads_failed, 1);
     }
@@ -340,7 +347,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     }
     /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
     pthread_mutex_lock(&d->t.lock);
-    pending = d->direct ? d->watching : d->content->home != d->t.stream;
+    pending = d->direct ? d->watching : d->content->home != d->t.stream; /* what is direct may have no content */
     pthread_mutex_unlock(&d->t.lock);
     if (!pending) {
         gb_content_drop(d->content, NULL, NULL);

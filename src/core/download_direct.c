@@ -2,6 +2,8 @@
 #include "base/clock.h"
 #include "core/download.h"
 
+static const char zeros[65536]; /* what a mirrored buffer reads as that nobody has written */
+
 #define DIRECT_BYTES (64u << 20) /* at once: the socket takes what it can */
 
 static void content_ready(void *arg, const struct gb_error *error) {
@@ -70,8 +72,14 @@ static int wait_ready(struct gb_download *d, struct gb_error *err) {
 
 int gb_download_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     uint64_t left = d->length - d->sent;
-    int r = wait_ready(d, err);
+    int r;
 
+    if (!d->content) {
+        *ret_ptr = zeros;
+        *ret_n = left < sizeof(zeros) ? left : sizeof(zeros);
+        return 1;
+    }
+    r = wait_ready(d, err);
     if (r <= 0)
         return r;
     *ret_ptr = (char *)d->content->ptr + d->offset + d->sent;

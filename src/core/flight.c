@@ -30,18 +30,22 @@ static int copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_
     return gb_mem_copy(be, in ? place->ptr : f->slot, in ? f->slot : place->ptr, f->bytes, direction, stream, err);
 }
 
-int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
-                   struct gb_stream *stream, struct gb_error *err) {
-    struct gb_backend *be = f->transfer->core->backend;
-
+int gb_flight_open(struct gb_flight *f, struct gb_stream *stream, struct gb_error *err) {
     f->stream = stream;
     if (take_events(f, err) < 0)
         return -1;
-    if (gb_event_record(be, f->start->event, stream, err) < 0)
+    return gb_event_record(f->transfer->core->backend, f->start->event, stream, err);
+}
+
+int gb_flight_shut(struct gb_flight *f, struct gb_error *err) {
+    return gb_event_record(f->transfer->core->backend, f->end->event, f->stream, err);
+}
+
+int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
+                   struct gb_stream *stream, struct gb_error *err) {
+    if (gb_flight_open(f, stream, err) < 0 || copy(f, place, direction, stream, err) < 0)
         return -1;
-    if (copy(f, place, direction, stream, err) < 0)
-        return -1;
-    return gb_event_record(be, f->end->event, stream, err);
+    return gb_flight_shut(f, err);
 }
 
 void gb_flight_account(struct gb_flight *f) {
@@ -67,7 +71,8 @@ void gb_flight_release(struct gb_flight *f) {
     gb_events_give(&t->device->events, f->end);
     f->start = NULL;
     f->end = NULL;
-    gb_slots_give(&t->core->slots, f->slot);
+    if (f->slot)
+        gb_slots_give(&t->core->slots, f->slot);
     f->slot = NULL;
 }
 

@@ -81,15 +81,8 @@ static struct gb_content *lose_all_locked(struct gb_session *s) {
     size_t at = 0;
 
     while ((b = gb_map_next(&s->buffers, &at))) {
-        struct gb_content *content;
-
-        if (!b->live || b->rec.state == GB_BUFFER_LOST)
-            continue;
-        content = gb_buffer_lose_locked(s, b);
-        if (content) {
-            content->next = list;
-            list = content;
-        }
+        if (b->live && b->rec.state != GB_BUFFER_LOST)
+            gb_content_list_add(&list, gb_buffer_lose_locked(s, b));
     }
     return list;
 }

@@ -13,6 +13,19 @@ int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_
                         gb_kind_name(kind), pool->s);
 }
 
+struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,
+                                         struct gb_error *err) {
+    struct gb_core *core = session->core;
+    int device = params->has_device ? params->device : 0;
+
+    if (params->pool.s[0] != '\0')
+        return gb_core_pool_find_locked(session, &params->pool, err);
+    if (device >= 0 && device < core->device_count)
+        return core->devices[device].pool;
+    gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
+    return NULL;
+}
+
 bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind) {
     return device->rec.kind_cpu[kind];
 }

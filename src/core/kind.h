@@ -11,6 +11,11 @@ static inline struct gb_place gb_content_place(const struct gb_content *content,
 /* Only kind DEVICE comes from a pool: INVALID_ARGUMENT when another names one. */
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err);
 
+/* Where a new buffer is to be: the pool that is named, else that of its device, which other kinds have too. The session's
+ * lock is held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
+struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,
+                                         struct gb_error *err);
+
 /* The CPU writes into the memory itself, no slot between. */
 bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind);
 

@@ -4,6 +4,7 @@
 
 #include "core/content.h"
 #include "core/core_internal.h"
+#include "core/mirror.h"
 #include "core/turns.h"
 
 enum gb_session_state {
@@ -54,7 +55,9 @@ struct gb_buffer {
     bool deleting; /* still live in the database, gone for everyone else */
     bool in_place; /* being overwritten where it is */
     struct gb_buffer_rec rec;
-    struct gb_content *content; /* holds a reference; NULL when lost */
+    struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
+    struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
+                                         * At least as large as the buffer while it is current */
     struct gb_turns turns;
 };
 
@@ -114,7 +117,8 @@ void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
 /* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 
-/* For readers: the record and a reference to its bytes. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+/* For readers: the record and a reference to its bytes; NULL for a mirrored buffer that nobody has written: zeros.
+ * BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
 int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
                           struct gb_content **ret_content, struct gb_error *err);
 
@@ -123,11 +127,17 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content);
 
-/* Out of sight: live no more, out of the list, its count given back. Returns the content to be dropped. The place itself
- * stays. */
+/* The same of one side alone; content may be NULL. */
+struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content);
+
+/* It has bytes in that pool. */
+bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool *pool);
+
+/* Out of sight: live no more, out of the list, its count given back. Returns the contents to be dropped, linked by next.
+ * The place itself stays. */
 struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer);
 
-/* The bytes are gone, the record stays. Returns the content to be dropped. */
+/* The bytes are gone, the record stays. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
 
 /* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */

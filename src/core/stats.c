@@ -5,6 +5,20 @@ uint64_t gb_core_sequence(struct gb_core *core) {
     return atomic_load(&core->sequence);
 }
 
+static void read_kinds(struct gb_core *core, struct gb_core_stats *ret) {
+    int direction;
+    int kind;
+
+    for (direction = 0; direction < GB_DIRECTION_COUNT; direction++) {
+        for (kind = 0; kind < GB_KIND_COUNT; kind++) {
+            struct gb_kind_tally *t = &core->kinds[direction][kind];
+
+            ret->kinds[direction][kind] = (struct gb_kind_counters){
+                atomic_load(&t->count), atomic_load(&t->bytes), atomic_load(&t->copy_ns), atomic_load(&t->queue_ns)};
+        }
+    }
+}
+
 void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     /* First: a change that comes while the rest is read then has a higher number. */
     ret->sequence = atomic_load(&core->sequence);
@@ -16,6 +30,8 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->lost_buffers = atomic_load(&core->lost_buffers);
     ret->uploads_running = atomic_load(&core->uploads_running);
     ret->downloads_running = atomic_load(&core->downloads_running);
+    ret->writes_running = atomic_load(&core->writes_running);
+    read_kinds(core, ret);
     ret->slots_total = core->slots.total;
     ret->slots_free = atomic_load(&core->slots.free_count);
     ret->slot_bytes = core->slots.slot_bytes;

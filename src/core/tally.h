@@ -13,6 +13,15 @@ struct gb_tally {
 #undef GB_COUNTER
 };
 
+struct gb_kind_tally {
+    _Atomic uint64_t count;
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t copy_ns;
+    _Atomic uint64_t queue_ns;
+};
+
+void gb_kind_tally_add(struct gb_kind_tally *tally, uint64_t bytes, uint64_t copy_ns, uint64_t queue_ns);
+
 /* Not of one moment: each counter is right, two of them may be apart by what happened between the reads. */
 void gb_tally_read(struct gb_tally *tally, struct gb_counters *ret);
 void gb_tally_set(struct gb_tally *tally, const struct gb_counters *counters);

@@ -77,13 +77,16 @@ struct gb_flight {
 
 /* Queues the copy between the slot and the memory at place, with events around it; sets the mark with the first. -1: the slot
  * may still be in use, see gb_flight_settle. */
+/* In two halves, for other work than a copy between slot and memory: events before and after it. */
+int gb_flight_open(struct gb_flight *flight, struct gb_stream *stream, struct gb_error *err);
+int gb_flight_shut(struct gb_flight *flight, struct gb_error *err);
 int gb_flight_copy(struct gb_flight *flight, const struct gb_place *place, enum gb_copy_direction direction,
                    struct gb_stream *stream, struct gb_error *err);
 
 /* The copy is done: adds its times. */
 void gb_flight_account(struct gb_flight *flight);
 
-/* Gives slot and events back. */
+/* Gives slot (if it has one) and events back. */
 void gb_flight_release(struct gb_flight *flight);
 
 /* After a failure, with no watch on it: when the stream has done what is queued, slot and events are given back and a

@@ -1,5 +1,6 @@
-/* An upload, for the files that make it up: upload.c begins, upload_data.c moves bytes, upload_end.c commits and cleans
- * up. */
+/* An upload, for the files that make it up: upload_plan.c says what it needs, upload.c begins, upload_prepare.c queues what
+ * comes first, upload_data.c moves bytes, upload_end.c commits, upload_break.c cleans up. A device write (write.c) is an
+ * upload whose payload is queued on the lane. */
 #ifndef GB_CORE_UPLOAD_H
 #define GB_CORE_UPLOAD_H
 
@@ -8,26 +9,77 @@
 
 #define GB_UPLOAD_FLIGHTS 4 /* one that fills, the others under way */
 
+enum gb_write_what { GB_WRITE_COPY, GB_WRITE_FILL, GB_WRITE_SYNC };
+
+/* What makes an upload a device write. */
+struct gb_write {
+    enum gb_write_what what;
+    struct gb_call *call;
+    struct gb_upload *upload;
+    struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
+    struct gb_buffer_rec source_rec;
+    uint64_t from;
+    uint64_t pattern;
+    unsigned width;
+    uint64_t offset;
+    bool has_bytes;
+    uint64_t bytes;
+    enum gb_copy_way way;
+    struct gb_error error;
+    bool ended; /* nobody is to be told any more */
+};
+
+/* What a write needs; pointers are borrowed, under the session's lock. */
+struct gb_plan {
+    struct gb_buffer *buffer;  /* NULL: a new one */
+    struct gb_core_pool *pool; /* the device's own for kinds that have none */
+    struct gb_name pool_name;  /* of the buffer; "" for kinds that have none */
+    enum gb_kind kind;         /* of the memory that is written */
+    uint64_t bytes;            /* of the buffer */
+    uint64_t at;               /* where the payload begins */
+    uint64_t payload;
+    bool merge;    /* bytes of the buffer outside the payload stay */
+    bool zero;     /* and they are zeros */
+    bool in_place; /* what readers see is overwritten */
+    bool mirrored;
+    enum gb_side side;
+    enum gb_head head;        /* afterwards */
+    struct gb_content *place; /* memory that is there is written; NULL: fresh memory */
+    struct gb_content *base; /* where the other bytes come from; NULL: they are in place, or zeros, or there are none */
+};
+
 struct gb_upload {
     struct gb_transfer t; /* first */
     struct gb_upload_params params;
+    struct gb_write *write; /* NULL: the caller brings the payload */
 
     /* Decided at the beginning: */
-    uint64_t bytes; /* of the buffer; those of the payload are params.bytes */
-    uint64_t at;    /* where in the buffer the payload begins */
-    bool merge;     /* bytes of the buffer outside the payload stay */
-    bool direct;    /* the caller's bytes go into the memory itself */
-    bool in_place;  /* content is the buffer's own, and the buffer is marked so until this has ended */
+    uint64_t bytes;    /* of the buffer; those of the payload are params.bytes */
+    uint64_t at;       /* where in the buffer the payload begins */
+    bool merge;        /* bytes of the buffer outside the payload stay */
+    enum gb_kind kind; /* of content */
+    bool direct;       /* the caller's bytes go into the memory itself */
+    bool zero;         /* bytes outside the payload are zeros */
+    bool placed;       /* content has its memory already */
+    bool mirrored;
+    enum gb_side side;      /* of a mirrored buffer: the one that is written */
+    enum gb_head head;      /* of a mirrored buffer, afterwards */
+    bool mirror_copied;     /* bytes came from the other side */
+    struct gb_content *was; /* sync: the side as it was found; compared only */
+    struct gb_name pool_name;
+    bool in_place; /* content is the buffer's own, and the buffer is marked so until this has ended */
     int64_t base_id;
     int64_t base_generation; /* what a merge is built upon */
     bool counted;            /* a new buffer's place in the quota is reserved; the session's lock */
 
     struct gb_content *content; /* a reference; the buffer's own after the commit */
-    struct gb_content *base;    /* merge into fresh memory: the old bytes, until their copy is queued */
+    struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
     struct gb_content *replaced;
     struct gb_alloc alloc;
     struct gb_task task;
     struct gb_ev *usable;
+    bool attached; /* managed memory is in the CPU's hands */
+    void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
     uint64_t prepared_ns;
 
     /* The caller's: */
@@ -54,6 +106,31 @@ static inline struct gb_upload *gb_upload_of(struct gb_transfer *transfer) {
     return (struct gb_upload *)transfer;
 }
 
+/* upload_plan.c, under the session's lock: says what params and write (may be NULL) need, or why not. */
+int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params, struct gb_write *write,
+                        struct gb_plan *plan, struct gb_error *err);
+int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err);
+
+/* upload.c: a device write. write is the upload's from success on; its call is finished at the end. */
+int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
+                   struct gb_error *err);
+
+/* write.c */
+struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call); /* NULL when memory is exhausted */
+void gb_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_write *write);
+/* Frees it (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
+void gb_write_fail(const struct gb_buffer_check *check, struct gb_write *write, struct gb_call *call,
+                   const struct gb_error *error);
+void gb_write_end(struct gb_write *write); /* finishes the call, frees */
+int gb_write_plan(struct gb_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
+                  struct gb_error *err);
+int gb_write_check_overlap(const struct gb_write *write, const struct gb_plan *plan, struct gb_error *err);
+/* On the lane, after gb_flight_open of flights[0]: queues the payload and watches it. */
+int gb_write_queue(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+
+/* mirror_calls.c: may it be synced or released at all? */
+int gb_mirror_check(const struct gb_buffer *buffer, struct gb_error *err);
+
 /* upload_prepare.c, on the lane: the memory is there, queues what comes before the payload. */
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
 void gb_upload_prepare(struct gb_task *task);
@@ -62,6 +139,16 @@ void gb_upload_prepare(struct gb_task *task);
 bool gb_upload_complete_locked(
     struct gb_upload *upload); /* true: the caller must call gb_upload_commit after unlocking */
 void gb_upload_commit(struct gb_upload *upload);
+
+/* Is what it writes in place still the buffer's? */
+bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+
+/* upload_prepare.c: managed memory goes back to the device; then runs on the lane when that is queued,
+ * or cannot be. */
+void gb_upload_hand_back(struct gb_upload *upload,
+                         void (*then)(struct gb_upload *upload, const struct gb_error *error));
+
+/* upload_break.c */
 void gb_upload_destroy(struct gb_transfer *transfer);
 
 #endif

@@ -1,5 +1,4 @@
-/* The end of an upload: the commit, and the cleaning up behind one that broke off. */
-#include <stdlib.h>
+/* The end of an upload: the commit. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -27,19 +26,27 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->bytes = u->bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;
-        rec->kind = u->content->kind;
-        rec->device = u->t.device->index;
-        rec->pool = rec->kind == GB_KIND_DEVICE ? u->content->pool->rec.name : (struct gb_name){{0}};
+        rec->kind = u->mirrored ? GB_KIND_DEVICE : u->content->kind;
         if (p->has_labels)
             memcpy(rec->labels, p->labels, sizeof(rec->labels));
     }
+    rec->device = u->t.device->index;
+    rec->pool = u->pool_name;
+    rec->mirrored = u->mirrored;
+    rec->head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
     rec->generation++;
     rec->version++;
-    rec->has_crc32c = !u->merge;
-    rec->crc32c = u->merge ? 0 : u->crc;
+    rec->has_crc32c = !u->merge && !u->write;
+    rec->crc32c = rec->has_crc32c ? u->crc : 0;
     rec->updated_at_us = gb_wall_us();
+}
+
+bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) {
+    if (!b || !b->live)
+        return false;
+    return u->mirrored ? b->rec.mirrored && b->sides[u->side] == u->content : b->content == u->content;
 }
 
 /* Is the buffer still what the upload was begun for? */
@@ -47,27 +54,50 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
     const struct gb_upload_params *p = &u->params;
 
     if (u->in_place)
-        return b && b->content == u->content
-                   ? 0
-                   : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+        return gb_upload_has_locked(u, b) ? 0
+                                          : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
     if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     if (gb_core_pool_check(u->content->pool, err) < 0)
         return -1;
-    if (!p->partial)
-        return 0;
     if (!b)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile");
-    if (b->rec.bytes != u->bytes || (u->merge && (b->id != u->base_id || b->rec.generation != u->base_generation)))
+        return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
+    if (b->rec.mirrored != u->mirrored || (p->partial && b->rec.bytes != u->bytes) ||
+        (u->merge && (b->id != u->base_id || b->rec.generation != u->base_generation)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     return 0;
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+/* A sync changes no byte that anybody reads: both sides must be what they were. */
+static int decide_sync_locked(struct gb_upload *u, const struct gb_buffer *b, struct gb_buffer_rec *rec,
+                              struct gb_error *err) {
+    struct gb_content *source = b ? b->sides[gb_other_side(u->side)] : NULL;
 
+    if (!b || b->in_place || b->id != u->base_id || b->rec.generation != u->base_generation ||
+        b->rec.state != GB_BUFFER_READY || source != u->write->source || b->sides[u->side] != u->was)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
+    *rec = b->rec;
+    rec->head = u->head;
+    rec->version++;
+    rec->updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static struct gb_upload *upload_of(struct gb_change *change) {
+    return (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+}
+
+static bool syncs(const struct gb_upload *u) {
+    return u->write && u->write->what == GB_WRITE_SYNC;
+}
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = upload_of(change);
+
+    if (syncs(u))
+        return decide_sync_locked(u, b, &change->rec, err);
     if (check_current(u, b, err) < 0)
         return -1;
     /* The buffer that was to be replaced may have been deleted since. */
@@ -84,24 +114,38 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     return 0;
 }
 
+/* What was written where it is belongs to the buffer already: what is left over is the upload's own reference. */
+static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
+    if (!gb_upload_has_locked(u, b)) { /* the device died while the database was busy */
+        u->change.rec.state = GB_BUFFER_LOST;
+        u->change.rec.head = GB_HEAD_UNINITIALIZED;
+    }
+    gb_buffer_set_locked(u->t.session, b, &u->change.rec, b->content);
+    u->replaced = u->content;
+    if (u->in_place)
+        b->in_place = false;
+    u->in_place = false;
+}
+
 static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+    struct gb_upload *u = upload_of(change);
 
     u->created = !b->live;
     if (b->live && u->counted)
         gb_quota_give_locked(u->t.session, 0, 1);
     u->counted = false;
-    u->replaced = gb_buffer_set_locked(u->t.session, b, &change->rec, u->content);
-    if (u->in_place) {
-        b->in_place = false;
-        u->in_place = false;
-        u->replaced = u->content; /* the upload's own reference */
+    if (u->placed) {
+        apply_placed_locked(u, b);
+    } else if (u->mirrored) {
+        gb_buffer_set_locked(u->t.session, b, &change->rec, NULL);
+        u->replaced = gb_buffer_set_side_locked(b, u->side, u->content);
+    } else {
+        u->replaced = gb_buffer_set_locked(u->t.session, b, &change->rec, u->content);
     }
     u->content = NULL;
 }
 
-static void finished(void *arg) {
-    struct gb_upload *u = arg;
+static void tally_upload(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
 
@@ -110,7 +154,35 @@ static void finished(void *arg) {
     GB_TALLY(core, s, upload_ns, gb_clock_ns() - u->t.started_ns);
     GB_TALLY(core, s, upload_copy_ns, u->t.copy_ns);
     GB_TALLY(core, s, upload_queue_ns, u->t.queue_ns);
-    atomic_fetch_sub(&core->uploads_running, 1);
+    gb_kind_tally_add(&core->kinds[GB_UPLOAD][u->kind], u->params.bytes, u->t.copy_ns, u->t.queue_ns);
+}
+
+static void tally(struct gb_upload *u) {
+    struct gb_core *core = u->t.core;
+    struct gb_session *s = u->t.session;
+
+    GB_TALLY(core, s, mirror_copies, u->mirror_copied);
+    if (!u->write) {
+        tally_upload(u);
+    } else if (u->write->what == GB_WRITE_COPY) {
+        GB_TALLY(core, s, device_copies, 1);
+        GB_TALLY(core, s, device_copy_bytes, u->params.bytes);
+        GB_TALLY(core, s, device_copy_ns, u->t.copy_ns);
+        GB_TALLY(core, s, device_copy_queue_ns, u->t.queue_ns);
+    } else if (u->write->what == GB_WRITE_FILL) {
+        GB_TALLY(core, s, fills, 1);
+        GB_TALLY(core, s, fill_bytes, u->params.bytes);
+    } else {
+        GB_TALLY(core, s, mirror_copies, 1);
+    }
+}
+
+static void finished(void *arg) {
+    struct gb_upload *u = arg;
+    struct gb_core *core = u->t.core;
+
+    tally(u);
+    atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
     pthread_mutex_lock(&u->t.lock);
     u->finished = true;
@@ -119,7 +191,7 @@ static void finished(void *arg) {
 }
 
 static void commit_end(struct gb_change *change) {
-    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+    struct gb_upload *u = upload_of(change);
     struct gb_content *replaced = u->replaced;
 
     if (change->error.code == GB_OK) {
@@ -131,7 +203,12 @@ static void commit_end(struct gb_change *change) {
     gb_transfer_unref(&u->t);
 }
 
-void gb_upload_commit(struct gb_upload *u) {
+static void commit(struct gb_upload *u, const struct gb_error *error) {
+    if (error) {
+        gb_transfer_fail(&u->t, error);
+        gb_transfer_unref(&u->t);
+        return;
+    }
     u->change = (struct gb_change){.session = u->t.session,
                                    .name = u->params.buffer.name,
                                    .decide_locked = decide_locked,
@@ -140,8 +217,15 @@ void gb_upload_commit(struct gb_upload *u) {
     gb_change_start(&u->change);
 }
 
+void gb_upload_commit(struct gb_upload *u) {
+    if (u->attached)
+        gb_upload_hand_back(u, commit);
+    else
+        commit(u, NULL);
+}
+
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
-    bool commit = false;
+    bool complete = false;
     int r;
 
     pthread_mutex_lock(&upload->t.lock);
@@ -152,10 +236,10 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (r == 0) {
         upload->ended = true;
         upload->t.want_wake = true;
-        commit = gb_upload_complete_locked(upload);
+        complete = gb_upload_complete_locked(upload);
     }
     pthread_mutex_unlock(&upload->t.lock);
-    if (commit)
+    if (complete)
         gb_upload_commit(upload);
     return r;
 }
@@ -180,109 +264,4 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;
-}
-
-/* --- breaking off ----------------------------------------------------------------------------------------------------------- */
-
-static int decide_break_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
-
-    if (!b || b->content != u->content)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
-    change->rec = b->rec;
-    change->rec.state = GB_BUFFER_PARTIAL;
-    change->rec.generation++;
-    change->rec.version++;
-    change->rec.has_crc32c = false;
-    change->rec.crc32c = 0;
-    change->rec.updated_at_us = gb_wall_us();
-    return 0;
-}
-
-static void apply_break_locked(struct gb_change *change, struct gb_buffer *b) {
-    gb_buffer_set_locked(change->session, b, &change->rec, b->content);
-    b->in_place = false;
-}
-
-static void finalize(struct gb_upload *u) {
-    struct gb_core *core = u->t.core;
-    struct gb_session *s = u->t.session;
-
-    gb_content_drop_later(u->content); /* this may be a backend's thread */
-    gb_content_drop_later(u->base);
-    if (u->counted) {
-        pthread_mutex_lock(&s->lock);
-        gb_quota_give_locked(s, 0, 1);
-        pthread_mutex_unlock(&s->lock);
-    }
-    if (!u->finished) {
-        GB_TALLY(core, s, uploads_failed, 1);
-        atomic_fetch_sub(&core->uploads_running, 1);
-        gb_core_changed(core);
-    }
-    gb_events_give(&u->t.device->events, u->usable);
-    if (u->params.check.free_arg)
-        u->params.check.free_arg(u->params.check.arg);
-    gb_transfer_done(&u->t);
-    free(u);
-}
-
-static void break_end(struct gb_change *change) {
-    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
-    struct gb_session *s = u->t.session;
-    struct gb_error none = GB_ERROR_INIT;
-    struct gb_buffer *b;
-
-    /* The database would not have it: true in memory all the same, and the next start calls it lost anyway. */
-    if (change->error.code != GB_OK) {
-        pthread_mutex_lock(&s->lock);
-        b = gb_map_get(&s->buffers, u->params.buffer.name.s);
-        if (b && b->live && decide_break_locked(change, b, &none) == 0)
-            apply_break_locked(change, b);
-        pthread_mutex_unlock(&s->lock);
-    }
-    finalize(u);
-}
-
-/* Nothing was written: as if it had never begun. */
-static void undo_in_place(struct gb_upload *u) {
-    struct gb_session *s = u->t.session;
-    struct gb_buffer *b;
-
-    pthread_mutex_lock(&s->lock);
-    b = gb_map_get(&s->buffers, u->params.buffer.name.s);
-    if (b && b->in_place && b->content == u->content)
-        b->in_place = false;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void gb_upload_destroy(struct gb_transfer *transfer) {
-    struct gb_upload *u = gb_upload_of(transfer);
-
-    if (!u->in_place || !u->touched) {
-        if (u->in_place)
-            undo_in_place(u);
-        finalize(u);
-        return;
-    }
-    u->change = (struct gb_change){.session = u->t.session,
-                                   .name = u->params.buffer.name,
-                                   .decide_locked = decide_break_locked,
-                                   .apply_locked = apply_break_locked,
-                                   .end = break_end};
-    gb_change_start(&u->change);
-}
-
-void gb_upload_free(struct gb_upload *upload) {
-    struct gb_flight *f;
-
-    if (!upload)
-        return;
-    gb_transfer_close(&upload->t);
-    f = upload->filling;
-    upload->filling = NULL;
-    if (f)
-        gb_flight_release(f);
-    atomic_store(&upload->alloc.cancelled, true);
-    gb_transfer_unref(&upload->t);
 }

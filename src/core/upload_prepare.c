@@ -1,4 +1,4 @@
-/* On the lane: what comes before the payload. */
+/* On the lane: what comes before the payload, and the payload of a device write. */
 #include "base/clock.h"
 #include "core/upload.h"
 
@@ -23,45 +23,47 @@ static void usable(void *arg, const struct gb_error *error) {
     gb_transfer_unref(&u->t);
 }
 
-/* The bytes before and after the payload come from the old memory. */
-static int copy_base(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+/* The bytes before and after the payload: from the old memory, from the other side, or zeros. */
+static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
     uint64_t end = u->at + u->params.bytes;
     enum gb_copy_way way;
 
-    if (u->base->ready && gb_stream_wait(u->t.core->backend, stream, u->base->ready->event, err) < 0)
+    if (!u->base && !u->zero)
+        return 0;
+    u->touched = u->touched || u->placed;
+    if (u->zero) {
+        if (gb_content_zero(c, 0, u->at, stream, err) < 0)
+            return -1;
+        return gb_content_zero(c, end, u->bytes - end, stream, err);
+    }
+    u->mirror_copied = u->mirrored;
+    if (u->base->ready && gb_stream_wait(be, stream, u->base->ready->event, err) < 0)
         return -1;
-    if (gb_content_move(u->content, 0, u->base, 0, u->at, stream, &way, err) < 0)
+    if (gb_content_move(c, 0, u->base, 0, u->at, stream, &way, err) < 0)
         return -1;
-    return gb_content_move(u->content, end, u->base, end, u->bytes - end, stream, &way, err);
+    return gb_content_move(c, end, u->base, end, u->bytes - end, stream, &way, err);
 }
 
-/* *ret_watched: usable() comes later, and drops the base if that is still there. */
-static int queue(struct gb_upload *u, bool *ret_watched, struct gb_content **ret_base, struct gb_error *err) {
+/* Records an event behind all that is queued. *ret_watched: usable() comes later, and drops the base if that is still
+ * there. */
+static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
+                 struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
-    struct gb_content *c = u->content;
-    struct gb_stream *stream;
     bool done = true;
 
-    *ret_watched = false;
-    if (gb_core_stream_part_make(u->t.stream, c->device->index, &stream, err) < 0)
-        return -1;
-    if (u->base && copy_base(u, stream, err) < 0)
-        return -1;
-    if (u->in_place && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
-        return -1;
-    if (!u->direct && !u->base)
-        return 0;
     u->usable = gb_events_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
         gb_event_query(be, u->usable->event, &done, err) < 0)
         return -1;
-    if (done)
-        return 0;
     /* Freed in the order of its home: on another stream the copy must be done before. */
-    if (u->base && u->base->home == u->t.stream) {
+    if (u->base && (done || u->base->home == u->t.stream)) {
         *ret_base = u->base;
         u->base = NULL;
     }
+    if (done)
+        return 0;
     pthread_mutex_lock(&u->t.lock);
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
@@ -74,27 +76,81 @@ static int queue(struct gb_upload *u, bool *ret_watched, struct gb_content **ret
     return 0;
 }
 
+static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
+                 struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
+    struct gb_place place = gb_content_place(c, 0);
+
+    if (u->write && gb_flight_open(&u->flights[0], stream, err) < 0)
+        return -1;
+    if (u->placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
+        return -1;
+    if (queue_rest(u, stream, err) < 0)
+        return -1;
+    if (u->write)
+        return gb_write_queue(u, stream, err);
+    if (u->direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
+        u->attached = true;
+        if (gb_mem_attach(be, &place, true, stream, err) < 0)
+            return -1;
+    }
+    if (!u->direct && !u->base)
+        return 0;
+    return watch(u, stream, ret_watched, ret_base, err);
+}
+
+/* --- after a failure ------------------------------------------------------------------------------------------------------------ */
+
+static void settled(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    gb_core_note(u->t.core, error);
+    gb_transfer_unref(&u->t);
+}
+
+static void settle_slowly(struct gb_task *task) {
+    struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
+
+    gb_stream_sync(u->t.core->backend, gb_transfer_part(&u->t), NULL);
+    gb_transfer_unref(&u->t);
+}
+
+/* What was queued may be under way: the lane's reference is kept until it cannot be. */
+static void settle(struct gb_upload *u, struct gb_stream *stream) {
+    struct gb_backend *be = u->t.core->backend;
+
+    if (!u->usable)
+        u->usable = gb_events_take(&u->t.device->events, NULL);
+    if (u->usable && gb_event_record(be, u->usable->event, stream, NULL) == 0 &&
+        gb_watch(be, u->usable->event, settled, u, NULL) == 0)
+        return;
+    u->task.run = settle_slowly;
+    gb_lane_post(&u->t.device->slow, &u->task);
+}
+
+/* --- the task ---------------------------------------------------------------------------------------------------------------------- */
+
 static void prepare(struct gb_upload *u) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_content *base = NULL;
-    bool watched;
+    struct gb_stream *stream;
+    bool watched = false;
     bool commit;
-    int r;
 
     u->prepared_ns = gb_clock_ns();
-    r = queue(u, &watched, &base, &err);
-    if (!watched && u->base) {
-        if (r < 0) /* whether a copy is under way nobody can tell: this once the lane waits */
-            gb_stream_sync(u->t.core->backend, gb_transfer_part(&u->t), NULL);
-        base = u->base;
-        u->base = NULL;
-    }
-    gb_content_drop(base, NULL, NULL);
-    if (r < 0) {
+    if (gb_core_stream_part_make(u->t.stream, u->t.device->index, &stream, &err) < 0) {
         gb_transfer_fail(&u->t, &err);
         gb_transfer_unref(&u->t);
         return;
     }
+    if (queue(u, stream, &watched, &base, &err) < 0) {
+        gb_transfer_fail(&u->t, &err);
+        settle(u, stream);
+        gb_content_drop(base, NULL, NULL); /* its home is this stream */
+        return;
+    }
+    gb_content_drop(base, NULL, NULL);
     pthread_mutex_lock(&u->t.lock);
     /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
     if (!watched || !u->direct)
@@ -119,4 +175,43 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     }
     gb_transfer_fail(&u->t, error);
     gb_transfer_unref(&u->t);
+}
+
+/* --- managed memory ------------------------------------------------------------------------------------------------------------- */
+
+/* Who uses the memory next waits for the event. */
+static int hand_back(struct gb_upload *u, struct gb_error *err) {
+    struct gb_backend *be = u->t.core->backend;
+    struct gb_content *c = u->content;
+    struct gb_place place = gb_content_place(c, 0);
+    struct gb_stream *stream = gb_transfer_part(&u->t);
+    struct gb_ev *ready;
+
+    if (gb_mem_attach(be, &place, false, stream, err) < 0)
+        return -1;
+    ready = gb_events_take(&u->t.device->events, err);
+    if (!ready)
+        return -1;
+    if (gb_event_record(be, ready->event, stream, err) < 0) {
+        gb_events_give(&u->t.device->events, ready);
+        return -1;
+    }
+    gb_events_give(&u->t.device->events, c->ready);
+    c->ready = ready;
+    return 0;
+}
+
+static void on_lane(struct gb_task *task) {
+    struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
+    struct gb_error err = GB_ERROR_INIT;
+
+    u->attached = hand_back(u, &err) < 0;
+    u->handed_back(u, err.code == GB_OK ? NULL : &err);
+}
+
+void gb_upload_hand_back(struct gb_upload *upload,
+                         void (*then)(struct gb_upload *upload, const struct gb_error *error)) {
+    upload->handed_back = then;
+    upload->task.run = on_lane;
+    gb_lane_post(&upload->t.device->lane, &upload->task);
 }

@@ -114,7 +114,8 @@ static bool idle(void *arg) {
     bool used = false;
 
     gb_core_stats(f->core, &stats);
-    if (stats.uploads_running || stats.downloads_running || stats.slots_free != stats.slots_total)
+    if (stats.uploads_running || stats.downloads_running || stats.writes_running ||
+        stats.slots_free != stats.slots_total)
         return false;
     for (i = 0; i < gb_pool_count(f->core); i++) {
         ck_assert_int_eq(gb_pool_at(f->core, i, &pool, NULL), 0);
@@ -123,7 +124,7 @@ static bool idle(void *arg) {
     while ((s = gb_session_after(f->core, id))) {
         id = s->id;
         pthread_mutex_lock(&s->lock);
-        used |= s->used_bytes != 0 || s->counted_buffers != s->live_buffers;
+        used |= s->used_bytes != 0 || s->used_pinned_bytes != 0 || s->counted_buffers != s->live_buffers;
         pthread_mutex_unlock(&s->lock);
         gb_session_unref(s);
     }

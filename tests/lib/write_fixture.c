@@ -1,0 +1,122 @@
+#include "write_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+
+struct gb_write_params core_copy_params(const char *from_session, const char *from, const char *session,
+                                        const char *name) {
+    return (struct gb_write_params){.copy = true,
+                                    .from_session = core_name(from_session),
+                                    .from = core_name(from),
+                                    .session = core_name(session),
+                                    .name = core_name(name)};
+}
+
+struct gb_write_params core_fill_params(const char *session, const char *name, uint64_t pattern, unsigned width) {
+    return (struct gb_write_params){
+        .session = core_name(session), .name = core_name(name), .pattern = pattern, .width = width};
+}
+
+/* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
+
+void core_pending_init(struct core_pending *p) {
+    core_wake_init(&p->wake);
+    p->call = gb_call_new(core_wake, &p->wake);
+    if (!p->call)
+        ck_abort_msg("no memory for a call");
+}
+
+bool core_pending_done(struct core_pending *p) {
+    return atomic_load(&p->call->finished);
+}
+
+int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_error *err) {
+    struct gb_call *c = p->call;
+    int r = 0;
+
+    core_wake_wait(&p->wake);
+    if (!atomic_load(&c->finished))
+        ck_abort_msg("told before the end");
+    if (c->error.code != GB_OK) {
+        *err = c->error;
+        r = -1;
+    } else if (ret) {
+        *ret = (struct core_result){c->buffer, c->created, c->copied, c->way, c->times, c->attr};
+    }
+    gb_call_unref(c);
+    core_wake_done(&p->wake);
+    return r;
+}
+
+int core_write(struct gb_core *core, const struct gb_write_params *params, struct core_result *ret,
+               struct gb_error *err) {
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_write(core, params, p.call);
+    return core_pending_end(&p, ret, err);
+}
+
+int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
+              struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+    struct gb_name stream = core_name("");
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_mirror_sync(core, &s, &n, to_host, &stream, NULL, p.call);
+    return core_pending_end(&p, ret, err);
+}
+
+int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
+                 struct core_result *ret, struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_mirror_release(core, &s, &n, host, device, NULL, p.call);
+    return core_pending_end(&p, ret, err);
+}
+
+int core_attributes(struct gb_core *core, const char *session, const char *name, struct core_result *ret,
+                    struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_attributes(core, &s, &n, p.call);
+    return core_pending_end(&p, ret, err);
+}
+
+int core_create(struct gb_core *core, const struct gb_buffer_params *params, struct core_result *ret,
+                struct gb_error *err) {
+    struct core_pending p;
+
+    core_pending_init(&p);
+    gb_buffer_create(core, params, 0, p.call);
+    return core_pending_end(&p, ret, err);
+}
+
+void core_expect(struct gb_core *core, const char *session, const char *name, const void *want, size_t n) {
+    struct gb_error err = GB_ERROR_INIT;
+    char *back = malloc(n + 1);
+
+    gb_assert_ok(core_download(core, session, name, 0, n, back, &err), err);
+    ck_assert_msg(memcmp(back, want, n) == 0, "%s/%s has other bytes", session, name);
+    free(back);
+}
+
+void core_put(struct gb_core *core, const struct gb_upload_params *params, unsigned seed, void *out) {
+    struct gb_error err = GB_ERROR_INIT;
+    char *data = out ? out : malloc(params->bytes + 1);
+
+    core_bytes(seed, data, params->bytes);
+    gb_assert_ok(core_upload(core, params, data, NULL, &err), err);
+    if (!out)
+        free(data);
+}

@@ -1,0 +1,48 @@
+/* Device writes, mirrored buffers and attributes, made to wait: 0, or -1 with err. */
+#ifndef WRITE_FIXTURE_H
+#define WRITE_FIXTURE_H
+
+#include "core_fixture.h"
+
+/* What a call came to. */
+struct core_result {
+    struct gb_buffer_rec rec;
+    bool created;
+    bool copied;
+    enum gb_copy_way way;
+    struct gb_transfer_times times;
+    struct gb_mem_attr attr;
+};
+
+struct gb_write_params core_copy_params(const char *from_session, const char *from, const char *session,
+                                        const char *name);
+struct gb_write_params core_fill_params(const char *session, const char *name, uint64_t pattern, unsigned width);
+
+/* ret may be NULL in all of them. */
+int core_write(struct gb_core *core, const struct gb_write_params *params, struct core_result *ret,
+               struct gb_error *err);
+int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
+              struct gb_error *err);
+int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
+                 struct core_result *ret, struct gb_error *err);
+int core_attributes(struct gb_core *core, const char *session, const char *name, struct core_result *ret,
+                    struct gb_error *err);
+int core_create(struct gb_core *core, const struct gb_buffer_params *params, struct core_result *ret,
+                struct gb_error *err);
+
+/* A call that is not waited for yet. */
+struct core_pending {
+    struct core_wake wake;
+    struct gb_call *call;
+};
+void core_pending_init(struct core_pending *p);
+bool core_pending_done(struct core_pending *p);
+int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_error *err);
+
+/* The buffer's bytes are those; ends the test otherwise. */
+void core_expect(struct gb_core *core, const char *session, const char *name, const void *want, size_t n);
+
+/* Uploads bytes that depend on seed, and leaves them in out (may be NULL). */
+void core_put(struct gb_core *core, const struct gb_upload_params *params, unsigned seed, void *out);
+
+#endif
