@@ -120,3 +120,31 @@ void core_put(struct gb_core *core, const struct gb_upload_params *params, unsig
     if (!out)
         free(data);
 }
+
+void core_open_two(struct core_fixture *f, const char *spec) {
+    struct gb_session_params session = {.name = core_name("other")};
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_fixture_init(f, spec);
+    gb_assert_ok(core_session_create(f->core, &session, &err), err);
+}
+
+void core_put_bytes(struct core_fixture *f, const char *session, const char *name, uint64_t bytes, unsigned seed,
+                    void *out) {
+    struct gb_upload_params p = core_upload_params(session, name, bytes);
+
+    core_put(f->core, &p, seed, out);
+}
+
+void core_tidy(struct core_fixture *f) {
+    static const char *const names[] = {"a", "b", "c"};
+    struct gb_error err = GB_ERROR_INIT;
+    int i;
+
+    for (i = 0; i < 6; i++) {
+        if (core_buffer_delete(f->core, i < 3 ? "default" : "other", names[i % 3], &err) < 0)
+            ck_assert_int_eq(err.code, GB_ERR_BUFFER_NOT_FOUND);
+        err = GB_ERROR_INIT;
+    }
+    core_until_idle(f);
+}

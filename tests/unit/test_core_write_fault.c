@@ -1,0 +1,117 @@
+/* Copies and fills when the device refuses: told, nothing leaked, nothing half done but what says so. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+#include "write_fixture.h"
+
+static const char *const faults[] = {"alloc",         "copy",        "place_fill", "event_create",
+                                     "event_record",  "event_query", "watch",      "complete",
+                                     "stream_create", "event_mark",  "stream_wait"};
+#define FAULTS 11
+
+static bool step(unsigned *failed, int r, struct gb_error *err) {
+    if (r == 0)
+        return true;
+    ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
+                  gb_code_slug(err->code), err->detail);
+    ck_assert_str_ne(err->native_name, "");
+    (*failed)++;
+    *err = GB_ERROR_INIT;
+    return false;
+}
+
+static bool at_rest(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_core_stats stats;
+
+    gb_core_stats(f->core, &stats);
+    return stats.writes_running == 0;
+}
+
+/* A copy, a part of one, one in place, a fill: what was acknowledged is there, what failed changed nothing, or, in place,
+ * says that it may have. */
+static unsigned play(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params up = core_upload_params("default", "a", 5000);
+    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    struct gb_buffer_rec rec;
+    struct core_result r;
+    unsigned failed = 0;
+    char a[5000];
+    char b[5000];
+
+    core_bytes(1, a, sizeof(a));
+    if (!step(&failed, core_upload(f->core, &up, a, NULL, &err), &err) ||
+        !step(&failed, core_write(f->core, &p, &r, &err), &err))
+        return failed;
+    memcpy(b, a, sizeof(b));
+    p.from_offset = 1;
+    p.offset = 2;
+    p.has_bytes = true;
+    p.bytes = 3000;
+    if (step(&failed, core_write(f->core, &p, &r, &err), &err))
+        memcpy(b + 2, a + 1, 3000);
+    if (step(&failed, core_download(f->core, "default", "b", 0, sizeof(b), a, &err), &err))
+        ck_assert_int_eq(memcmp(a, b, sizeof(b)), 0);
+    p = core_fill_params("default", "b", 7, 8);
+    p.in_place = true;
+    if (step(&failed, core_write(f->core, &p, &r, &err), &err))
+        return failed;
+    core_until(at_rest, f, "nothing written any more");
+    gb_assert_ok(core_buffer_get(f->core, "default", "b", &rec, &err), err);
+    if (rec.state == GB_BUFFER_PARTIAL) {
+        gb_assert_fails(core_download(f->core, "default", "b", 0, 1, a, &err), err, GB_ERR_BUFFER_PARTIAL);
+        p.in_place = false;
+        gb_assert_ok(core_write(f->core, &p, &r, &err), err); /* all of it: heals */
+        ck_assert_int_eq(r.rec.state, GB_BUFFER_READY);
+    } else {
+        core_expect(f->core, "default", "b", b, sizeof(b));
+    }
+    return failed;
+}
+
+START_TEST(each_call_fails_once) {
+    static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M", "host:devices=2,bytes=16M"};
+    const char *op = faults[_i % FAULTS];
+    char spec[128];
+    unsigned sum = 0;
+    unsigned n;
+
+    for (n = 1; n <= 20; n++) {
+        struct core_fixture f;
+        unsigned failed;
+
+        snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
+                 strcmp(op, "alloc") == 0 ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue",
+                 backends[_i / FAULTS]);
+        core_open_two(&f, spec);
+        failed = play(&f);
+        core_tidy(&f);
+        ck_assert_msg(failed <= 1, "%s: %u steps failed", spec, failed);
+        if (failed > 0)
+            ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
+        core_tidy(&f);
+        core_fixture_done(&f);
+        sum += failed;
+    }
+    if (strcmp(op, "alloc") != 0 && strcmp(op, "stream_wait") != 0)
+        ck_assert_msg(sum > 0, "%s never failed", op);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test, int count) {
+    TCase *tc = tcase_create(name);
+
+    tcase_add_loop_test(tc, test, 0, count);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+}
+
+int main(void) {
+    Suite *suite = suite_create("core_write_fault");
+
+    add(suite, "once", each_call_fails_once, 3 * FAULTS);
+    return gb_test_run(suite);
+}
