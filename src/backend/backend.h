@@ -123,8 +123,8 @@ static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint
     return be->ops->pool_trim(be, pool, keep_bytes, err);
 }
 
-/* Lets device read and write the pool's memory, or no longer. It covers memory allocated before and after. The pool's own
- * device always may: taking that away is INVALID_ARGUMENT. UNSUPPORTED with the reason where the device cannot. */
+/* Lets device read and write the pool's memory, or no longer. It covers memory allocated before and after. The pool's
+ * own device always may: taking that away is INVALID_ARGUMENT. UNSUPPORTED with the reason where the device cannot. */
 static inline int gb_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device,
                                      enum gb_pool_access access, struct gb_error *err) {
     return be->ops->pool_access_set(be, pool, device, access, err);
@@ -180,7 +180,8 @@ static inline int gb_event_record(struct gb_backend *be, struct gb_event *event,
     return be->ops->event_record(be, event, stream, err);
 }
 
-/* Covers all work queued so far on any stream of the device, by anyone; the event is of that device. Waits for nothing. */
+/* Covers all work queued so far on any stream of the device, by anyone; the event is of that device. Waits for
+ * nothing. */
 static inline int gb_event_record_device(struct gb_backend *be, struct gb_event *event, int device,
                                          struct gb_error *err) {
     return be->ops->event_record_device(be, event, device, err);
@@ -243,24 +244,28 @@ static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern
 /* --- memory of any kind ------------------------------------------------------------------------------------------- */
 
 /* Memory of a kind that is not from a pool (kind DEVICE: INVALID_ARGUMENT), for this device; contents undefined,
- * alignment at least 256. Blocks (pinning takes 0.4 s a GiB; the device may be waited for). A kind that the device lacks: UNSUPPORTED
- * with its reason. Managed memory begins in the device's hands. */
+ * alignment at least 256. Blocks (pinning takes 0.4 s a GiB; the device may be waited for). A kind that the device
+ * lacks: UNSUPPORTED with its reason. Managed memory begins in the device's hands. */
 static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                                     struct gb_error *err) {
     return be->ops->kind_alloc(be, device, kind, bytes, ret, err);
 }
 
-/* Frees what gb_mem_kind_alloc gave, with the bytes asked for then. Nothing queued may use it. Blocks: CUDA may wait for
- * all work of the device, also that of others. */
+/* Frees what gb_mem_kind_alloc gave, with the bytes asked for then. Nothing queued may use it. Blocks: CUDA may wait
+ * for all work of the device, also that of others. */
 static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
                                    struct gb_error *err) {
     return be->ops->kind_free(be, place, bytes, err);
 }
 
-/* Queues a copy between any two places, on a stream of the device, or of either device, whose memory takes part (another:
- * INVALID_ARGUMENT; between host memories any). Never waits for the stream; pageable memory goes by way of a bounce buffer of the stream, host to host by the CPU, both in stream
- * order. The bytes must stay valid until the copy is done; ranges that overlap are undefined. *ret_way says which way it
- * goes: between devices PEER where the source's pool lets the destination's device in (gb_pool_access_set), else STAGED. */
+/* Queues a copy between any two places, on a stream of the device, or of either device, whose memory takes part
+ * (another: INVALID_ARGUMENT; between host memories any). Never waits for the stream; pageable memory goes by way of a
+ * bounce buffer of the stream, host to host by the CPU, both in stream order. The bytes must stay valid until the copy
+ * is done; ranges that overlap are undefined. *ret_way says which way it goes: between devices PEER where the source's
+ * pool lets the destination's device in (gb_pool_access_set), else STAGED.
+ *
+ * Whatever is queued: CUDA has places for some thousand operations on a stream, and whoever finds them all taken does
+ * wait. A copy of pageable memory takes at most 64 of them, or two for every 16 MiB where that is more. */
 static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src,
                               uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way,
                               struct gb_error *err) {
@@ -281,9 +286,9 @@ static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *
     return be->ops->prefetch(be, place, bytes, to_cpu, stream, err);
 }
 
-/* Hands managed memory to the CPU, or back to the device, in stream order: the CPU may touch it once an event recorded on
- * the stream after the call has completed; work that uses it on a device is queued after it was handed back. place is
- * where the allocation begins. A no-op but for managed memory of a device with managed_attach. */
+/* Hands managed memory to the CPU, or back to the device, in stream order: the CPU may touch it once an event recorded
+ * on the stream after the call has completed; work that uses it on a device is queued after it was handed back. place
+ * is where the allocation begins. A no-op but for managed memory of a device with managed_attach. */
 static inline int gb_mem_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu,
                                 struct gb_stream *stream, struct gb_error *err) {
     return be->ops->attach(be, place, to_cpu, stream, err);

@@ -1,9 +1,10 @@
-/* What the CPU does in a stream's order: copies and fills of host memory, and its half of the copies of pageable memory,
- * which go through a page-locked bounce buffer. CUDA's own copies of pageable memory make the caller wait for the stream.
+/* What the CPU does in a stream's order: copies and fills of host memory, and its half of the copies of pageable
+ * memory, which go through a page-locked bounce buffer. CUDA's own copies of pageable memory make the caller wait for
+ * the stream.
  *
  * A piece of work is described once and done in steps, one host function each, so that another stream's functions get
- * their turn between them. The descriptions hang on the stream and are freed when all their steps have run, at the next
- * piece or with the stream: a failed context runs no further function, so no function may be the one to free. */
+ * their turn between them. The descriptions hang on the stream and are freed when all their steps have run, at the
+ * next piece or with the stream: a failed context runs no further function, so no function may be the one to free. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
