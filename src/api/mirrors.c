@@ -101,6 +101,7 @@ static struct gb_call *begin(struct gb_http_request *request, struct gb_buffer_c
 enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_name stream = {"default"};
+    struct gb_stream_view unused;
     struct gb_buffer_check check;
     struct gb_call *call;
     struct gb_name session;
@@ -108,6 +109,9 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     struct sides to;
 
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
+        return GB_STEP_ERROR;
+    /* A wrong name is one also when there is nothing to copy. */
+    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
     call = begin(request, &check, err);
     if (!call)

@@ -87,7 +87,7 @@ static int read_body(const struct gb_http_request *request, struct gb_write_para
     return r < 0 ? -1 : 0;
 }
 
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call, bool copy,
                                   struct gb_http_response *response, struct gb_error *err) {
     struct gb_out out = {0};
     char etag[GB_ETAG_SIZE];
@@ -99,9 +99,20 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
         return GB_STEP_ERROR;
     gb_out_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    gb_out_string(&out, "way", gb_copy_way_name(call->way));
+    if (copy)
+        gb_out_string(&out, "way", gb_copy_way_name(call->way));
     gb_out_close(&out, '}');
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
+}
+
+static enum gb_step reply_copied(struct gb_http_request *request, const struct gb_call *call,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    return reply_written(request, call, true, response, err);
+}
+
+static enum gb_step reply_filled(struct gb_http_request *request, const struct gb_call *call,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    return reply_written(request, call, false, response, err);
 }
 
 static enum gb_step write(struct gb_http_request *request, struct gb_write_params *params,
@@ -119,7 +130,7 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     }
     params->check = gb_conditions_buffer_check(conditions);
     gb_buffer_write(gb_api_of(request)->core, params, call);
-    return gb_async_end(request, response, reply_written, 0, err);
+    return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
 
 static int read_path(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {

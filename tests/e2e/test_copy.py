@@ -26,8 +26,9 @@ def test_a_whole_buffer(s):
     assert s.data("y") == array.tobytes() == s.data("x")
     s.put("x", b"other")
     assert s.data("y") == array.tobytes()
-    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)
-    assert r.json()["generation"] == 2 and (r.json()["bytes"], r.json()["dtype"]) == (5, "uint8") and s.data("y") == b"other"
+    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)  # what is there keeps its size, dtype and shape
+    assert r.json()["generation"] == 2 and (r.json()["bytes"], r.json()["dtype"]) == (2800, "float32")
+    assert s.data("y") == b"other" + array.tobytes()[5:]
 
 
 def test_parts(s):
@@ -80,7 +81,7 @@ def test_between_all_kinds(daemon, s):
     for i, one in enumerate(have):
         for two in have:
             name = f"{one}-{two}"
-            s.put(name, B, f"?kind={two}")
+            s.put(name, B[:3 * SLOT + 5], f"?kind={two}")
             w = s.copy(name, "src-" + one)
             assert (w["kind"], w["bytes"]) == (two, 3 * SLOT + 5) and w["way"] != "none", name
             assert s.data(name) == payload(3 * SLOT + 5, i), name
@@ -95,6 +96,7 @@ def test_the_way_is_told(s, backend):
     s.put("h", A, "?kind=pageable")
     s.put("h2", B, "?kind=pageable")
     assert s.copy("d2", "d", 201)["way"] == "device"
+    assert "way" not in s.fill("d", 0, bytes=0)
     assert s.copy("h2", "h")["way"] == "host"
     assert s.copy("d2", "h")["way"] == "to_device"
     assert s.copy("h2", "d")["way"] == "from_device"
@@ -223,8 +225,18 @@ def test_a_source_that_is_lost(s):
     s.put("y", b"2")
     s.delete("pools/p?force=true")
     s.ask("POST", "buffers/y/copy", {"from": "x"}).problem(410, "content_lost")
-    s.ask("POST", "buffers/x/fill", {"pattern": 1, "in_place": True}).problem(410, "content_lost")
-    assert s.data("y") == b"2"
+    s.ask("POST", "buffers/z/copy", {"from": "x"}).problem(410, "content_lost")
+    assert s.data("y") == b"2" and "z" not in s.names("buffers")
+
+
+def test_what_is_lost_can_be_written_as_a_whole(s):
+    s.post("pools", {"name": "p"}, 201)
+    s.put("x", payload(100), "?pool=p")
+    s.put("y", payload(100, 1))
+    s.delete("pools/p?force=true")
+    for path, body in (("copy", {"from": "y", "bytes": 50}), ("fill", {"pattern": 1, "offset": 1})):
+        s.ask("POST", "buffers/x/" + path, body).problem(410, "content_lost")
+    assert s.copy("x", "y")["state"] == "ready" and s.data("x") == payload(100, 1)
 
 
 def test_counted(daemon, s):

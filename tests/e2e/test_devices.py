@@ -87,11 +87,11 @@ def test_copies_between_devices(two):
     body = payload(9 * SLOT + 5)
     two.put("a", body)
     two.post("pools", {"name": "p", "device": 1}, 201)
-    two.put("b", b"1", "?pool=p")
+    two.put("b", bytes(len(body)), "?pool=p")
     w = two.copy("b", "a")
     assert w["way"] in (("peer", "staged") if two.peers else ("staged",)) and w["device"]["index"] == 1 and w["pool"] == "p"
     assert two.data("b") == body
-    two.put("a", b"1")
+    two.fill("a", 1)
     w = two.copy("a", "b")
     assert two.data("a") == body and w["device"]["index"] == 0
     two.copy("b", "a", from_offset=3, offset=SLOT, bytes=2 * SLOT, in_place=True)
@@ -109,7 +109,7 @@ def test_access_to_a_pool_makes_copies_straight(two):
         assert two.get("pools/p")["access"][0]["access"] == "none"
         return
     assert r.expect(200).json()["access"][0]["access"] == "read_write"
-    two.put("b", b"1", "?pool=default.1")
+    two.put("b", bytes(len(body)), "?pool=default.1")
     assert two.copy("b", "a")["way"] == "peer" and two.data("b") == body
     uuid = two.get("/v1/devices/1")["uuid"]
     assert two.post("pools/p/access", {"device": uuid, "access": "none"})["access"][0]["access"] == "none"

@@ -150,7 +150,7 @@ def test_a_stalled_stream_holds_up_nobody_else(stalled):
     for i in range(20):
         two.put("y", payload(1000, i))
         assert two.data("y") == payload(1000, i)
-        two.copy("z", "y", None)
+        two.copy("z", "y", 200 if i else 201)
         two.fill("z", i, in_place=True)
         two.post("streams/default/sync")
         two.post("sync", None, 204)
