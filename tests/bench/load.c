@@ -10,11 +10,11 @@
 static const struct {
     const char *name;
     void (*run)(const struct load_options *);
-} modes[] = {{"put", load_put},   {"get", load_get},     {"redis", load_redis},
-             {"poll", load_poll}, {"pairs", load_pairs}, {"idle", load_idle}};
+} modes[] = {{"put", load_put},     {"get", load_get},   {"redis", load_redis}, {"poll", load_poll},
+             {"pairs", load_pairs}, {"idle", load_idle}, {"post", load_post}};
 
 static void usage(void) {
-    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle --port N [options]\n"
+    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle|post --port N [options]\n"
           "  --path TEXT         target; one %d stands for the connection's number\n"
           "  --connections N     at once (1)\n"
           "  --bytes SIZE        of one body (64M)\n"
@@ -24,6 +24,7 @@ static void usage(void) {
           "  --expect            wait for 100 Continue before the body\n"
           "  --fresh             a new connection for each request\n"
           "  --etag              poll with If-None-Match\n"
+          "  --method M --json T what the post mode sends (POST {})\n"
           "  --idle N --pid PID  idle mode: connections to hold, process whose memory is read\n",
           stderr);
     exit(64);
@@ -46,7 +47,7 @@ static void parse(int argc, char **argv, struct load_options *options) {
         {"port", 1, NULL, 'p'},  {"path", 1, NULL, 'u'},     {"connections", 1, NULL, 'c'}, {"bytes", 1, NULL, 'b'},
         {"piece", 1, NULL, 'k'}, {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'},     {"expect", 0, NULL, 'x'},
         {"fresh", 0, NULL, 'f'}, {"etag", 0, NULL, 'e'},     {"idle", 1, NULL, 'i'},        {"pid", 1, NULL, 'q'},
-        {"host", 1, NULL, 'h'},  {NULL, 0, NULL, 0}};
+        {"host", 1, NULL, 'h'},  {"method", 1, NULL, 'm'},   {"json", 1, NULL, 'j'},        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -59,6 +60,12 @@ static void parse(int argc, char **argv, struct load_options *options) {
             break;
         case 'h':
             options->host = optarg;
+            break;
+        case 'm':
+            options->method = optarg;
+            break;
+        case 'j':
+            options->json = optarg;
             break;
         case 'c':
             options->connections = (unsigned)bench_parse_size(optarg, "connections");
@@ -101,6 +108,8 @@ static void parse(int argc, char **argv, struct load_options *options) {
 int main(int argc, char **argv) {
     struct load_options options = {.path = "/",
                                    .host = "127.0.0.1",
+                                   .method = "POST",
+                                   .json = "{}",
                                    .connections = 1,
                                    .bytes = 64 << 20,
                                    .piece_bytes = 256 << 10,

@@ -15,11 +15,13 @@ struct load_options {
     uint64_t piece_bytes; /* of one send or recv */
     unsigned requests;    /* by each connection; 0: until the time is over */
     double seconds;
-    bool expect;   /* send Expect: 100-continue and wait for the answer before the body */
-    bool fresh;    /* a connection for every request, as a curl command makes */
-    bool etag;     /* If-None-Match with the tag got first; 304 is what is wanted */
-    unsigned idle; /* idle connections to hold */
-    pid_t pid;     /* whose memory they cost */
+    bool expect;        /* send Expect: 100-continue and wait for the answer before the body */
+    bool fresh;         /* a connection for every request, as a curl command makes */
+    const char *method; /* post mode */
+    const char *json;   /* its body */
+    bool etag;          /* If-None-Match with the tag got first; 304 is what is wanted */
+    unsigned idle;      /* idle connections to hold */
+    pid_t pid;          /* whose memory they cost */
 };
 
 /* Whole bodies, a thread for each connection. */
@@ -29,6 +31,7 @@ void load_redis(const struct load_options *options);
 
 /* Small requests from one thread with epoll, one in flight on each connection. */
 void load_poll(const struct load_options *options);
+void load_post(const struct load_options *options);
 void load_pairs(const struct load_options *options);
 void load_idle(const struct load_options *options);
 

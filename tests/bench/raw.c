@@ -80,6 +80,16 @@ static bool receive_body(struct server *server, struct raw_place *place, int fd,
            bench_send_all(fd, reply, sizeof reply - 1);
 }
 
+/* Any POST is a copy of all bytes on the device. */
+static bool copy_bytes(struct server *server, struct raw_place *place, int fd) {
+    uint64_t ns = server->kind->copy(place, server->bytes);
+    char reply[160];
+    int n = snprintf(reply, sizeof reply,
+                     "HTTP/1.1 200 OK\r\nServer-Timing: copy;dur=%.6f\r\nContent-Length: 0\r\n\r\n", (double)ns / 1e6);
+
+    return bench_send_all(fd, reply, (size_t)n);
+}
+
 static bool send_body(struct server *server, struct raw_place *place, int fd) {
     char reply[128];
     int n = snprintf(reply, sizeof reply, "HTTP/1.1 200 OK\r\nContent-Length: %" PRIu64 "\r\n\r\n", server->bytes);
@@ -101,8 +111,9 @@ static void *serve(void *arg) {
         bench_nodelay(fd);
         place = place_take(server);
         while ((head_bytes = read_head(fd, head, &have))) {
-            bool ok = !strncmp(head, "PUT", 3) ? receive_body(server, place, fd, head, head_bytes, have)
-                                               : send_body(server, place, fd);
+            bool ok = !strncmp(head, "PUT", 3)    ? receive_body(server, place, fd, head, head_bytes, have)
+                      : !strncmp(head, "POST", 4) ? copy_bytes(server, place, fd)
+                                                  : send_body(server, place, fd);
 
             if (!ok)
                 break;

@@ -12,6 +12,8 @@
 
 struct raw_place {
     char *device;
+    char *other; /* what copies go to */
+    cudaEvent_t start, end;
     char *slots[SLOTS];
     size_t slot_bytes;
     cudaStream_t stream;
@@ -98,6 +100,25 @@ static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
     return ok;
 }
 
+static uint64_t cuda_copy(struct raw_place *place, uint64_t bytes) {
+    void *memory;
+    float ms;
+
+    if (!place->other) {
+        must(cudaMalloc(&memory, bytes), "cudaMalloc");
+        place->other = memory;
+        must(cudaEventCreate(&place->start), "cudaEventCreate");
+        must(cudaEventCreate(&place->end), "cudaEventCreate");
+    }
+    must(cudaEventRecord(place->start, place->stream), "cudaEventRecord");
+    must(cudaMemcpyAsync(place->other, place->device, bytes, cudaMemcpyDeviceToDevice, place->stream),
+         "cudaMemcpyAsync");
+    must(cudaEventRecord(place->end, place->stream), "cudaEventRecord");
+    must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    must(cudaEventElapsedTime(&ms, place->start, place->end), "cudaEventElapsedTime");
+    return (uint64_t)((double)ms * 1e6);
+}
+
 #else
 
 static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
@@ -122,6 +143,12 @@ static bool cuda_send(struct raw_place *place, int fd, uint64_t length) {
     return false;
 }
 
+static uint64_t cuda_copy(struct raw_place *place, uint64_t bytes) {
+    (void)place;
+    (void)bytes;
+    return 0;
+}
+
 #endif
 
-const struct raw_kind raw_cuda = {cuda_make, cuda_receive, cuda_send};
+const struct raw_kind raw_cuda = {cuda_make, cuda_receive, cuda_send, cuda_copy};

@@ -77,6 +77,28 @@ void load_poll(const struct load_options *options) {
     printf("}\n");
 }
 
+static void post_request(const struct poll_plan *plan, unsigned connection, unsigned step, char *ret_text,
+                         size_t size) {
+    const struct load_options *options = plan->options;
+    char path[512];
+
+    (void)step;
+    load_path(options, connection, path, sizeof path);
+    snprintf(ret_text, size,
+             "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             options->method, path, options->host, strlen(options->json), options->json);
+}
+
+void load_post(const struct load_options *options) {
+    struct poll_plan plan = {.options = options, .steps = 1, .request = post_request};
+    struct poll_result result;
+
+    poll_run(&plan, &result);
+    printf("{\"connections\": %u, ", options->connections);
+    poll_print(&result);
+    printf("}\n");
+}
+
 static void pair_request(const struct poll_plan *plan, unsigned connection, unsigned step, char *ret_text,
                          size_t size) {
     const struct load_options *options = plan->options;

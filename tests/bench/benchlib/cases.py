@@ -4,7 +4,7 @@ import time
 
 from . import measure, servers
 from .measure import Side
-from .servers import GIB
+from .servers import BUFFERS, GIB
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -207,6 +207,95 @@ class Pairs(Case):
         return sides
 
 
+class AllocationCost(Case):
+    """What an allocation and a free cost the daemon beyond the requests and their records: pairs of create and delete of
+    4 KiB, less pairs of 0 bytes, which need no memory."""
+
+    mode = "pairs"
+    unit = "us"
+    lower_is_better = True
+    connections = 16
+
+    def turn(self, settings, server, size):
+        before = server.cpu_s()
+        result = measure.load(settings, server.pairs_target() + ["--connections", self.connections, "--bytes", size,
+                                                                 "--seconds", 2])
+        result["us"] = 1e6 * (server.cpu_s() - before) / (result["requests_per_s"] * result["seconds"])
+        return result
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon], notes) as running:
+            sides = [Side(name, server, lambda size=size: self.turn(settings, server, size), "us")
+                     for server in running.values() for name, size in (("ours", 4 * KIB), ("record only", 0))]
+            measure.interleave(sides, max(settings.rounds, 5))
+            # The column shows the difference; what it is made of stands beside it.
+            self.whole = {side.name: side.median() for side in sides}
+            for turn, less in zip(sides[0].turns, sides[1].turns):
+                turn["us"] -= less["us"]
+        return sides
+
+    def extra(self, ours):
+        return {"whole pair": self.whole["ours"]}
+
+
+class Copy(Case):
+    """Copies between two buffers of a device, against a socket server that does a plain copy for each request."""
+
+    mode = "copy"
+    unit = "GB/s"
+    connections = 1
+    bytes = GIB
+
+    def need_bytes(self):
+        return 6 * self.bytes
+
+    def turn(self, settings, target):
+        result = measure.load(settings, target + ["--connections", 1, "--seconds", 2])
+        result["bytes_per_s"] = result["requests_per_s"] * self.bytes
+        return result
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon, servers.Raw], notes) as running:
+            ours, raw = running["gpubufd"], running["raw"]
+            for name in ("from", "to"):
+                ours.make_buffer("bench-" + name, self.bytes)
+            plain = {"from": "default/bench-from"}
+            sides = [Side("ours", ours, lambda: self.turn(settings, ours.action_target("bench-to", "copy", in_place=True, **plain))),
+                     Side("raw", raw, lambda: self.turn(settings, ["post", "--port", raw.port])),
+                     Side("ours, atomic", ours, lambda: self.turn(settings, ours.action_target("bench-to", "copy", **plain)))]
+            measure.interleave(sides, settings.rounds)
+            path = BUFFERS + "/bench-to/copy"
+            self.clock = raw.copy_ms("/", {}) / ours.copy_ms(path, {"in_place": True, **plain})
+        return sides
+
+    def extra(self, ours):
+        return {"by the device's clock": self.clock}
+
+
+class SmallCopies(Case):
+    """Copies of 4 KiB, one after the other on one connection and one stream, against another request that does nothing
+    but change the record."""
+
+    mode = "copy"
+    unit = "k/s"
+    connections = 1
+    bytes = 4 * KIB
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon], notes) as running:
+            ours = running["gpubufd"]
+            for name in ("from", "to"):
+                ours.make_buffer("bench-" + name, self.bytes)
+            words = ["--connections", 1, "--seconds", 1]
+            change = ["post", "--port", ours.port, "--path", BUFFERS + "/bench-to", "--method", "PATCH", "--json",
+                      '{"labels":{"a":"b"}}']
+            copy = ours.action_target("bench-to", "copy", **{"from": "default/bench-from", "in_place": True})
+            sides = [Side(name, ours, lambda target=target: measure.load(settings, target + words), "requests_per_s")
+                     for name, target in (("ours", copy), ("own PATCH", change), ("own GET", ours.poll_target()))]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
 class Idle(Case):
     """Idle keep-alive connections: what each costs, and the rate of polls beside them. A fresh daemon for each round,
     since memory that was once used is not always given back."""
@@ -267,5 +356,8 @@ def all_cases(device):
     cases.append(NotModified("poll304", "304 of a buffer, 64 connections", {"own 200": 1}))
     cases.append(PollBesideUploads("p99", "p99 of polls beside 4 uploads", {"ours": 20}))
     cases.append(Pairs("pairs", "create + delete 1 MiB, 16 connections", {"ours": 3000}))
+    cases.append(AllocationCost("alloc", "CPU of an allocation and a free", {"ours": 5}))
+    cases.append(Copy("copy1g", "copy of 1 GiB on the device", {"raw": 0.95, "by the device's clock": 0.95}))
+    cases.append(SmallCopies("copy4k", "copies of 4 KiB on one stream", {}))
     cases.append(Idle("idle", "idle connection, 4,000 held", {"ours": 40, "polls kept beside them": 0.95}))
     return cases

@@ -2,10 +2,12 @@
 
 Each is started on a free loopback port from a temporary folder and ended when the case is over."""
 import ctypes
+import json
 import os
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -107,6 +109,22 @@ class Server:
         with socket.socket() as s:
             return s.connect_ex(("127.0.0.1", self.port)) == 0
 
+    def ask(self, path, body):
+        """A POST; the reply's header."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            reply.read()
+            return reply.headers
+
+    def copy_ms(self, path, body):
+        """The median of what the server says that its copy took."""
+        times = []
+        for _ in range(7):
+            parts = dict(part.strip().split(";dur=") for part in self.ask(path, body)["Server-Timing"].split(","))
+            times.append(float(parts["copy"]))
+        return statistics.median(times)
+
     def log(self):
         try:
             with open(self.log_path, errors="replace") as f:
@@ -195,6 +213,12 @@ class Daemon(Server):
 
     def pairs_target(self):
         return ["pairs", "--port", self.port, "--path", BUFFERS]
+
+    def make_buffer(self, name, size):
+        self.ask(BUFFERS, {"name": name, "bytes": size})
+
+    def action_target(self, name, action, **body):
+        return ["post", "--port", self.port, "--path", f"{BUFFERS}/{name}/{action}", "--json", json.dumps(body)]
 
 
 class Raw(Server):
