@@ -3,7 +3,7 @@
 
 #include "backend/host.h"
 
-#define SLICE_BYTES (16ull << 20) /* a long copy lets others in between */
+#define SLICE_BYTES (64ull << 20) /* a long copy lets others in between; shorter ones would not get past the caches */
 
 /* --- the work itself ---------------------------------------------------------------------------------------------- */
 

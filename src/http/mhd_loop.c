@@ -162,12 +162,13 @@ static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns)
 }
 
 static void tick(struct gb_loop *loop) {
-    uint64_t now_ns = loop->now_ns;
+    uint64_t now_ns;
     struct gb_conn *c;
     struct gb_conn *next;
 
-    if (now_ns < loop->next_tick_ns)
+    if (loop->now_ns < loop->next_tick_ns)
         return;
+    now_ns = gb_clock_ns(); /* not behind what this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
         gb_bulk_poll(&loop->own, 0);

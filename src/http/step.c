@@ -140,8 +140,7 @@ void gb_exchange_room(struct gb_exchange *ex, bool has_room) {
 bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
-    uint64_t since_ns = ex->req.started_ns + ex->excused_ns;
-    uint64_t elapsed_ns = now_ns > since_ns ? now_ns - since_ns : 0; /* the loop may have looked at its clock before */
+    uint64_t elapsed_ns = now_ns - ex->req.started_ns - ex->excused_ns;
     uint64_t moved_ns = ex->moved_ns ? ex->moved_ns : ex->req.started_ns;
 
     if (patience_ns == 0 || elapsed_ns < patience_ns || ex->blocked_ns != 0)
