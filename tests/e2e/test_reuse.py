@@ -1,0 +1,166 @@
+"""The reuse policies of pools, shown by the address that an allocation on another stream gets; failures of what a pool, a
+copy or a kind of memory asks the device for."""
+import pytest
+
+from conform import Session
+from harness import SLOT, SMALL_SLOTS, until
+from values import payload
+
+MIB = 1 << 20
+POLICIES = ["follow_event_dependencies", "allow_opportunistic", "allow_internal_dependencies"]
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
+    """Waiting for the other stream is the last resort: only in a full pool does it show."""
+    full = policy == "allow_internal_dependencies"
+    size = (40 if full else 1) * MIB
+    d = start(*SMALL_SLOTS, spec=f"fault:place_fill@1=stall/{3000 if full else 1500}:{backend}")
+    s = Session(d)
+    s.post("pools", {"name": "p", "max_bytes": 64 * MIB, "reuse": {**dict.fromkeys(POLICIES, False), policy: on}}, 201)
+    for stream in "ab":
+        s.post("streams", {"name": stream}, 201)
+    s.put("x", payload(MIB) * (size // MIB), "?pool=p&stream=a")
+    s.put("w", payload(100), "?stream=a")
+    address, reserved = s.attributes("x")["device_address"], s.get("pools/p")["reserved_bytes"]
+    body = b'{"pattern":7,"stream":"a","in_place":true}'
+    stalled = d.raw().request("POST", s.base + "/buffers/w/fill", [f"Content-Length: {len(body)}"], body)
+    until("the stream is busy", lambda: s.get("streams/a")["busy"])
+    s.delete("buffers/x")  # its free is queued behind the stall
+    if policy == "follow_event_dependencies":
+        s.post("events", {"name": "e"}, 201)
+        s.post("events/e/record", {"stream": "a"})
+        s.post("events/e/wait", {"stream": "b"})
+    if policy == "allow_opportunistic":
+        stalled.reply().expect(200)
+        s.post("streams/a/sync")
+    r = s.ask("POST", "buffers", {"name": "y", "bytes": size, "pool": "p", "stream": "b"})
+    if full and not on:
+        assert r.problem(507, "out_of_memory")["cuda"]["name"] == "cudaErrorMemoryAllocation"
+    else:
+        r.expect(201)
+        assert (s.attributes("y")["device_address"] == address) is on
+        assert not any(s.data("y"))
+    if on:
+        assert s.get("pools/p")["reserved_bytes"] == reserved
+    stalled.close()
+
+
+# --- what the device refuses ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(start, backend):
+    def go(rules):
+        d = start(*SMALL_SLOTS, spec=f"fault:{rules}:{backend}")
+        return Session(d)
+
+    return go
+
+
+def told(reply, name="cudaErrorInvalidValue"):
+    p = reply.problem(500, "device_error")
+    assert p["cuda"]["name"] == name and p["cuda"]["call"].startswith("cuda"), p
+    return p
+
+
+def test_a_pool_that_cannot_be_made(faulty):
+    s = faulty("pool_create@1=cudaErrorInvalidValue")
+    told(s.ask("POST", "pools", {"name": "p"}))
+    assert "p" not in s.names("pools")
+    s.post("pools", {"name": "p"}, 201)
+
+
+@pytest.mark.parametrize("rule, path, body", [("pool_trim", "trim", None), ("pool_reset_peak", "reset-peak", None),
+                                              ("pool_configure", "", {"release_threshold_bytes": 5})])
+def test_a_pool_that_refuses(faulty, rule, path, body):
+    s = faulty(rule + "+=cudaErrorInvalidValue")
+    s.post("pools", {"name": "p"}, 201)
+    before = s.get("pools/p")
+    told(s.ask("PATCH" if body else "POST", "pools/p" + (path and "/" + path), body))
+    after = s.get("pools/p")
+    assert after["release_threshold_bytes"] == before["release_threshold_bytes"]
+    s.put("x", b"1", "?pool=p")
+
+
+def test_a_stream_that_cannot_be_made(faulty):
+    s = faulty("stream_create@2+=cudaErrorInvalidValue")
+    s.put("x", b"1")
+    r = s.ask("POST", "streams", {"name": "a"})
+    if r.status == 201:  # its parts are made when needed
+        told(s.ask("PUT", "buffers/x/data?stream=a", b"2"))
+    assert s.data("x") == b"1"
+
+
+@pytest.mark.parametrize("rule", ["move", "place_fill", "event_record", "watch", "complete", "alloc", "event_elapsed"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_write_that_fails(faulty, rule, in_place):
+    """It is told, the old bytes stand (in place: it is partial), nothing is leaked, and the next one works."""
+    body = payload(3 * SLOT)
+    for nth in range(1, 6):
+        s = faulty(f"{rule}@{nth}=cudaErrorInvalidValue")
+        for name in ("x", "y"):
+            until("it is there", lambda: s.ask("PUT", f"buffers/{name}/data", body).status in (200, 201))
+        for path, what in (("copy", {"from": "x"}), ("fill", {"pattern": 5})):
+            r = s.ask("POST", "buffers/y/" + path, {**what, "in_place": in_place})
+            if r.status != 200:
+                told(r)
+                state = s.meta("y")["state"]
+                assert state == "ready" or in_place, state
+                r = s.ask("GET", "buffers/y/data")
+                if state == "ready" and r.status == 200:
+                    assert r.body in (body, b"\5" * len(body))
+                s.post("buffers/y/" + path, {**what, "in_place": in_place})
+        assert s.data("y") == b"\5" * len(body)
+        for name in ("x", "y"):
+            s.delete("buffers/" + name)
+        until("all is given back", lambda: (s.get()["used_bytes"], s.get("pools/default")["used_bytes"]) == (0, 0))
+        s.daemon.settled()
+        s.daemon.stop()
+
+
+@pytest.mark.parametrize("rule", ["kind_alloc", "kind_free", "move", "copy", "complete", "watch", "prefetch", "attach", "attributes"])
+def test_kinds_that_fail_once(faulty, rule):
+    s = faulty(rule + "@1=cudaErrorInvalidValue")
+    kinds = [k for k, v in s.get("/v1/devices/0")["kinds"].items() if v["supported"]]
+    failures = 0
+    for kind in kinds:
+        r = s.ask("PUT", f"buffers/{kind}/data?kind={kind}", payload(SLOT + 1))
+        if r.status != 201:
+            told(r)
+            failures += 1
+            s.put(kind, payload(SLOT + 1), f"?kind={kind}", 201)
+        r = s.ask("GET", f"buffers/{kind}?attributes=true")
+        assert r.status == 200 or told(r)
+        r = s.ask("GET", f"buffers/{kind}/data")
+        assert r.body == payload(SLOT + 1) if r.status == 200 else told(r)
+        s.delete("buffers/" + kind)
+    assert failures <= 1
+    until("all is given back", lambda: (s.get()["used_bytes"], s.get()["used_pinned_bytes"]) == (0, 0))
+
+
+def test_a_mirrored_buffer_whose_copy_fails(faulty):
+    s = faulty("move@1=cudaErrorInvalidValue")
+    s.put("m", payload(SLOT), "?mirrored=true")
+    told(s.ask("POST", "buffers/m/sync", {"to": "device"}))
+    assert s.meta("m")["head"] == "host" and s.data("m") == payload(SLOT)
+    assert s.post("buffers/m/sync", {"to": "device"})["copied"] and s.data("m") == payload(SLOT)
+
+
+@pytest.mark.parametrize("what", ["copy", "fill", "sync", "pool", "kind"])
+def test_after_the_device_died(faulty, what):
+    s = faulty("event_record_device@1=cudaErrorIllegalAddress")
+    s.put("x", b"1")
+    s.put("m", b"1", "?mirrored=true")
+    s.post("streams", {"name": "a"}, 201)
+    s.ask("POST", "/v1/devices/0/sync")
+    until("it is dead", lambda: s.daemon.ask("GET", "/readyz").status == 503)
+    for method, path, body in {"copy": [("POST", "buffers/y/copy", {"from": "x"})], "fill": [("POST", "buffers/x/fill", {"pattern": 1})],
+                               "sync": [("POST", "buffers/m/sync", {"to": "device"}), ("POST", "sync", None), ("POST", "streams/a/sync", None),
+                                        ("POST", "/v1/devices/0/sync", None)],
+                               "pool": [("POST", "pools", {"name": "p"}), ("POST", "pools/default/trim", None)],
+                               "kind": [("POST", "buffers", {"name": "k", "bytes": 1, "kind": "pinned"})]}[what]:
+        r = s.ask(method, path, body)
+        assert (r.status, r.json()["code"]) in ((503, "device_lost"), (410, "content_lost")), (path, r)
+    assert s.names("pools") == ["default"] and s.names("streams") == ["default", "a"] and s.daemon.stats()
