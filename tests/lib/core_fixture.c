@@ -1,5 +1,6 @@
 #include "core_fixture.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,28 +105,30 @@ void core_until(bool (*ask)(void *arg), void *arg, const char *what) {
     ck_abort_msg("never: %s", what);
 }
 
+static int count_used(void *arg, const struct gb_pool_view *pool, struct gb_error *err) {
+    (void)err;
+    *(bool *)arg |= pool->stat.used_bytes != 0;
+    return 0;
+}
+
 static bool idle(void *arg) {
     struct core_fixture *f = arg;
     struct gb_core_stats stats;
-    struct gb_pool_view pool;
     struct gb_session *s;
     int64_t id = 0;
-    unsigned i;
     bool used = false;
+    bool more;
 
     gb_core_stats(f->core, &stats);
     if (stats.uploads_running || stats.downloads_running || stats.writes_running ||
         stats.slots_free != stats.slots_total)
         return false;
-    for (i = 0; i < gb_pool_count(f->core); i++) {
-        ck_assert_int_eq(gb_pool_at(f->core, i, &pool, NULL), 0);
-        used |= pool.stat.used_bytes != 0;
-    }
     while ((s = gb_session_after(f->core, id))) {
         id = s->id;
         pthread_mutex_lock(&s->lock);
         used |= s->used_bytes != 0 || s->used_pinned_bytes != 0 || s->counted_buffers != s->live_buffers;
         pthread_mutex_unlock(&s->lock);
+        gb_pool_list(f->core, &s->name, 0, UINT_MAX, count_used, &used, &more, NULL);
         gb_session_unref(s);
     }
     return !used;

@@ -1,0 +1,391 @@
+#include "core_pools.h"
+
+#include <string.h>
+
+#include "core/session.h"
+#include "gb_test.h"
+
+/* --- calls -------------------------------------------------------------------------------------------------------------- */
+
+void core_call_begin(struct core_call *c) {
+    core_wake_init(&c->wake);
+    c->call = gb_call_new(core_wake, &c->wake);
+    if (!c->call)
+        ck_abort_msg("no memory for a call");
+}
+
+bool core_call_over(struct core_call *c) {
+    return atomic_load(&c->call->finished);
+}
+
+int core_call_wait(struct core_call *c, struct gb_error *err) {
+    core_wake_wait(&c->wake);
+    if (!atomic_load(&c->call->finished))
+        ck_abort_msg("told before the end");
+    if (c->call->error.code == GB_OK)
+        return 0;
+    *err = c->call->error;
+    return -1;
+}
+
+void core_call_free(struct core_call *c) {
+    gb_call_unref(c->call);
+    core_wake_done(&c->wake);
+}
+
+int core_call_end(struct core_call *c, struct gb_error *err) {
+    int r = core_call_wait(c, err);
+
+    core_call_free(c);
+    return r;
+}
+
+/* --- pools -------------------------------------------------------------------------------------------------------------- */
+
+struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes) {
+    return (struct gb_pool_params){
+        .session = core_name(session), .name = core_name(name), .device = device, .config = {.max_bytes = max_bytes}};
+}
+
+int core_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,
+                   struct gb_error *err) {
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_make(core, params, c.call);
+    r = core_call_wait(&c, err);
+    if (r == 0 && ret)
+        *ret = c.call->pool;
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_patch(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,
+                    struct gb_error *err) {
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_patch(core, params, NULL, c.call);
+    r = core_call_wait(&c, err);
+    if (r == 0 && ret)
+        *ret = c.call->pool;
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_remove(struct gb_core *core, const char *session, const char *name, bool force, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_remove(core, &s, &n, force, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_trim(struct gb_core *core, const char *session, const char *name, uint64_t keep, struct gb_pool_trim *ret,
+                   struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_trim_to(core, &s, &n, keep, c.call);
+    r = core_call_wait(&c, err);
+    if (r == 0 && ret)
+        *ret = c.call->trim;
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_reset(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_peak_reset(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_peer(struct gb_core *core, const char *session, const char *name, int device, enum gb_pool_access access,
+                   struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_pool_peer_set(core, &s, &n, device, access, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_pool_get(struct gb_core *core, const char *session, const char *name, struct gb_pool_view *ret,
+                  struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+
+    return gb_pool_get(core, &s, &n, ret, err);
+}
+
+void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes) {
+    struct gb_pool_params p = core_pool_params(session, name, 0, max_bytes);
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_pool_make(f->core, &p, NULL, &err), err);
+}
+
+struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, const char *name) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_pool_view view;
+
+    gb_assert_ok(core_pool_get(f->core, session, name, &view, &err), err);
+    return view;
+}
+
+static int add_name(void *arg, const struct gb_pool_view *pool, struct gb_error *err) {
+    char *out = arg;
+
+    (void)err;
+    strcat(out, pool->name.s);
+    strcat(out, " ");
+    return 0;
+}
+
+const char *core_pool_names(struct core_fixture *f, const char *session, char out[512]) {
+    struct gb_name name = core_name(session);
+    struct gb_error err = GB_ERROR_INIT;
+    bool more = true;
+
+    out[0] = '\0';
+    gb_assert_ok(gb_pool_list(f->core, &name, 0, 100, add_name, out, &more, &err), err);
+    ck_assert(!more);
+    return out;
+}
+
+/* --- streams and events ---------------------------------------------------------------------------------------------------- */
+
+int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_stream_make(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_stream_remove(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_stream_get(struct gb_core *core, const char *session, const char *name, struct gb_stream_view *ret,
+                    struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+
+    return gb_stream_get(core, &s, &n, ret, err);
+}
+
+int core_stream_sync(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_stream_sync_call(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_session_sync(struct gb_core *core, const char *session, struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_session_sync_call(core, &s, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_device_sync(struct gb_core *core, int device, struct gb_error *err) {
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_device_sync_call(core, device, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_event_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_event_make(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_event_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_event_remove(core, &s, &n, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_event_get(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
+                   struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+
+    return gb_event_get(core, &s, &n, ret, err);
+}
+
+int core_event_record(struct gb_core *core, const char *session, const char *name, const char *stream,
+                      struct gb_error *err) {
+    struct gb_name st = core_name(stream);
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_event_record_call(core, &s, &n, &st, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
+                    struct gb_error *err) {
+    struct gb_name st = core_name(stream);
+    struct gb_name n = core_name(name);
+    struct gb_name s = core_name(session);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_event_wait_call(core, &s, &n, &st, c.call);
+    r = core_call_wait(&c, err);
+    core_call_free(&c);
+    return r;
+}
+
+/* --- transfers ---------------------------------------------------------------------------------------------------------- */
+
+int core_upload_on(struct gb_core *core, const char *session, const char *name, const char *stream, const char *pool,
+                   const void *data, uint64_t bytes, struct gb_error *err) {
+    struct gb_upload_params p = core_upload_params(session, name, bytes);
+
+    p.buffer.stream = core_name(stream);
+    p.buffer.pool = core_name(pool);
+    return core_upload(core, &p, data, NULL, err);
+}
+
+int core_download_on(struct gb_core *core, const char *session, const char *name, const char *stream, void *out,
+                     uint64_t bytes, struct gb_error *err) {
+    struct gb_name s = core_name(session);
+    struct gb_name n = core_name(name);
+    struct gb_name st = core_name(stream);
+    struct gb_download *download = NULL;
+    struct core_wake w;
+    int r;
+
+    core_wake_init(&w);
+    r = gb_download_open(core, &s, &n, &st, core_wake, &w, &download, err);
+    if (r == 0)
+        r = gb_download_start(download, 0, bytes, err);
+    if (r == 0)
+        r = core_download_read(download, &w, out, bytes, err);
+    gb_download_free(download, r == 0);
+    core_wake_done(&w);
+    return r;
+}
+
+static void wait_at_gate(void *arg) {
+    struct core_gate *gate = arg;
+
+    sem_post(&gate->entered);
+    while (sem_wait(&gate->opened) < 0)
+        continue;
+}
+
+struct part_maker {
+    struct gb_task task; /* first */
+    struct gb_core_stream *stream;
+    int device;
+    sem_t done;
+};
+
+static void make_part(struct gb_task *task) {
+    struct part_maker *m = (struct part_maker *)task;
+    struct gb_stream *part;
+
+    gb_core_stream_part_make(m->stream, m->device, &part, NULL);
+    sem_post(&m->done);
+}
+
+void core_gate_close_on(struct core_gate *gate, struct core_fixture *f, const char *session, const char *stream,
+                        int device) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name name = core_name(session);
+    struct gb_name st = core_name(stream);
+    struct gb_session *s = gb_session_find(f->core, &name, &err);
+    struct part_maker m = {.task.run = make_part, .device = device};
+
+    ck_assert_ptr_nonnull(s);
+    sem_init(&m.done, 0, 0);
+    pthread_mutex_lock(&s->lock);
+    gb_assert_ok(gb_core_stream_use_locked(s, &st, &m.stream, &err), err);
+    pthread_mutex_unlock(&s->lock);
+    gb_lane_post(&f->core->devices[device].lane, &m.task);
+    while (sem_wait(&m.done) < 0)
+        continue;
+    sem_init(&gate->entered, 0, 0);
+    sem_init(&gate->opened, 0, 0);
+    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(m.stream, device), wait_at_gate, gate, &err), err);
+    while (sem_wait(&gate->entered) < 0)
+        continue;
+    gb_core_stream_unuse(m.stream);
+    gb_session_unref(s);
+    sem_destroy(&m.done);
+}

@@ -1,0 +1,65 @@
+/* Calls of pools, streams and events made to wait, for the core's tests. */
+#ifndef CORE_POOLS_H
+#define CORE_POOLS_H
+
+#include "core_fixture.h"
+
+/* A call that the test starts itself: core_call_begin, the core's function with c->call, core_call_end. */
+struct core_call {
+    struct core_wake wake;
+    struct gb_call *call;
+};
+void core_call_begin(struct core_call *c);
+bool core_call_over(struct core_call *c); /* without waiting */
+int core_call_wait(struct core_call *c, struct gb_error *err);
+void core_call_free(struct core_call *c);
+int core_call_end(struct core_call *c, struct gb_error *err); /* wait and free */
+
+/* ret may be NULL. max_bytes 0: the device. */
+struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes);
+int core_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,
+                   struct gb_error *err);
+int core_pool_patch(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,
+                    struct gb_error *err);
+int core_pool_remove(struct gb_core *core, const char *session, const char *name, bool force, struct gb_error *err);
+int core_pool_trim(struct gb_core *core, const char *session, const char *name, uint64_t keep, struct gb_pool_trim *ret,
+                   struct gb_error *err);
+int core_pool_reset(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_pool_peer(struct gb_core *core, const char *session, const char *name, int device, enum gb_pool_access access,
+                   struct gb_error *err);
+int core_pool_get(struct gb_core *core, const char *session, const char *name, struct gb_pool_view *ret,
+                  struct gb_error *err);
+
+/* These end the test when they fail. */
+void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes);
+struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, const char *name);
+const char *core_pool_names(struct core_fixture *f, const char *session, char out[512]); /* a blank behind each */
+
+int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_stream_get(struct gb_core *core, const char *session, const char *name, struct gb_stream_view *ret,
+                    struct gb_error *err);
+int core_stream_sync(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_session_sync(struct gb_core *core, const char *session, struct gb_error *err);
+int core_device_sync(struct gb_core *core, int device, struct gb_error *err);
+
+int core_event_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_event_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+int core_event_get(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
+                   struct gb_error *err);
+int core_event_record(struct gb_core *core, const char *session, const char *name, const char *stream,
+                      struct gb_error *err);
+int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
+                    struct gb_error *err);
+
+/* An upload on a stream and from a pool ("": the defaults), and a download on a stream. */
+int core_upload_on(struct gb_core *core, const char *session, const char *name, const char *stream, const char *pool,
+                   const void *data, uint64_t bytes, struct gb_error *err);
+int core_download_on(struct gb_core *core, const char *session, const char *name, const char *stream, void *out,
+                     uint64_t bytes, struct gb_error *err);
+
+/* As core_gate_close, of any stream on any device; it gets a part there when it has none. */
+void core_gate_close_on(struct core_gate *gate, struct core_fixture *f, const char *session, const char *stream,
+                        int device);
+
+#endif
