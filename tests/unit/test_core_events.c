@@ -1,0 +1,317 @@
+/* Events: the order of work across streams, shown by bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/upload.h"
+#include "core_pools.h"
+#include "gb_test.h"
+
+#define BYTES (2 * CORE_SLOT_BYTES)
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+
+static void make_streams(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_stream_make(f->core, "default", "a", &err), err);
+    gb_assert_ok(core_stream_make(f->core, "default", "b", &err), err);
+    gb_assert_ok(core_stream_make(f->core, "default", "c", &err), err);
+    gb_assert_ok(core_event_make(f->core, "default", "e", &err), err);
+}
+
+struct one_upload {
+    struct gb_upload *upload;
+    struct core_wake wake;
+};
+
+static void begin(struct core_fixture *f, struct one_upload *u, const char *name, const char *stream,
+                  const char *pool) {
+    struct gb_upload_params p = core_upload_params("default", name, BYTES);
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_wake_init(&u->wake);
+    p.buffer.stream = core_name(stream);
+    p.buffer.pool = core_name(pool);
+    p.wake = core_wake;
+    p.arg = &u->wake;
+    gb_assert_ok(gb_upload_begin(f->core, &p, &u->upload, &err), err);
+}
+
+static void finish(struct one_upload *u) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_upload_finish(u->upload, &u->wake, NULL, &err), err);
+    gb_upload_free(u->upload);
+    core_wake_done(&u->wake);
+}
+
+static int result(struct one_upload *u) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_transfer_times times;
+    struct gb_buffer_rec rec;
+    bool created;
+
+    return gb_upload_result(u->upload, &rec, &created, &times, &err);
+}
+
+/* What is in device memory now; on a stream of its own. */
+static void fetch(struct core_fixture *f, void *ptr, char *back) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_stream *stream;
+
+    gb_assert_ok(gb_stream_create(f->backend, 0, &stream, &err), err);
+    memset(back, 0, BYTES);
+    gb_assert_ok(gb_mem_copy(f->backend, back, ptr, BYTES, GB_COPY_FROM_DEVICE, stream, &err), err);
+    gb_assert_ok(gb_stream_sync(f->backend, stream, &err), err);
+    gb_stream_destroy(f->backend, stream);
+}
+
+/* x is written on a, which stands. What waits on b for the event recorded on a comes after it: when y is there, x's bytes
+ * are in x's memory. c waits for nothing. */
+START_TEST(bytes_come_in_order) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_event_view event;
+    struct core_gate gate;
+    struct one_upload x;
+    struct one_upload y;
+    char *data = malloc(BYTES);
+    char *back;
+    void *ptr;
+
+    core_fixture_init(&f, "host:discrete,bytes=64M");
+    gb_assert_ok(gb_pin_alloc(f.backend, BYTES, (void **)&back, &err), err);
+    make_streams(&f);
+    core_bytes(1, data, BYTES);
+    core_gate_close_on(&gate, &f, "default", "a", 0);
+    begin(&f, &x, "x", "a", "");
+    gb_assert_ok(core_upload_send(x.upload, &x.wake, data, BYTES, &err), err);
+    ptr = x.upload->content->ptr;
+    gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
+    gb_assert_ok(core_event_get(f.core, "default", "e", &event, &err), err);
+    ck_assert(event.recorded && !event.done);
+    gb_assert_ok(core_event_wait(f.core, "default", "e", "b", &err), err);
+    begin(&f, &y, "y", "b", "");
+    gb_assert_ok(core_upload_send(y.upload, &y.wake, data, BYTES, &err), err);
+    gb_assert_ok(gb_upload_end(y.upload, &err), err);
+    /* The event is recorded anew, and deleted: b goes on waiting for what it was. */
+    gb_assert_ok(core_event_record(f.core, "default", "e", "c", &err), err);
+    gb_assert_ok(core_event_get(f.core, "default", "e", &event, &err), err);
+    ck_assert(event.done);
+    gb_assert_ok(core_event_remove(f.core, "default", "e", &err), err);
+    gb_assert_ok(core_upload_on(f.core, "default", "z", "c", "", data, BYTES, &err), err);
+    gb_assert_ok(core_stream_sync(f.core, "default", "c", &err), err);
+    ck_assert_int_eq(result(&y), 0);
+    core_gate_open(&gate);
+    while (result(&y) == 0)
+        core_wake_wait(&y.wake);
+    gb_assert_ok(core_stream_sync(f.core, "default", "b", &err), err);
+    fetch(&f, ptr, back);
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+    finish(&x);
+    gb_upload_free(y.upload);
+    core_wake_done(&y.wake);
+    gb_pin_free(f.backend, back);
+    core_fixture_done(&f);
+    free(data);
+}
+END_TEST
+
+/* A download waits for its stream, where the CPU reads the memory itself too. */
+START_TEST(a_download_waits_for_its_stream) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_name s = core_name("default");
+    struct gb_name n = core_name("x");
+    struct gb_name b = core_name("b");
+    struct gb_download *download;
+    struct core_gate gate;
+    struct core_wake w;
+    const void *block;
+    size_t size;
+    char *data = malloc(BYTES);
+    char *back = malloc(BYTES);
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    make_streams(&f);
+    core_bytes(1, data, BYTES);
+    gb_assert_ok(core_upload_on(f.core, "default", "x", "", "", data, BYTES, &err), err);
+    core_gate_close_on(&gate, &f, "default", "a", 0);
+    gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
+    gb_assert_ok(core_event_wait(f.core, "default", "e", "b", &err), err);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
+    ck_assert_int_eq(gb_download_next(download, &block, &size, &err), 0);
+    gb_assert_ok(core_download_on(f.core, "default", "x", "c", back, BYTES, &err), err);
+    ck_assert_int_eq(gb_download_next(download, &block, &size, &err), 0);
+    core_gate_open(&gate);
+    gb_assert_ok(core_download_read(download, &w, back, BYTES, &err), err);
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+    gb_download_free(download, true);
+    /* Once more, and nobody waits for the end. */
+    core_gate_close_on(&gate, &f, "default", "b", 0);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
+    ck_assert_int_eq(gb_download_next(download, &block, &size, &err), 0);
+    gb_download_free(download, false);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    gb_assert_ok(core_stream_remove(f.core, "default", "b", &err), err);
+    core_gate_open(&gate);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+    core_wake_done(&w);
+    free(data);
+    free(back);
+}
+END_TEST
+
+/* From one device to the other, through parts that do not exist when the wait is arranged. */
+START_TEST(across_devices) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_stream_view stream;
+    struct core_gate gate;
+    struct one_upload y;
+    char *data = malloc(BYTES);
+
+    core_fixture_init(&f, "host:discrete,devices=2,bytes=64M");
+    if (!core_on_host(&f) && gb_device_count(f.core) < 2) {
+        printf("one device: nothing to see across devices\n");
+        core_fixture_done(&f);
+        free(data);
+        return;
+    }
+    make_streams(&f);
+    core_bytes(1, data, BYTES);
+    core_gate_close_on(&gate, &f, "default", "a", 0);
+    gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
+    gb_assert_ok(core_event_wait(f.core, "default", "e", "b", &err), err);
+    gb_assert_ok(core_stream_get(f.core, "default", "b", &stream, &err), err);
+    ck_assert_uint_eq(stream.devices, 2);
+    begin(&f, &y, "y", "b", "default.1");
+    gb_assert_ok(core_upload_send(y.upload, &y.wake, data, BYTES, &err), err);
+    gb_assert_ok(gb_upload_end(y.upload, &err), err);
+    gb_assert_ok(core_upload_on(f.core, "default", "z", "c", "default.1", data, BYTES, &err), err);
+    ck_assert_int_eq(result(&y), 0);
+    core_gate_open(&gate);
+    while (result(&y) == 0)
+        core_wake_wait(&y.wake);
+    ck_assert_int_eq(result(&y), 1);
+    gb_upload_free(y.upload);
+    core_wake_done(&y.wake);
+    core_fixture_done(&f);
+    free(data);
+}
+END_TEST
+
+/* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
+
+static const char *const faults[] = {"event_record",        "event_create", "stream_create", "stream_wait",
+                                     "event_record_device", "watch",        "complete",      "event_query"};
+
+/* Returns how many steps failed; each is told, and nothing is left behind. */
+static unsigned play(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+    char data[1000] = {1};
+    struct core_gate gate;
+    unsigned failed = 0;
+    int r[7];
+    int i;
+
+    core_gate_close_on(&gate, f, "default", "c", 0);
+    r[0] = core_upload_on(f->core, "default", "x", "a", "", data, sizeof(data), &err);
+    err = GB_ERROR_INIT;
+    r[1] = core_event_record(f->core, "default", "e", "c", &err);
+    err = GB_ERROR_INIT;
+    r[2] = core_event_wait(f->core, "default", "e", "b", &err);
+    core_gate_open(&gate);
+    err = GB_ERROR_INIT;
+    r[3] = core_stream_sync(f->core, "default", "b", &err);
+    err = GB_ERROR_INIT;
+    r[4] = core_session_sync(f->core, "default", &err);
+    err = GB_ERROR_INIT;
+    r[5] = core_device_sync(f->core, 0, &err);
+    if (r[5] < 0)
+        ck_assert_str_ne(err.native_name, "");
+    err = GB_ERROR_INIT;
+    r[6] = core_download_on(f->core, "default", "x", "b", data, sizeof(data), &err);
+    if (r[0] == 0)
+        failed += r[6] < 0;
+    for (i = 0; i < 6; i++)
+        failed += r[i] < 0;
+    err = GB_ERROR_INIT;
+    if (r[0] == 0)
+        gb_assert_ok(core_buffer_delete(f->core, "default", "x", &err), err);
+    core_until_idle(f);
+    return failed;
+}
+
+START_TEST(each_call_fails_once) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    unsigned total = 0;
+    unsigned failed;
+    char spec[128];
+    unsigned n;
+
+    for (n = 1; n <= 12; n++) {
+        snprintf(spec, sizeof(spec), "fault:%s@%u=cudaErrorInvalidValue:%s", faults[_i / 2], n, specs[_i % 2]);
+        core_fixture_init(&f, spec);
+        make_streams(&f);
+        failed = play(&f);
+        ck_assert_msg(failed <= 1, "%s: %u steps failed", spec, failed);
+        if (failed > 0)
+            ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
+        total += failed;
+        gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
+        core_fixture_done(&f);
+    }
+    ck_assert_msg(total > 0, "%s never failed", faults[_i / 2]);
+}
+END_TEST
+
+START_TEST(a_dead_device) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_pool_params p = core_pool_params("default", "p", 0, 0);
+    struct gb_stream_view stream;
+    struct gb_pool_view pool;
+
+    core_fixture_init(&f, "fault:event_record_device=cudaErrorIllegalAddress:host:bytes=64M");
+    make_streams(&f);
+    gb_assert_ok(core_pool_make(f.core, &p, NULL, &err), err);
+    gb_assert_fails(core_device_sync(f.core, 0, &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_device_sync(f.core, 0, &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_stream_sync(f.core, "default", "a", &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_session_sync(f.core, "default", &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_event_record(f.core, "default", "e", "a", &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_event_wait(f.core, "default", "e", "a", &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_pool_trim(f.core, "default", "p", 0, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    p.name = core_name("q");
+    gb_assert_fails(core_pool_make(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_ok(core_pool_get(f.core, "default", "p", &pool, &err), err);
+    ck_assert(pool.lost);
+    gb_assert_ok(core_stream_get(f.core, "default", "a", &stream, &err), err);
+    gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
+    gb_assert_ok(core_event_remove(f.core, "default", "e", &err), err);
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err); /* its record can go */
+    core_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core_events");
+    TCase *tc = tcase_create("events");
+
+    tcase_add_test(tc, bytes_come_in_order);
+    tcase_add_loop_test(tc, a_download_waits_for_its_stream, 0, 2);
+    tcase_add_test(tc, across_devices);
+    tcase_add_loop_test(tc, each_call_fails_once, 0, 16);
+    tcase_add_test(tc, a_dead_device);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+    return gb_test_run(suite);
+}
