@@ -70,12 +70,13 @@ static void starve(struct gb_alloc *a) {
     struct gb_core_device *device = a->content->device;
     struct gb_alloc **at = &device->starved;
 
+    if (!*at)
+        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
     while (*at)
         at = &(*at)->next;
     a->next = NULL;
     *at = a;
     device->memory_freed = false;
-    device->starved_next_ns = gb_clock_ns() + RETRY_NS;
 }
 
 static void allocate(struct gb_task *task) {
@@ -113,17 +114,16 @@ static void allocate(struct gb_task *task) {
     gb_alloc_finish(a, &err);
 }
 
-/* True when it is over with this one. */
-static bool try_starved(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
+/* True when it is over with this one. What another pool freed comes only by trimming that, which is not for every time. */
+static bool try_starved(struct gb_alloc *a, bool trim) {
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
     int r;
 
-    if (last) {
+    if (trim || last) {
         r = trim_and_try(a, &err);
     } else {
-        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
+        GB_TALLY(a->content->device->core, a->content->session, allocation_retries, 1);
         r = try(a, &err);
     }
     if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
@@ -135,22 +135,24 @@ static bool try_starved(struct gb_alloc *a) {
 bool gb_alloc_again(void *arg) {
     struct gb_core_device *device = arg;
     struct gb_alloc **at;
+    bool due = gb_clock_ns() >= device->starved_next_ns;
 
     if (!device->starved)
         return false;
-    if (!device->memory_freed && gb_clock_ns() < device->starved_next_ns)
+    if (!device->memory_freed && !due)
         return true;
     device->memory_freed = false;
     for (at = &device->starved; *at;) {
         struct gb_alloc *a = *at;
         struct gb_alloc *next = a->next;
 
-        if (try_starved(a))
+        if (try_starved(a, due))
             *at = next;
         else
             at = &a->next;
     }
-    device->starved_next_ns = gb_clock_ns() + RETRY_NS;
+    if (due)
+        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
     return device->starved != NULL;
 }
 
