@@ -72,7 +72,19 @@ static int read_layout(const json_t *body, struct gb_buffer_params *params, stru
     return 0;
 }
 
-static int read_create(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+/* Where the memory is to be. A pool is on a device already. */
+static int read_device(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
+                       struct gb_error *err) {
+    int r = gb_device_field(api, body, "device", &params->device, err);
+
+    params->has_device = r > 0;
+    if (r > 0 && params->pool.s[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'pool' or 'device', not both: a pool is of one device");
+    return r < 0 ? -1 : 0;
+}
+
+static int read_create(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
+                       struct gb_error *err) {
     int r = gb_json_name(body, "name", &params->name, err);
 
     if (r == 0)
@@ -81,7 +93,7 @@ static int read_create(const json_t *body, struct gb_buffer_params *params, stru
         return -1;
     if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
         gb_json_name(body, "stream", &params->stream, err) < 0 ||
-        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0)
+        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
         return -1;
     r = gb_json_labels(body, "labels", NULL, params->labels, err);
     params->has_labels = r > 0;
@@ -97,9 +109,10 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request, "name bytes dtype shape kind pool stream mirrored labels", false, &body, err) < 0)
+        gb_body_object(request, "name bytes dtype shape kind pool device stream mirrored labels", false, &body, err) <
+            0)
         return GB_STEP_ERROR;
-    r = read_create(body, &params, err);
+    r = read_create(gb_api_of(request), body, &params, err);
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;

@@ -58,9 +58,20 @@ static int read_side(const struct gb_http_request *request, struct gb_upload_par
     return 0;
 }
 
+static int read_device(const struct gb_http_request *request, struct gb_buffer_params *buffer, struct gb_error *err) {
+    const struct gb_http_text *device = gb_http_query(request, "device");
+
+    if (!device)
+        return 0;
+    if (buffer->pool.s[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give pool or device, not both: a pool is of one device");
+    buffer->has_device = true;
+    return gb_device_text(gb_api_of(request), device->s, device->len, &buffer->device, err) < 0 ? -1 : 0;
+}
+
 static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
                           struct gb_error *err) {
-    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "mirrored"};
+    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored"};
     const struct gb_http_text *kind = gb_http_query(request, "kind");
     size_t i;
     int r = gb_query_u64(request, "offset", &params->offset, err);
@@ -71,6 +82,8 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
         gb_query_bool(request, "mirrored", &params->buffer.mirrored, err) < 0 || read_side(request, params, err) < 0)
         return -1;
     params->buffer.has_kind = kind != NULL;
+    if (read_device(request, &params->buffer, err) < 0)
+        return -1;
     if (kind && gb_kind_parse(kind->s, kind->len, &params->buffer.kind, err) < 0)
         return -1;
     params->partial = r > 0;

@@ -149,7 +149,7 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
-    bool has_device; /* of kinds that have no pool: where they are wanted, else the first */
+    bool has_device; /* where no pool is named: where the memory is wanted; else where the buffer is, or the first */
     int device;
     bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
     bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */

@@ -17,7 +17,7 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
     const struct gb_buffer *b = plan->buffer;
     struct gb_core_pool *pool = NULL;
 
-    if (!b || (p->buffer.pool.s[0] != '\0' && !p->partial))
+    if (!b || ((p->buffer.pool.s[0] != '\0' || p->buffer.has_device) && !p->partial))
         return gb_kind_pool_locked(s, &p->buffer, err);
     if (b->content && b->rec.kind == plan->kind)
         return b->content->pool;

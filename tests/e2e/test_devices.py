@@ -140,6 +140,31 @@ def test_every_kind_on_the_second_device(two):
     assert two.data("m") == b"\3" * SLOT and two.meta("m")["device"]["index"] == 1
 
 
+def test_kinds_by_device(two):
+    uuid = two.get("/v1/devices/1")["uuid"]
+    kinds = [k for k, v in two.get("/v1/devices/1")["kinds"].items() if v["supported"]]
+    for kind in kinds:
+        assert two.buffer("made-" + kind, bytes=100, kind=kind, device=1)["device"]["index"] == 1
+        two.put(kind, payload(SLOT), f"?kind={kind}&device={uuid}")
+        assert two.meta(kind)["device"] == {"index": 1, "uuid": uuid} and two.data(kind) == payload(SLOT)
+        two.put(kind, payload(SLOT, 1))  # stays where it is
+        assert two.meta(kind)["device"]["index"] == 1
+        two.put(kind, payload(SLOT, 2), "?device=0")
+        meta = two.meta(kind)
+        assert (meta["device"]["index"], meta["kind"]) == (0, kind) and two.data(kind) == payload(SLOT, 2)
+        assert meta["pool"] == ("default" if kind == "device" else None)
+        w = two.copy(kind, "made-" + kind, bytes=50)
+        assert w["device"]["index"] == 0 and two.data(kind) == bytes(50) + payload(SLOT, 2)[50:]
+    refuse(two, [
+        ("POST", "buffers", {"name": "n", "bytes": 1, "device": 2}, 404, "device_not_found", "2"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "device": True}, 400, "wrong_type", "UUID"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "device": 1, "pool": "default"}, 400, "invalid_argument", "not both"),
+        ("PUT", "buffers/n/data?device=2", b"1", 404, "device_not_found", "2"),
+        ("PUT", "buffers/n/data?device=1&pool=default", b"1", 400, "invalid_argument", "not both"),
+        ("PUT", "buffers/pinned/data?device=1&offset=1", b"1", 400, "invalid_argument", "device"),
+    ])
+
+
 def test_memory_of_one_device_is_not_that_of_the_other(start, simulated):
     d = start(*SMALL_SLOTS, spec=simulated("devices=2,bytes=16M"))
     s = Session(d)
