@@ -49,13 +49,6 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
     return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
 }
 
-void gb_alloc_trim(struct gb_core_device *device, struct gb_session *session) {
-    struct gb_core *core = device->core;
-
-    if (gb_pool_trim(core->backend, device->pool->pool, 0, NULL) == 0)
-        GB_TALLY(core, session, trims, 1);
-}
-
 /* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;

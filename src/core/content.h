@@ -38,7 +38,7 @@ void gb_content_detach_locked(struct gb_content *content);
 
 /* Drops a reference; NULL is accepted. The last one queues the free in the order of its home, and the bytes leave the
  * quota. Work on other streams must be done before. then(arg), if given, runs once: after that free when this was the last
- * reference, else at once. Not under the session's lock, and not on a backend's thread: there gb_content_drop_later. */
+ * reference, else at once; memory that is in no pool is not waited for while work still uses it. Not under the session's lock, and not on a backend's thread: there gb_content_drop_later. */
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);
 
 /* The same from any thread: the lane frees. */
@@ -65,6 +65,7 @@ struct gb_alloc {
     uint64_t deadline_ns;       /* wait for memory until then; 0: do not */
     atomic_bool cancelled;      /* stop waiting */
     struct gb_error error;      /* on its way from the slow lane */
+    bool room_made;             /* what the pools kept unused was asked for */
     void (*done)(struct gb_alloc *alloc, const struct gb_error *error); /* on the lane; error NULL: there it is */
 };
 
@@ -74,9 +75,6 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
 
 /* On the lane: counts it, calls done. error NULL: the memory is there. */
 void gb_alloc_finish(struct gb_alloc *alloc, struct gb_error *error);
-
-/* Gives back to the system what is reserved and unused. [lanes] */
-void gb_alloc_trim(struct gb_core_device *device, struct gb_session *session);
 
 /* The lane's: tries those again that wait. True while there are any. */
 bool gb_alloc_again(void *device);

@@ -34,6 +34,7 @@ struct gb_core_device {
     struct gb_lane lane;
     struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
     struct gb_alloc *slow_starved; /* the slow lane's alone */
+    uint64_t slow_next_ns;
     struct gb_events events;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;

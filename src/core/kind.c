@@ -4,6 +4,7 @@
 #include "core/session.h"
 
 #define FREE_TRIES 3
+#define RETRY_NS (10 * GB_NS_PER_MS)
 
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err) {
     if (kind == GB_KIND_DEVICE || pool->s[0] == '\0')
@@ -78,56 +79,68 @@ static void end(struct gb_alloc *a) {
     gb_lane_post(&a->content->device->lane, &a->task);
 }
 
-static int try(struct gb_alloc *a) {
-    struct gb_content *c = a->content;
-
-    a->error = GB_ERROR_INIT;
-    return gb_mem_kind_alloc(c->device->core->backend, c->device->index, c->kind, c->bytes, &c->ptr, &a->error);
-}
-
 static bool may_wait(struct gb_alloc *a) {
     return a->error.code == GB_ERR_OUT_OF_MEMORY && gb_clock_ns() < a->deadline_ns && !atomic_load(&a->cancelled);
 }
 
+static void allocate(struct gb_task *task);
+
+/* On the ordinary lane: what the device's pools keep unused may be what is missing. */
+static void make_room(struct gb_task *task) {
+    struct gb_alloc *a = alloc_of(task);
+    struct gb_content *c = a->content;
+
+    GB_TALLY(c->device->core, c->session, trims, gb_core_pool_make_room(c->device->pool, c->bytes));
+    GB_TALLY(c->device->core, c->session, allocation_retries, 1);
+    a->room_made = true;
+    a->task.run = allocate;
+    gb_lane_post(&c->device->slow, &a->task);
+}
+
+static void retry(struct gb_alloc *a) {
+    a->task.run = make_room;
+    gb_lane_post(&a->content->device->lane, &a->task);
+}
+
+static void starve(struct gb_alloc *a) {
+    struct gb_core_device *device = a->content->device;
+    struct gb_alloc **at = &device->slow_starved;
+
+    while (*at)
+        at = &(*at)->next;
+    a->next = NULL;
+    *at = a;
+    device->slow_next_ns = gb_clock_ns() + RETRY_NS;
+}
+
+/* On the slow lane. */
 static void allocate(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
-    struct gb_core_device *device = a->content->device;
+    struct gb_content *c = a->content;
 
-    if (try(a) < 0 && a->error.code == GB_ERR_OUT_OF_MEMORY) {
-        gb_alloc_trim(device, a->content->session);
-        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
-        try(a);
-    }
-    if (may_wait(a)) {
-        struct gb_alloc **at = &device->slow_starved;
-
-        while (*at)
-            at = &(*at)->next;
-        a->next = NULL;
-        *at = a;
-        return;
-    }
-    end(a);
+    a->error = GB_ERROR_INIT;
+    gb_mem_kind_alloc(c->device->core->backend, c->device->index, c->kind, c->bytes, &c->ptr, &a->error);
+    if (a->error.code == GB_ERR_OUT_OF_MEMORY && !a->room_made)
+        retry(a);
+    else if (may_wait(a))
+        starve(a);
+    else
+        end(a);
 }
 
 bool gb_kind_alloc_again(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_alloc **at = &device->slow_starved;
+    struct gb_alloc *list = device->slow_starved;
+    struct gb_alloc *next;
 
-    while (*at) {
-        struct gb_alloc *a = *at;
-        struct gb_alloc *next = a->next;
-
-        GB_TALLY(device->core, a->content->session, allocation_retries, 1);
-        try(a);
-        if (may_wait(a)) {
-            at = &a->next;
-            continue;
-        }
-        *at = next;
-        end(a);
+    if (!list || gb_clock_ns() < device->slow_next_ns)
+        return list != NULL;
+    device->slow_starved = NULL;
+    for (; list; list = next) {
+        next = list->next;
+        retry(list);
     }
-    return device->slow_starved != NULL;
+    return false; /* those that starve again say so */
 }
 
 void gb_kind_alloc_start(struct gb_alloc *alloc) {
@@ -173,22 +186,51 @@ static void unused(void *arg, const struct gb_error *error) {
     gb_lane_post(&c->device->slow, &c->task);
 }
 
+/* Whoever waits for the end of a content that others' work still uses has waited long enough: it is out of sight, and goes
+ * when that work is done. */
+static void tell_early(struct gb_content *c) {
+    void (*then)(void *arg) = c->then;
+
+    c->then = NULL;
+    if (then)
+        then(c->then_arg);
+}
+
+/* -1: nobody will tell when the stream is through. */
+static int watch_use(struct gb_content *c, struct gb_stream *part) {
+    struct gb_backend *be = c->device->core->backend;
+    bool done = true;
+
+    if (!c->used)
+        c->used = gb_events_take(&c->device->events, NULL);
+    if (!c->used || gb_event_record(be, c->used->event, part, NULL) < 0 ||
+        gb_event_query(be, c->used->event, &done, NULL) < 0)
+        return -1;
+    if (done) {
+        unused(c, NULL);
+        return 0;
+    }
+    tell_early(c);
+    return gb_watch(be, c->used->event, unused, c, NULL);
+}
+
+/* On the lane. */
 static void wait_for_use(struct gb_task *task) {
     struct gb_content *c = content_of(task);
-    struct gb_backend *be = c->device->core->backend;
-    struct gb_stream *part;
+    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    int tries;
 
     /* A home that is gone has done all its work. */
-    part = gb_core_stream_part(c->home, c->device->index);
-    if (part) {
-        c->used = gb_events_take(&c->device->events, NULL);
-        if (c->used && gb_event_record(be, c->used->event, part, NULL) == 0 &&
-            gb_watch(be, c->used->event, unused, c, NULL) == 0)
-            return;
-        gb_stream_sync(be, part, NULL); /* without an event this is what is left */
+    if (!part) {
+        unused(c, NULL);
+        return;
     }
-    c->task.run = free_memory;
-    gb_lane_post(&c->device->slow, &c->task);
+    for (tries = 0; tries < FREE_TRIES; tries++) {
+        if (watch_use(c, part) == 0)
+            return;
+    }
+    gb_stream_sync(c->device->core->backend, part, NULL); /* what is left without an event */
+    unused(c, NULL);
 }
 
 void gb_kind_free_start(struct gb_content *content) {

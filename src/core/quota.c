@@ -56,17 +56,22 @@ void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t c
     atomic_fetch_sub(&session->core->counted_buffers, count);
 }
 
-int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
     uint64_t limit = session->rec.quota.pinned_bytes;
     uint64_t used = session->used_pinned_bytes;
 
-    if (bytes > 0 && (used > limit || bytes > limit - used)) {
-        gb_error_numbers(err, limit, used, bytes);
-        return gb_error_set(
-            err, GB_ERR_QUOTA_EXCEEDED,
-            "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
-            session->name.s, (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
-    }
+    if (bytes == 0 || (used <= limit && bytes <= limit - used))
+        return 0;
+    gb_error_numbers(err, limit, used, bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
+                        session->name.s, (unsigned long long)limit, (unsigned long long)used,
+                        (unsigned long long)bytes);
+}
+
+int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+    if (gb_quota_check_pinned_locked(session, bytes, err) < 0)
+        return -1;
     session->used_pinned_bytes += bytes;
     return 0;
 }

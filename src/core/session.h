@@ -109,6 +109,7 @@ int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t co
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 
 /* Page-locked host memory, which counts among all bytes too. QUOTA_EXCEEDED. */
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
 void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
 

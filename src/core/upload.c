@@ -21,6 +21,8 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
         r = gb_plan_make_locked(s, params, NULL, &plan, err);
     if (r == 0)
         r = gb_quota_check_locked(s, plan.place ? 0 : plan.bytes, plan.buffer ? 0 : 1, err);
+    if (r == 0 && !plan.place && plan.kind == GB_KIND_PINNED)
+        r = gb_quota_check_pinned_locked(s, plan.bytes, err);
     pthread_mutex_unlock(&s->lock);
     gb_core_stream_unuse(stream);
     gb_session_unref(s);

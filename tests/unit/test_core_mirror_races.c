@@ -1,0 +1,383 @@
+/* Mirrored buffers: who is in whose way, broken writes, restarts, what happens when the device refuses or dies. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+#include "write_fixture.h"
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+#define SPECS 2
+
+#define BYTES (2 * CORE_SLOT_BYTES + 77)
+
+static struct gb_upload_params mirrored(uint64_t bytes) {
+    struct gb_upload_params p = core_upload_params("default", "m", bytes);
+
+    p.buffer.mirrored = true;
+    return p;
+}
+
+static void remove_it(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_buffer_delete(f->core, "default", "m", &err), err);
+    core_until_idle(f);
+}
+
+START_TEST(refusals) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "m", 1000);
+    struct gb_session_params quota = {.has_quota_pinned = true, .quota.pinned_bytes = 999};
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    gb_assert_fails(core_release(f.core, "default", "m", true, true, NULL, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    p.to_device_side = true;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.to_device_side = false;
+    core_put(f.core, &p, 1, NULL); /* an ordinary one */
+    gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(core_release(f.core, "default", "m", true, true, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.buffer.mirrored = true;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
+    remove_it(&f);
+    p.buffer.kind = GB_KIND_PINNED;
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(core_create(f.core, &p.buffer, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.buffer.kind = GB_KIND_DEVICE;
+    gb_assert_ok(core_session_patch(f.core, "default", &quota, &err), err);
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_QUOTA_EXCEEDED);
+    p.to_device_side = true;
+    core_put(f.core, &p, 1, NULL);
+    gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_QUOTA_EXCEEDED);
+    gb_assert_fails(core_release(f.core, "default", "m", false, false, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.buffer.pool = core_name("default.7");
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT); /* it stays in its pool */
+    remove_it(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(readers_and_writers) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_name s = core_name("default");
+    struct gb_download *download;
+    struct core_result r;
+    struct core_wake w;
+    char *want = malloc(BYTES);
+    char *other = malloc(BYTES);
+    char *back = malloc(BYTES);
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    core_put(f.core, &p, 1, want);
+    gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_wake, &w, &download, &err), err);
+    gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
+    gb_assert_ok(core_download_read(download, &w, back, 100, &err), err);
+    /* Writes are where the side is, so not while it is read; the other side is free. */
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
+    p.to_device_side = true;
+    core_put(f.core, &p, 2, other);
+    core_expect(f.core, "default", "m", other, BYTES);
+    gb_assert_fails(core_sync(f.core, "default", "m", true, &r, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_release(f.core, "default", "m", true, false, &r, &err), err);
+    gb_assert_ok(core_download_read(download, &w, back + 100, BYTES - 100, &err), err);
+    ck_assert_int_eq(memcmp(back, want, BYTES), 0);
+    gb_download_free(download, true);
+    gb_assert_ok(core_sync(f.core, "default", "m", true, &r, &err), err);
+    core_expect(f.core, "default", "m", other, BYTES);
+    remove_it(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(want);
+    free(other);
+    free(back);
+}
+END_TEST
+
+/* A sync under way holds up no reader, and a write that overtakes it wins. */
+START_TEST(a_sync_under_way) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_name s = core_name("default");
+    struct gb_name other = core_name("side");
+    struct core_pending sync[2];
+    struct core_pending made;
+    struct gb_buffer_rec rec;
+    struct core_result r;
+    struct core_gate gate;
+    char *want = malloc(2 * BYTES);
+    int i;
+
+    core_fixture_init(&f, specs[_i]);
+    core_pending_init(&made);
+    gb_stream_make(f.core, &s, &other, made.call);
+    gb_assert_ok(core_pending_end(&made, NULL, &err), err);
+    core_put(f.core, &p, 1, want);
+    p.buffer.stream = other;
+    core_gate_close(&gate, &f, "default");
+    for (i = 0; i < 2; i++) {
+        core_pending_init(&sync[i]);
+        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call);
+    }
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
+    ck_assert_int_eq(rec.head, GB_HEAD_HOST);
+    {
+        struct gb_download *download;
+        struct core_wake w;
+        char byte;
+
+        core_wake_init(&w);
+        gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &other, core_wake, &w, &download, &err), err);
+        gb_assert_ok(gb_download_start(download, 0, 1, &err), err);
+        gb_assert_ok(core_download_read(download, &w, &byte, 1, &err), err);
+        ck_assert_int_eq(byte, want[0]);
+        gb_download_free(download, true);
+        core_wake_done(&w);
+    }
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY); /* its source */
+    p = mirrored(2 * BYTES);
+    p.buffer.stream = other;
+    core_put(f.core, &p, 2, want); /* larger: in fresh memory */
+    core_gate_open(&gate);
+    for (i = 0; i < 2; i++)
+        gb_assert_fails(core_pending_end(&sync[i], &r, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
+    ck_assert_int_eq(rec.head, GB_HEAD_HOST);
+    core_expect(f.core, "default", "m", want, 2 * BYTES);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    ck_assert_int_eq(r.rec.head, GB_HEAD_SYNCED);
+    remove_it(&f);
+    core_fixture_done(&f);
+    free(want);
+}
+END_TEST
+
+static bool is_partial(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    gb_assert_ok(core_buffer_get(f->core, "default", "m", &rec, &err), err);
+    return rec.state == GB_BUFFER_PARTIAL;
+}
+
+START_TEST(a_broken_write_is_partial) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload *upload;
+    struct gb_buffer_rec rec;
+    struct core_result r;
+    struct core_wake w;
+    char *want = malloc(BYTES);
+
+    core_fixture_init(&f, specs[_i]);
+    core_wake_init(&w);
+    p.wake = core_wake;
+    p.arg = &w;
+    core_put(f.core, &p, 1, want);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, want, 1000, &err), err);
+    gb_assert_fails(core_release(f.core, "default", "m", true, true, &r, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_fails(core_sync(f.core, "default", "m", true, &r, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_upload_free(upload);
+    core_until(is_partial, &f, "partial");
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
+    ck_assert_int_eq(rec.head, GB_HEAD_HOST);
+    gb_assert_fails(core_download(f.core, "default", "m", 0, 1, want, &err), err, GB_ERR_BUFFER_PARTIAL);
+    gb_assert_fails(core_sync(f.core, "default", "m", false, &r, &err), err, GB_ERR_BUFFER_PARTIAL);
+    gb_assert_fails(core_release(f.core, "default", "m", false, true, &r, &err), err, GB_ERR_BUFFER_PARTIAL);
+    p.to_device_side = true; /* all of it, on either side, heals */
+    core_put(f.core, &p, 2, want);
+    gb_assert_ok(core_sync(f.core, "default", "m", true, &r, &err), err);
+    core_expect(f.core, "default", "m", want, BYTES);
+    p.to_device_side = false;
+    gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, want, 1000, &err), err);
+    gb_upload_free(upload);
+    core_until(is_partial, &f, "partial");
+    gb_assert_ok(core_release(f.core, "default", "m", true, true, &r, &err), err); /* and so does letting go */
+    ck_assert_int_eq(r.rec.state, GB_BUFFER_READY);
+    memset(want, 0, BYTES);
+    core_expect(f.core, "default", "m", want, BYTES);
+    remove_it(&f);
+    core_wake_done(&w);
+    core_fixture_done(&f);
+    free(want);
+}
+END_TEST
+
+START_TEST(a_restart_loses_bytes_that_were_written) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(1000);
+    struct gb_upload_params z = mirrored(1000);
+    struct gb_buffer_rec rec;
+    char want[1000];
+
+    core_fixture_init(&f, specs[_i]);
+    core_put(f.core, &p, 1, want);
+    z.buffer.name = core_name("z");
+    gb_assert_ok(core_create(f.core, &z.buffer, NULL, &err), err);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
+    ck_assert(rec.mirrored);
+    ck_assert_int_eq(rec.state, GB_BUFFER_LOST);
+    gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_CONTENT_LOST);
+    gb_assert_fails(core_release(f.core, "default", "m", true, true, NULL, &err), err, GB_ERR_CONTENT_LOST);
+    gb_assert_fails(core_attributes(f.core, "default", "m", NULL, &err), err, GB_ERR_CONTENT_LOST);
+    gb_assert_fails(core_download(f.core, "default", "m", 0, 1, want, &err), err, GB_ERR_CONTENT_LOST);
+    memset(want, 0, sizeof(want));
+    core_expect(f.core, "default", "z", want, 1000); /* nobody wrote it: zeros, as before */
+    p.to_device_side = true;
+    core_put(f.core, &p, 2, want);
+    core_expect(f.core, "default", "m", want, 1000);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "z", &err), err);
+    remove_it(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- failures ------------------------------------------------------------------------------------------------------------------ */
+
+static const char *const faults[] = {"alloc", "kind_alloc", "move",     "copy",         "place_fill",
+                                     "fill",  "watch",      "complete", "event_record", "event_create"};
+#define FAULTS 10
+
+static bool step(unsigned *failed, int r, struct gb_error *err) {
+    bool follows = *failed > 0 && (err->code == GB_ERR_BUFFER_BUSY || err->code == GB_ERR_BUFFER_PARTIAL);
+
+    if (r == 0)
+        return true;
+    ck_assert_msg(follows || err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
+                  gb_code_slug(err->code), err->detail);
+    *failed += !follows; /* of a write that broke off where the side is */
+    *err = GB_ERROR_INIT;
+    return false;
+}
+
+/* Not being written: a write that failed may still be tidied up after. */
+static bool settled(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_upload_params p = mirrored(2000);
+    struct gb_error err = GB_ERROR_INIT;
+
+    return gb_upload_check(f->core, &p, &err) == 0 || err.code != GB_ERR_BUFFER_BUSY;
+}
+
+/* A write of a part into nothing, syncs both ways, a write of a part on the stale side. */
+static unsigned play(struct core_fixture *f) {
+    struct gb_upload_params p = mirrored(2000);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+    unsigned failed = 0;
+    char want[2000] = {0};
+    char back[2000];
+    char data[100];
+
+    core_bytes(1, data, sizeof(data));
+    step(&failed, core_create(f->core, &p.buffer, NULL, &err), &err);
+    p.partial = true;
+    p.bytes = sizeof(data);
+    p.offset = 50;
+    if (step(&failed, core_upload(f->core, &p, data, NULL, &err), &err))
+        memcpy(want + 50, data, sizeof(data));
+    step(&failed, core_sync(f->core, "default", "m", false, NULL, &err), &err);
+    p.to_device_side = true;
+    p.offset = 500;
+    if (step(&failed, core_upload(f->core, &p, data, NULL, &err), &err))
+        memcpy(want + 500, data, sizeof(data));
+    step(&failed, core_sync(f->core, "default", "m", true, NULL, &err), &err);
+    core_until(settled, f, "partial, or free");
+    gb_assert_ok(core_buffer_get(f->core, "default", "m", &rec, &err), err);
+    if (rec.state == GB_BUFFER_PARTIAL) /* a write where the side is broke off */
+        return failed;
+    if (step(&failed, core_download(f->core, "default", "m", 0, 2000, back, &err), &err))
+        ck_assert_int_eq(memcmp(want, back, 2000), 0);
+    return failed;
+}
+
+static void try_fault(const char *op, unsigned n, const char *backend, unsigned *sum) {
+    struct core_fixture f;
+    unsigned failed;
+    char spec[128];
+
+    snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
+             strstr(op, "alloc") ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue", backend);
+    core_fixture_init(&f, spec);
+    failed = play(&f);
+    remove_it(&f);
+    if (failed > 0) /* the fault has been */
+        ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
+    if (failed > 0)
+        remove_it(&f);
+    core_fixture_done(&f);
+    *sum += failed;
+}
+
+START_TEST(each_call_fails_once) {
+    static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
+    unsigned sum = 0;
+    unsigned n;
+
+    for (n = 1; n <= 16; n++)
+        try_fault(faults[_i % FAULTS], n, backends[_i / FAULTS], &sum);
+    /* Allocations are tried again; device memory is neither copied within the device nor zeroed here. */
+    if (!strstr(faults[_i % FAULTS], "alloc") && strcmp(faults[_i % FAULTS], "fill") != 0 &&
+        (strcmp(faults[_i % FAULTS], "copy") != 0 || _i >= FAULTS))
+        ck_assert_msg(sum > 0, "%s never failed", faults[_i % FAULTS]);
+}
+END_TEST
+
+static bool lost(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_core_stats stats;
+
+    gb_core_stats(f->core, &stats);
+    return stats.lost_buffers == stats.buffers;
+}
+
+START_TEST(a_device_dies) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = mirrored(1000);
+
+    core_fixture_init(&f, "fault:move@2=cudaErrorIllegalAddress:host:discrete,bytes=16M");
+    core_put(f.core, &p, 1, NULL);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, NULL, &err), err);
+    core_put(f.core, &p, 2, NULL);
+    gb_assert_fails(core_sync(f.core, "default", "m", false, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    core_until(lost, &f, "lost");
+    gb_assert_fails(core_sync(f.core, "default", "m", false, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    core_fixture_done(&f);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test, int count) {
+    TCase *tc = tcase_create(name);
+
+    tcase_add_loop_test(tc, test, 0, count);
+    tcase_set_timeout(tc, 120);
+    suite_add_tcase(suite, tc);
+}
+
+int main(void) {
+    Suite *suite = suite_create("core_mirror_races");
+
+    add(suite, "refuse", refusals, SPECS);
+    add(suite, "readers", readers_and_writers, SPECS);
+    add(suite, "sync", a_sync_under_way, SPECS);
+    add(suite, "broken", a_broken_write_is_partial, SPECS);
+    add(suite, "restart", a_restart_loses_bytes_that_were_written, SPECS);
+    add(suite, "fault", each_call_fails_once, 2 * FAULTS);
+    add(suite, "death", a_device_dies, 1);
+    return gb_test_run(suite);
+}
