@@ -84,9 +84,9 @@ static int listen_on(struct gb_loop *loop, struct gb_error *err) {
     size_t i;
 
     for (i = 0; i < server->config.listen_fd_count; i++) {
-        struct epoll_event ev = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.fd = server->listen_fds[i]};
+        struct epoll_event ev = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.ptr = &server->listen_fds[i]};
 
-        if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, server->listen_fds[i], &ev) < 0 && errno != EEXIST)
+        if (epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_ADD, server->listen_fds[i], &ev) < 0 && errno != EEXIST)
             return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
     }
     loop->listening = true;
@@ -98,7 +98,7 @@ static void listen_off(struct gb_loop *loop) {
     size_t i;
 
     for (i = 0; i < server->config.listen_fd_count; i++)
-        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, server->listen_fds[i], NULL);
+        epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_DEL, server->listen_fds[i], NULL);
     loop->listening = false;
 }
 
@@ -110,11 +110,11 @@ int gb_listen_start(struct gb_loop *loop, struct gb_error *err) {
     return 0;
 }
 
-bool gb_listen_event(struct gb_loop *loop, int fd) {
+bool gb_listen_event(struct gb_loop *loop, const void *data) {
     struct gb_http_server *server = loop->server;
     size_t i;
 
-    for (i = 0; i < server->config.listen_fd_count && server->listen_fds[i] != fd; i++)
+    for (i = 0; i < server->config.listen_fd_count && data != &server->listen_fds[i]; i++)
         ;
     if (i == server->config.listen_fd_count)
         return false;

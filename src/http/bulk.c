@@ -175,7 +175,7 @@ static void on_woken(struct gb_bulk *bulk, struct gb_exchange *ex) {
         first_visit(bulk, t); /* with a loop, gb_bulk_enter comes by */
 }
 
-static void on_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
+void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events) {
     if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
         /* Nobody waits for this socket now. That the client is gone will show when the reply is sent. */
         epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
@@ -241,7 +241,7 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now
     }
 }
 
-static void tick(struct gb_bulk *bulk) {
+void gb_bulk_tick(struct gb_bulk *bulk) {
     uint64_t now_ns = gb_clock_ns();
     struct gb_transfer *t;
     struct gb_transfer *next;
@@ -256,9 +256,19 @@ static void tick(struct gb_bulk *bulk) {
     }
 }
 
-void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms) {
-    struct epoll_event events[EVENTS];
+void gb_bulk_woken(struct gb_bulk *bulk) {
     struct gb_exchange *ex;
+
+    gb_inbox_clear(&bulk->inbox);
+    while ((ex = gb_inbox_take(&bulk->inbox))) {
+        on_woken(bulk, ex);
+        gb_exchange_unref(ex);
+    }
+}
+
+/* One round: waits for events up to timeout_ms (-1: without limit) and handles them. */
+static void poll_bulk(struct gb_bulk *bulk, int timeout_ms) {
+    struct epoll_event events[EVENTS];
     int n = epoll_wait(bulk->epoll_fd, events, EVENTS, timeout_ms);
     bool woken = false;
     int i;
@@ -266,17 +276,13 @@ void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms) {
     /* Events first: what an inbox visit frees must not be looked at afterwards. */
     for (i = 0; i < n; i++) {
         if (events[i].data.ptr)
-            on_event(bulk, events[i].data.ptr, events[i].events);
+            gb_bulk_event(bulk, events[i].data.ptr, events[i].events);
         else
             woken = true;
     }
     if (woken)
-        gb_inbox_clear(&bulk->inbox);
-    while (woken && (ex = gb_inbox_take(&bulk->inbox))) {
-        on_woken(bulk, ex);
-        gb_exchange_unref(ex);
-    }
-    tick(bulk);
+        gb_bulk_woken(bulk);
+    gb_bulk_tick(bulk);
 }
 
 static void *bulk_main(void *arg) {
@@ -284,7 +290,7 @@ static void *bulk_main(void *arg) {
 
     pthread_setname_np(pthread_self(), "gb-bulk");
     while (!atomic_load(&bulk->server->stopping))
-        gb_bulk_poll(bulk, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
+        poll_bulk(bulk, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
     return NULL;
 }
 

@@ -13,6 +13,7 @@
 
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
+#define EVENTS 64
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
 /* --- connections ----------------------------------------------------------------------------------------------------- */
@@ -171,7 +172,7 @@ static void tick(struct gb_loop *loop) {
     now_ns = gb_clock_ns(); /* not behind what this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
-        gb_bulk_poll(&loop->own, 0);
+        gb_bulk_tick(&loop->own);
     gb_listen_tick(loop, now_ns);
     check_waiting(loop, now_ns);
     if (now_ns < loop->next_sweep_ns)
@@ -230,26 +231,34 @@ static void visit_inbox(struct gb_loop *loop) {
 
 /* Each is visited only when it has something: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
-    struct epoll_event events[8];
+    struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
-    int n = epoll_wait(loop->epoll_fd, events, 8, timeout_ms);
+    int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, timeout_ms);
     bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
-    bool own = n == 0;
+    bool woken = false;
+    bool own = false;
     int i;
 
     loop->now_ns = gb_clock_ns();
+    /* Transfers first: what an inbox visit frees must not be looked at afterwards. */
     for (i = 0; i < n; i++) {
-        if (events[i].data.fd == loop->inbox.event_fd)
-            visit_inbox(loop);
-        if (events[i].data.fd == loop->own.epoll_fd)
+        void *at = events[i].data.ptr;
+
+        if (!at)
             own = true;
-        else
-            mhd |= !gb_listen_event(loop, events[i].data.fd);
+        else if (at == &loop->inbox)
+            woken = true;
+        else if (at == &loop->mhd)
+            mhd = true;
+        else if (!gb_listen_event(loop, at))
+            gb_bulk_event(&loop->own, at, events[i].events);
     }
-    if (mhd)
-        MHD_run(loop->mhd);
     if (own)
-        gb_bulk_poll(&loop->own, 0);
+        gb_bulk_woken(&loop->own);
+    if (woken)
+        visit_inbox(loop);
+    if (mhd || woken)
+        MHD_run(loop->mhd);
     tick(loop);
     gb_bulk_enter(&loop->own);
 }
@@ -296,10 +305,10 @@ static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
     return 0;
 }
 
-static int watch(struct gb_loop *loop, int fd, struct gb_error *err) {
-    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+static int watch(struct gb_loop *loop, int fd, void *at, struct gb_error *err) {
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = at};
 
-    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+    if (epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_ctl", errno);
     return 0;
 }
@@ -311,17 +320,13 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     pthread_mutex_init(&loop->arrivals.lock, NULL);
     if (gb_inbox_init(&loop->inbox, err) < 0)
         return -1;
-    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (loop->epoll_fd < 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno);
     if (start_mhd(loop, err) < 0 || gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
     loop->own.loop = loop;
-    if (watch(loop, info->epoll_fd, err) < 0 || watch(loop, loop->inbox.event_fd, err) < 0 ||
-        watch(loop, loop->own.epoll_fd, err) < 0)
+    if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 || watch(loop, loop->inbox.event_fd, &loop->inbox, err) < 0)
         return -1;
     return gb_listen_start(loop, err);
 }
@@ -351,8 +356,6 @@ void gb_loop_done(struct gb_loop *loop) {
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
     gb_bulk_done(&loop->own);
-    if (loop->epoll_fd >= 0)
-        close(loop->epoll_fd);
     gb_inbox_done(&loop->inbox);
     while (gb_arrivals_take(&loop->arrivals, &arrival))
         close(arrival.fd);

@@ -57,7 +57,7 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
             return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     }
     for (i = 0; i < config->loops; i++)
-        server->loops[i].epoll_fd = server->loops[i].own.epoll_fd = -1;
+        server->loops[i].own.epoll_fd = -1;
     for (i = 0; i < config->bulk_loops; i++)
         server->bulks[i].epoll_fd = -1;
     server->hygiene =

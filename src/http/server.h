@@ -107,7 +107,6 @@ struct gb_loop {
     pthread_t thread;
     bool started;
     struct MHD_Daemon *mhd;
-    int epoll_fd;
     struct gb_inbox inbox;
     struct gb_arrivals arrivals;
     const struct gb_arrival *adopting; /* while libmicrohttpd is being told of it */
@@ -116,7 +115,7 @@ struct gb_loop {
     uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_exchange *waiting;
-    struct gb_bulk own; /* short transfers */
+    struct gb_bulk own; /* short transfers; its epoll set is the loop's */
     uint64_t now_ns;    /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
@@ -190,15 +189,17 @@ int gb_mhd_reply(struct gb_exchange *ex);
 
 /* accept.c, on the loop's thread. */
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
-/* Is it one of the listening sockets? Then accepts what waits there. */
-bool gb_listen_event(struct gb_loop *loop, int fd);
+/* Is the data of an event that of a listening socket? Then accepts what waits there. */
+bool gb_listen_event(struct gb_loop *loop, const void *data);
 /* Listens again after a pause, or ends it when the server drains. */
 void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns);
 
 /* bulk.c */
 int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err);
-/* One round: waits for events up to timeout_ms (-1: without limit) and handles them. */
-void gb_bulk_poll(struct gb_bulk *bulk, int timeout_ms);
+/* For a loop, whose epoll set is that of its own gb_bulk: an event of a transfer; the inbox's (data.ptr is NULL); time. */
+void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
+void gb_bulk_woken(struct gb_bulk *bulk);
+void gb_bulk_tick(struct gb_bulk *bulk);
 /* With a thread of its own. */
 int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err);
 void gb_bulk_join(struct gb_bulk *bulk);
