@@ -126,7 +126,8 @@ static void *serve(void *arg) {
 
 int main(int argc, char **argv) {
     static const struct option table[] = {{"port", 1, NULL, 'p'},    {"bytes", 1, NULL, 'b'}, {"slot", 1, NULL, 's'},
-                                          {"threads", 1, NULL, 't'}, {"cuda", 0, NULL, 'c'},  {NULL, 0, NULL, 0}};
+                                          {"threads", 1, NULL, 't'}, {"cuda", 0, NULL, 'c'},  {"record", 1, NULL, 'r'},
+                                          {NULL, 0, NULL, 0}};
     struct server server = {.kind = &raw_host, .bytes = 64 << 20, .slot_bytes = 1 << 20};
     unsigned threads = 8, i;
     int port = 0, c;
@@ -142,8 +143,11 @@ int main(int argc, char **argv) {
             threads = (unsigned)bench_parse_size(optarg, "threads");
         else if (c == 'c')
             server.kind = &raw_cuda;
+        else if (c == 'r')
+            raw_record_open(optarg);
         else
-            bench_die("usage: gb-bench-raw [--port N] [--bytes SIZE] [--threads N] [--cuda [--slot SIZE]]");
+            bench_die("usage: gb-bench-raw [--port N] [--bytes SIZE] [--threads N] [--record DATABASE] [--cuda [--slot "
+                      "SIZE]]");
     }
     if (!threads || threads > PLACES_MAX || !server.slot_bytes)
         bench_die("--threads: 1 to %d", PLACES_MAX);

@@ -25,4 +25,10 @@ extern const struct raw_kind raw_cuda;
 /* The whole of it into memory, or false. */
 bool raw_receive_all(int fd, void *memory, size_t bytes);
 
+/* raw_record.c */
+void raw_record_open(const char *path); /* of the database */
+bool raw_record_wanted(void);
+long raw_record_id(void);                                  /* of a place */
+void raw_record(long id, uint64_t bytes, uint32_t crc32c); /* returns when it is committed */
+
 #endif

@@ -69,7 +69,8 @@ class Transfer(Case):
             return [servers.Daemon, servers.Raw, servers.Aiohttp]
         if self.mode == "get":
             return [servers.Daemon, servers.Raw, servers.Nginx]
-        return [servers.Daemon, servers.Raw, servers.Nginx, servers.Redis]
+        recorded = [servers.RawRecorded] if self.bytes <= MIB else []
+        return [servers.Daemon, servers.Raw] + recorded + [servers.Nginx, servers.Redis]
 
     def targets_of(self, running):
         """(name of the side, server, words for the generator)"""
@@ -87,7 +88,7 @@ class Transfer(Case):
                 yield name, server, words
                 continue
             # Neither Redis nor the raw socket knows the handshake; they get the new connection alone.
-            handshake = [] if name in ("raw", "redis") else ["--expect"]
+            handshake = [] if name in ("raw", "raw-recorded", "redis") else ["--expect"]
             yield name, server, words + ["--fresh"] + handshake
             if name == "raw":
                 yield "raw kept open", server, words
@@ -97,7 +98,7 @@ class Transfer(Case):
 
         def turn(server, target):
             # The others are several times slower; shorter turns of theirs keep the whole run bearable.
-            fair = server.name in ("gpubufd", "raw")
+            fair = server.name in ("gpubufd", "raw", "raw-recorded")
             count = self.requests if fair else max(1, self.requests // 4)
             return lambda: measure.load(settings, target + words + ["--requests", count])
 
@@ -107,7 +108,7 @@ class Transfer(Case):
                     server.prepare_get(lambda w: measure.load(settings, w))
             sides = [Side(name, server, turn(server, target)) for name, server, target in self.targets_of(running)]
             for side in sides:
-                if side.server.name not in ("gpubufd", "raw"):
+                if side.server.name not in ("gpubufd", "raw", "raw-recorded"):
                     side.rounds = settings.other_rounds
             measure.interleave(sides, settings.rounds)
         return sides

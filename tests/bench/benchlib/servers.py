@@ -224,9 +224,12 @@ class Daemon(Server):
 class Raw(Server):
     name = "raw"
 
+    def words(self):
+        return []
+
     def start(self):
         command = [self.settings.program("gb-bench-raw"), "--bytes", str(self.case.bytes), "--threads",
-                   str(self.case.connections)]
+                   str(self.case.connections)] + self.words()
         if self.settings.device == "cuda":
             command.append("--cuda")
         self.spawn_and_read_port(command)
@@ -252,6 +255,15 @@ class Mhd(Server):
 
     def poll_target(self):
         return ["poll", "--port", self.port]
+
+
+class RawRecorded(Raw):
+    """The raw server that computes the checksum and commits a record before it answers, as the daemon promises."""
+
+    name = "raw-recorded"
+
+    def words(self):
+        return ["--record", os.path.join(self.folder, "database")]
 
 
 class Nginx(Server):
