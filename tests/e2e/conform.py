@@ -58,33 +58,31 @@ _interfaces = {}
 
 def interface(daemon):
     """Of this daemon; daemons of one program describe the same."""
-    r = daemon.ask("GET", "/openapi.json", token=getattr(daemon, "token", None))
+    r = daemon.ask("GET", "/openapi.json")
     if r.body not in _interfaces:
         _interfaces[r.body] = Interface(r.json())
     return _interfaces[r.body]
 
 
 class Session:
-    """A session of a daemon. Paths are relative to it; every reply is held against the interface."""
+    """A session of a daemon. Paths are relative to it; every reply is held against the interface. One connection for all:
+    a download has let go of its buffer when the next request is read."""
 
     def __init__(self, daemon, name="default", token=None):
-        self.daemon, self.name, self.token = daemon, name, token
+        self.daemon, self.name, self.client = daemon, name, daemon.client(token)
         self.base, self.interface = "/v1/sessions/" + name, interface(daemon)
 
-    def ask(self, method, path, body=None, headers=None, client=None, token=None):
+    def ask(self, method, path, body=None, headers=None):
         target = path if path.startswith("/v1") else self.base + ("/" + path if path else "")
-        if client:
-            r = client.ask(method, target, body, headers)
-        else:
-            r = self.daemon.ask(method, target, body, headers, token or self.token)
+        r = self.client.ask(method, target, body, headers)
         self.interface.check(method, target, r)
         return r
 
     def get(self, path=""):
         return self.ask("GET", path).expect(200).json()
 
-    def post(self, path, body=None, status=200, headers=None, client=None):
-        r = self.ask("POST", path, body, headers, client).expect(status)
+    def post(self, path, body=None, status=200, headers=None):
+        r = self.ask("POST", path, body, headers).expect(status)
         return r.json() if r.body else None
 
     def patch(self, path, body, status=200):

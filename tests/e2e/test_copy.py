@@ -255,12 +255,11 @@ def test_counted(daemon, s):
 def test_a_batch_of_small_copies_on_one_stream(s):
     """They all arrive, in order: the last one wins."""
     s.post("streams", {"name": "a"}, 201)
-    client = s.daemon.client()
     for i in range(16):
         s.put(f"src{i}", bytes([i]) * 64)
     s.buffer("x", bytes=64 * 16)
     for i in range(200):
-        s.post("buffers/x/copy", {"from": f"src{i % 16}", "offset": 64 * (i % 16), "stream": "a", "in_place": True}, client=client)
+        s.post("buffers/x/copy", {"from": f"src{i % 16}", "offset": 64 * (i % 16), "stream": "a", "in_place": True})
     assert s.data("x") == b"".join(bytes([i]) * 64 for i in range(16))
     assert s.meta("x")["generation"] == 201
     until("nothing runs", lambda: s.daemon.stats()["running"]["writes"] == 0)
