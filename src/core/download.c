@@ -162,6 +162,7 @@ static int queue_block(struct gb_download *d, struct gb_error *err) {
     if (gb_flight_copy(&b->f, &src, GB_COPY_FROM_DEVICE, stream, err) < 0) {
         gb_transfer_ref(&d->t);
         gb_flight_settle(&b->f);
+        d->unsettled = true;
         return -1;
     }
     d->count++;
@@ -297,8 +298,8 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------ */
 
-/* The slots go back when their copies are done, which nobody waits for. */
-static void release_block(struct gb_download *d, struct gb_block *b) {
+/* The slots go back when their copies are done, which nobody waits for. False: not done yet. */
+static bool release_block(struct gb_download *d, struct gb_block *b) {
     struct gb_backend *be = d->t.core->backend;
     bool done;
     bool leave;
@@ -309,19 +310,20 @@ static void release_block(struct gb_download *d, struct gb_block *b) {
     b->abandoned = !done;
     pthread_mutex_unlock(&d->t.lock);
     if (leave)
-        return;
+        return false;
     if (done || (gb_event_query(be, b->f.end->event, &done, NULL) == 0 && done)) {
         gb_flight_release(&b->f);
-        return;
+        return true;
     }
     gb_transfer_ref(&d->t);
     if (gb_watch(be, b->f.end->event, arrived, b, NULL) < 0)
         gb_flight_settle(&b->f);
+    return false;
 }
 
 void gb_download_free(struct gb_download *d, bool complete) {
     struct gb_core *core;
-    bool pending;
+    bool pending = false;
     unsigned i;
 
     if (!d)
@@ -329,7 +331,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     core = d->t.core;
     gb_transfer_close(&d->t);
     for (i = 0; i < d->count; i++)
-        release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
+        pending |= !release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
     if (d->started && complete) {
         GB_TALLY(core, d->t.session, downloads, 1);
         GB_TALLY(core, d->t.session, download_bytes, d->length);
@@ -347,7 +349,10 @@ void gb_download_free(struct gb_download *d, bool complete) {
     }
     /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
     pthread_mutex_lock(&d->t.lock);
-    pending = d->direct ? d->watching : d->content->home != d->t.stream; /* what is direct may have no content */
+    if (d->direct)
+        pending = d->watching;
+    else
+        pending = (pending || d->unsettled) && d->content->home != d->t.stream;
     pthread_mutex_unlock(&d->t.lock);
     if (!pending) {
         gb_content_drop(d->content, NULL, NULL);

@@ -28,9 +28,10 @@ struct gb_download {
     uint64_t length;
     uint64_t queued; /* bytes whose copy was queued */
     uint64_t sent;
-    bool ordered;  /* the stream waits for the content's last write */
-    bool ready;    /* the CPU may read */
-    bool watching; /* or the part is being made */
+    bool unsettled; /* a copy failed, and may be under way all the same */
+    bool ordered;   /* the stream waits for the content's last write */
+    bool ready;     /* the CPU may read */
+    bool watching;  /* or the part is being made */
     struct gb_block blocks[GB_DOWNLOAD_FLIGHTS];
     unsigned first;
     unsigned count;
