@@ -152,6 +152,12 @@ static inline int gb_stream_sync(struct gb_backend *be, struct gb_stream *stream
     return be->ops->stream_sync(be, stream, err);
 }
 
+/* [any thread, never blocks] Is all work queued before done? -1 when it failed. */
+static inline int gb_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done,
+                                  struct gb_error *err) {
+    return be->ops->stream_query(be, stream, ret_done, err);
+}
+
 /* Later work of the stream starts only after what the event's last record covers; a no-op for one never recorded. */
 static inline int gb_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event,
                                  struct gb_error *err) {

@@ -124,6 +124,7 @@ static const struct gb_backend_ops cuda_ops = {
     .stream_create = gb_cuda_stream_create,
     .stream_destroy = gb_cuda_stream_destroy,
     .stream_sync = gb_cuda_stream_sync,
+    .stream_query = gb_cuda_stream_query,
     .stream_wait = gb_cuda_stream_wait,
     .stream_call = gb_cuda_stream_call,
     .event_create = gb_cuda_event_create,

@@ -179,6 +179,7 @@ int gb_cuda_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
 int gb_cuda_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
 void gb_cuda_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
 int gb_cuda_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
 int gb_cuda_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
 int gb_cuda_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                         struct gb_error *err);

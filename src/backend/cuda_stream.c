@@ -80,6 +80,21 @@ void gb_cuda_stream_destroy(struct gb_backend *base, struct gb_stream *stream) {
     free(stream);
 }
 
+int gb_cuda_stream_query(struct gb_backend *base, struct gb_stream *stream, bool *ret_done, struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    cudaError_t rc;
+
+    if (gb_cuda_enter(be, stream->device, err) < 0)
+        return -1;
+    rc = cudaStreamQuery(stream->handle);
+    if (rc != cudaSuccess && rc != cudaErrorNotReady)
+        return gb_cuda_fail(be, rc, "cudaStreamQuery", err);
+    if (rc == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* as with events */
+    *ret_done = rc == cudaSuccess;
+    return 0;
+}
+
 int gb_cuda_stream_sync(struct gb_backend *base, struct gb_stream *stream, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;

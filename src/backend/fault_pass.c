@@ -117,6 +117,12 @@ static int stream_sync(struct gb_backend *be, struct gb_stream *stream, struct g
     return gb_fault_meet(f, GB_FAULT_stream_sync, err) < 0 ? -1 : gb_stream_sync(f->inner, stream, err);
 }
 
+static int stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_stream_query, err) < 0 ? -1 : gb_stream_query(f->inner, stream, ret_done, err);
+}
+
 static int stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
@@ -283,6 +289,7 @@ static const struct gb_backend_ops fault_ops = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_sync = stream_sync,
+    .stream_query = stream_query,
     .stream_wait = stream_wait,
     .stream_call = stream_call,
     .event_create = event_create,

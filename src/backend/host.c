@@ -127,6 +127,7 @@ static const struct gb_backend_ops host_ops = {
     .stream_create = gb_host_stream_create,
     .stream_destroy = gb_host_stream_destroy,
     .stream_sync = gb_host_stream_sync,
+    .stream_query = gb_host_stream_query,
     .stream_wait = gb_host_stream_wait,
     .stream_call = gb_host_stream_call,
     .event_create = gb_host_event_create,

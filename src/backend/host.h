@@ -245,6 +245,7 @@ int gb_host_stream_follow_locked(struct gb_stream *stream, struct gb_stream *oth
 int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
 void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
 int gb_host_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+int gb_host_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
 int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
 int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                         struct gb_error *err);

@@ -125,6 +125,16 @@ void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
     gb_host_segment_unmap(gone);
 }
 
+int gb_host_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+
+    (void)err;
+    pthread_mutex_lock(&host->lock);
+    *ret_done = stream->done_seq >= stream->last_seq;
+    pthread_mutex_unlock(&host->lock);
+    return 0;
+}
+
 int gb_host_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *gone;

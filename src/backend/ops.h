@@ -50,6 +50,7 @@ struct gb_backend_ops {
     int (*stream_create)(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
     void (*stream_destroy)(struct gb_backend *be, struct gb_stream *stream);
     int (*stream_sync)(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+    int (*stream_query)(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
     int (*stream_wait)(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
     int (*stream_call)(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                        struct gb_error *err);

@@ -30,6 +30,7 @@ struct gb_download {
     uint64_t sent;
     bool unsettled; /* a copy failed, and may be under way all the same */
     bool ordered;   /* the stream waits for the content's last write */
+    bool asked;     /* what the stream does before */
     bool ready;     /* the CPU may read */
     bool watching;  /* or the part is being made */
     struct gb_block blocks[GB_DOWNLOAD_FLIGHTS];

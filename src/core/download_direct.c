@@ -43,9 +43,13 @@ static int wait_event(struct gb_download *d, struct gb_ev *ev, struct gb_error *
 /* The work queued on the stream before the download comes before it. */
 static int fall_behind(struct gb_download *d, struct gb_error *err) {
     struct gb_stream *part = gb_transfer_part(&d->t);
+    bool idle = false;
 
-    if (d->behind || !part)
+    if (d->asked || !part)
         return 0;
+    d->asked = true;
+    if (gb_stream_query(d->t.core->backend, part, &idle, err) < 0 || idle)
+        return idle ? 0 : -1;
     d->behind = gb_events_take(&d->t.device->events, err);
     return d->behind ? gb_event_record(d->t.core->backend, d->behind->event, part, err) : -1;
 }

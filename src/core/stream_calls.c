@@ -4,7 +4,7 @@
 
 #include "core/session.h"
 
-/* Is work queued there? Asked of the device: a record that is done at once says no. */
+/* What cannot be asked counts as idle. */
 static bool busy(struct gb_core_stream *st) {
     struct gb_core *core = st->session->core;
     bool idle = true;
@@ -12,11 +12,9 @@ static bool busy(struct gb_core_stream *st) {
 
     for (i = 0; i < core->device_count && idle; i++) {
         struct gb_stream *part = gb_core_stream_part(st, i);
-        struct gb_ev *ev = part ? gb_events_take(&core->devices[i].events, NULL) : NULL;
 
-        if (ev && gb_event_record(core->backend, ev->event, part, NULL) == 0)
-            gb_event_query(core->backend, ev->event, &idle, NULL);
-        gb_events_give(&core->devices[i].events, ev);
+        if (part)
+            gb_stream_query(core->backend, part, &idle, NULL);
     }
     return !idle;
 }

@@ -54,6 +54,7 @@ START_TEST(queueing_does_not_wait_and_streams_are_independent) {
     struct gb_event *held;
     struct gb_event *other;
     unsigned char *p = conf_alloc(conf.pool, conf.s2, MIB);
+    bool done = true;
 
     conf_gate_hold(&gate, conf.s1);
     held = conf_event_on(conf.s1);
@@ -63,9 +64,14 @@ START_TEST(queueing_does_not_wait_and_streams_are_independent) {
     ck_assert(!conf_done(held));
     conf_expect_byte(p, 7, MIB, conf.s2);
     ck_assert(!conf_done(held));
+    gb_assert_ok(gb_stream_query(conf.be, conf.s1, &done, &conf.err), conf.err);
+    ck_assert(!done);
     conf_gate_let_go(&gate);
     conf_wait(held);
     ck_assert(conf_done(held));
+    conf_sync(conf.s1);
+    gb_assert_ok(gb_stream_query(conf.be, conf.s1, &done, &conf.err), conf.err);
+    ck_assert(done);
     conf_free(p, conf.s2);
     gb_event_destroy(conf.be, held);
     gb_event_destroy(conf.be, other);

@@ -208,8 +208,9 @@ END_TEST
 
 /* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
 
-static const char *const faults[] = {"event_record",        "event_create", "stream_create", "stream_wait",
-                                     "event_record_device", "watch",        "complete",      "event_query"};
+static const char *const faults[] = {"event_record", "event_create",        "stream_create",
+                                     "stream_wait",  "event_record_device", "watch",
+                                     "complete",     "event_query",         "stream_query"};
 
 /* Returns how many steps failed; each is told, and nothing is left behind. */
 static unsigned play(struct core_fixture *f) {
@@ -309,7 +310,7 @@ int main(void) {
     tcase_add_test(tc, bytes_come_in_order);
     tcase_add_loop_test(tc, a_download_waits_for_its_stream, 0, 2);
     tcase_add_test(tc, across_devices);
-    tcase_add_loop_test(tc, each_call_fails_once, 0, 16);
+    tcase_add_loop_test(tc, each_call_fails_once, 0, 18);
     tcase_add_test(tc, a_dead_device);
     tcase_set_timeout(tc, 120);
     suite_add_tcase(suite, tc);
