@@ -269,7 +269,9 @@ START_TEST(each_call_fails_once) {
         gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
         core_fixture_done(&f);
     }
-    ck_assert_msg(total > 0, "%s never failed", faults[_i / 2]);
+    /* The stream is asked where the CPU reads the memory itself. */
+    if (strcmp(faults[_i / 2], "stream_query") != 0 || _i % 2 == 0)
+        ck_assert_msg(total > 0, "%s never failed", faults[_i / 2]);
 }
 END_TEST
 
