@@ -54,13 +54,8 @@ static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct
     size_t at = 0;
 
     while ((b = gb_map_next(&s->buffers, &at))) {
-        struct gb_content *content;
-
-        if (!b->live || !b->content || b->content->kind != GB_KIND_DEVICE || b->content->pool != p)
-            continue;
-        content = gb_buffer_lose_locked(s, b);
-        content->next = list;
-        list = content;
+        if (b->live && gb_buffer_in_pool(b, p))
+            gb_content_list_add(&list, gb_buffer_lose_locked(s, b));
     }
     return list;
 }

@@ -80,6 +80,7 @@ static int decide_sync_locked(struct gb_upload *u, const struct gb_buffer *b, st
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     *rec = b->rec;
     rec->head = u->head;
+    rec->pool = u->pool_name; /* another when the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;

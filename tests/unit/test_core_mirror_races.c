@@ -1,5 +1,4 @@
-/* Mirrored buffers: who is in whose way, broken writes, restarts, what happens when the device refuses or dies. */
-#include <stdio.h>
+/* Mirrored buffers: who is in whose way, broken writes, restarts, pools that go. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,117 +245,52 @@ START_TEST(a_restart_loses_bytes_that_were_written) {
 }
 END_TEST
 
-/* --- failures ------------------------------------------------------------------------------------------------------------------ */
+static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err) {
+    struct gb_name s = core_name("default");
+    struct gb_name pool = core_name("p");
+    struct core_pending call;
 
-static const char *const faults[] = {"alloc", "kind_alloc", "move",     "copy",         "place_fill",
-                                     "fill",  "watch",      "complete", "event_record", "event_create"};
-#define FAULTS 10
-
-static bool step(unsigned *failed, int r, struct gb_error *err) {
-    bool follows = *failed > 0 && (err->code == GB_ERR_BUFFER_BUSY || err->code == GB_ERR_BUFFER_PARTIAL);
-
-    if (r == 0)
-        return true;
-    ck_assert_msg(follows || err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
-                  gb_code_slug(err->code), err->detail);
-    *failed += !follows; /* of a write that broke off where the side is */
-    *err = GB_ERROR_INIT;
-    return false;
+    core_pending_init(&call);
+    gb_pool_remove(f->core, &s, &pool, force, call.call);
+    return core_pending_end(&call, NULL, err);
 }
 
-/* Not being written: a write that failed may still be tidied up after. */
-static bool settled(void *arg) {
-    struct core_fixture *f = arg;
-    struct gb_upload_params p = mirrored(2000);
+static void make_pool(struct core_fixture *f) {
+    struct gb_pool_params pool = {.session = core_name("default"), .name = core_name("p")};
     struct gb_error err = GB_ERROR_INIT;
+    struct core_pending call;
 
-    return gb_upload_check(f->core, &p, &err) == 0 || err.code != GB_ERR_BUFFER_BUSY;
+    core_pending_init(&call);
+    gb_pool_make(f->core, &pool, call.call);
+    gb_assert_ok(core_pending_end(&call, NULL, &err), err);
 }
 
-/* A write of a part into nothing, syncs both ways, a write of a part on the stale side. */
-static unsigned play(struct core_fixture *f) {
-    struct gb_upload_params p = mirrored(2000);
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_rec rec;
-    unsigned failed = 0;
-    char want[2000] = {0};
-    char back[2000];
-    char data[100];
-
-    core_bytes(1, data, sizeof(data));
-    step(&failed, core_create(f->core, &p.buffer, NULL, &err), &err);
-    p.partial = true;
-    p.bytes = sizeof(data);
-    p.offset = 50;
-    if (step(&failed, core_upload(f->core, &p, data, NULL, &err), &err))
-        memcpy(want + 50, data, sizeof(data));
-    step(&failed, core_sync(f->core, "default", "m", false, NULL, &err), &err);
-    p.to_device_side = true;
-    p.offset = 500;
-    if (step(&failed, core_upload(f->core, &p, data, NULL, &err), &err))
-        memcpy(want + 500, data, sizeof(data));
-    step(&failed, core_sync(f->core, "default", "m", true, NULL, &err), &err);
-    core_until(settled, f, "partial, or free");
-    gb_assert_ok(core_buffer_get(f->core, "default", "m", &rec, &err), err);
-    if (rec.state == GB_BUFFER_PARTIAL) /* a write where the side is broke off */
-        return failed;
-    if (step(&failed, core_download(f->core, "default", "m", 0, 2000, back, &err), &err))
-        ck_assert_int_eq(memcmp(want, back, 2000), 0);
-    return failed;
-}
-
-static void try_fault(const char *op, unsigned n, const char *backend, unsigned *sum) {
-    struct core_fixture f;
-    unsigned failed;
-    char spec[128];
-
-    snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
-             strstr(op, "alloc") ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue", backend);
-    core_fixture_init(&f, spec);
-    failed = play(&f);
-    remove_it(&f);
-    if (failed > 0) /* the fault has been */
-        ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
-    if (failed > 0)
-        remove_it(&f);
-    core_fixture_done(&f);
-    *sum += failed;
-}
-
-START_TEST(each_call_fails_once) {
-    static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
-    unsigned sum = 0;
-    unsigned n;
-
-    for (n = 1; n <= 16; n++)
-        try_fault(faults[_i % FAULTS], n, backends[_i / FAULTS], &sum);
-    /* Allocations are tried again; device memory is neither copied within the device nor zeroed here. */
-    if (!strstr(faults[_i % FAULTS], "alloc") && strcmp(faults[_i % FAULTS], "fill") != 0 &&
-        (strcmp(faults[_i % FAULTS], "copy") != 0 || _i >= FAULTS))
-        ck_assert_msg(sum > 0, "%s never failed", faults[_i % FAULTS]);
-}
-END_TEST
-
-static bool lost(void *arg) {
-    struct core_fixture *f = arg;
-    struct gb_core_stats stats;
-
-    gb_core_stats(f->core, &stats);
-    return stats.lost_buffers == stats.buffers;
-}
-
-START_TEST(a_device_dies) {
+/* Only the device side is in a pool. */
+START_TEST(a_pool_goes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = mirrored(1000);
+    struct core_result r;
+    char want[1000];
 
-    core_fixture_init(&f, "fault:move@2=cudaErrorIllegalAddress:host:discrete,bytes=16M");
-    core_put(f.core, &p, 1, NULL);
-    gb_assert_ok(core_sync(f.core, "default", "m", false, NULL, &err), err);
-    core_put(f.core, &p, 2, NULL);
-    gb_assert_fails(core_sync(f.core, "default", "m", false, NULL, &err), err, GB_ERR_DEVICE_LOST);
-    core_until(lost, &f, "lost");
-    gb_assert_fails(core_sync(f.core, "default", "m", false, NULL, &err), err, GB_ERR_DEVICE_LOST);
+    core_fixture_init(&f, specs[_i]);
+    make_pool(&f);
+    p.buffer.pool = core_name("p");
+    core_put(f.core, &p, 1, want);
+    gb_assert_ok(remove_pool(&f, false, &err), err);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    ck_assert_str_eq(r.rec.pool.s, "default");
+    core_expect(f.core, "default", "m", want, 1000);
+    remove_it(&f);
+    make_pool(&f);
+    core_put(f.core, &p, 2, want);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    ck_assert_str_eq(r.rec.pool.s, "p");
+    gb_assert_fails(remove_pool(&f, false, &err), err, GB_ERR_POOL_BUSY);
+    gb_assert_ok(remove_pool(&f, true, &err), err);
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &r.rec, &err), err);
+    ck_assert_int_eq(r.rec.state, GB_BUFFER_LOST);
+    remove_it(&f);
     core_fixture_done(&f);
 }
 END_TEST
@@ -377,7 +311,6 @@ int main(void) {
     add(suite, "sync", a_sync_under_way, SPECS);
     add(suite, "broken", a_broken_write_is_partial, SPECS);
     add(suite, "restart", a_restart_loses_bytes_that_were_written, SPECS);
-    add(suite, "fault", each_call_fails_once, 2 * FAULTS);
-    add(suite, "death", a_device_dies, 1);
+    add(suite, "pool", a_pool_goes, SPECS);
     return gb_test_run(suite);
 }
