@@ -226,6 +226,43 @@ START_TEST(force_while_someone_reads_and_someone_writes) {
 }
 END_TEST
 
+START_TEST(force_takes_mirrored_buffers_whole) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_upload_params("default", "m", 1000);
+    struct gb_buffer_rec rec;
+    char data[1000];
+    char back[1000];
+
+    core_fixture_init(&f, specs[_i]);
+    core_pool_plain(&f, "default", "p", 0);
+    core_bytes(1, data, 1000);
+    p.buffer.mirrored = true;
+    p.buffer.pool = core_name("p");
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err); /* the host side */
+    p.to_device_side = true;
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    p.buffer.name = core_name("n");
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "p").live_buffers, 2);
+    gb_assert_fails(core_pool_remove(f.core, "default", "p", false, &err), err, GB_ERR_POOL_BUSY);
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", true, &err), err);
+    gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
+    ck_assert_int_eq(rec.state, GB_BUFFER_LOST);
+    ck_assert_int_eq(rec.head, GB_HEAD_UNINITIALIZED);
+    gb_assert_fails(core_download_on(f.core, "default", "m", "", back, 1000, &err), err, GB_ERR_CONTENT_LOST);
+    core_until_idle(&f); /* the host side went too */
+    p.buffer.name = core_name("m");
+    p.buffer.pool = core_name("");
+    gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
+    gb_assert_ok(core_download_on(f.core, "default", "m", "", back, 1000, &err), err);
+    ck_assert_int_eq(memcmp(data, back, 1000), 0);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "m", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 struct free_bytes {
     struct core_fixture *f;
     uint64_t bytes;
@@ -279,6 +316,7 @@ int main(void) {
     tcase_add_test(tc, refusals);
     tcase_add_loop_test(tc, one_life, 0, 2);
     tcase_add_loop_test(tc, force_while_someone_reads_and_someone_writes, 0, 2);
+    tcase_add_loop_test(tc, force_takes_mirrored_buffers_whole, 0, 2);
     tcase_add_loop_test(tc, a_session_takes_its_pools_along, 0, 2);
     tcase_set_timeout(tc, 120);
     suite_add_tcase(suite, tc);

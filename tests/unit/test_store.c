@@ -1,4 +1,5 @@
 /* Records go in and come back: every field, after the process that wrote them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "gb_test.h"
@@ -68,6 +69,8 @@ static void assert_buffer(const struct gb_buffer_rec *got, const struct gb_buffe
     ck_assert_str_eq(got->pool.s, want->pool.s);
     ck_assert_str_eq(got->stream.s, want->stream.s);
     ck_assert_int_eq(got->state, want->state);
+    ck_assert_int_eq(got->mirrored, want->mirrored);
+    ck_assert_int_eq(got->head, want->head);
     ck_assert_int_eq(got->generation, want->generation);
     ck_assert_int_eq(got->version, want->version);
     ck_assert_int_eq(got->has_crc32c, want->has_crc32c);
@@ -123,6 +126,10 @@ START_TEST(every_field_of_a_buffer_comes_back) {
     scalar.has_crc32c = false;
     scalar.crc32c = 0;
     scalar.state = GB_BUFFER_LOST;
+    wide.mirrored = true;
+    wide.head = GB_HEAD_SYNCED;
+    scalar.mirrored = true;
+    scalar.head = GB_HEAD_DEVICE;
     scalar.kind = GB_KIND_DEVICE;
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &plain, &err), err);

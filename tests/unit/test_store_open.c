@@ -163,6 +163,41 @@ START_TEST(a_newer_schema_is_refused) {
 }
 END_TEST
 
+static int see_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    (void)err;
+    *(struct gb_buffer_rec *)arg = *rec;
+    return 0;
+}
+
+/* A database of the first schema, as an earlier version left it. */
+START_TEST(an_older_schema_is_migrated) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_buffer_rec buffer = store_buffer(2, 1, "b");
+    struct gb_pool_rec pool = {.id = 3, .session_id = 1, .name = {"p"}};
+    struct gb_buffer_rec seen = {.id = 0};
+
+    store_fixture_init(&f);
+    buffer.mirrored = true;
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
+    store_fixture_close(&f);
+    store_sql_exec(f.path, "DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
+                           "ALTER TABLE buffers DROP COLUMN head; PRAGMA user_version = 1");
+    store_fixture_open(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
+    gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
+    ck_assert_int_eq(seen.id, 2);
+    ck_assert(!seen.mirrored);
+    ck_assert_int_eq(seen.head, GB_HEAD_UNINITIALIZED);
+    gb_store_put_pool(f.store, &pool, NULL, NULL);
+    gb_assert_ok(store_flush_now(f.store, &err), err);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 1);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_missing_counter_is_added) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -247,6 +282,7 @@ int main(void) {
     gb_test_add(suite, "foreign", another_programs_database_is_refused_and_kept, 60);
     gb_test_add(suite, "damaged", a_damaged_database_is_refused_and_kept, 60);
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
+    gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);
     gb_test_add(suite, "process", another_process_is_refused, 60);

@@ -1,0 +1,95 @@
+/* The records of pools. */
+#include <stdio.h>
+
+#include "gb_test.h"
+#include "store_fixture.h"
+
+struct pools {
+    struct gb_pool_rec rec[4];
+    unsigned count;
+};
+
+static int see_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
+    struct pools *seen = arg;
+
+    (void)err;
+    ck_assert_uint_lt(seen->count, 4);
+    seen->rec[seen->count++] = *rec;
+    return 0;
+}
+
+static void assert_pool(const struct gb_pool_rec *got, const struct gb_pool_rec *want) {
+    ck_assert_int_eq(got->id, want->id);
+    ck_assert_int_eq(got->session_id, want->session_id);
+    ck_assert_str_eq(got->name.s, want->name.s);
+    ck_assert_int_eq(got->device, want->device);
+    ck_assert_uint_eq(got->config.max_bytes, want->config.max_bytes);
+    ck_assert_uint_eq(got->config.release_threshold_bytes, want->config.release_threshold_bytes);
+    ck_assert_int_eq(got->config.follow_event_dependencies, want->config.follow_event_dependencies);
+    ck_assert_int_eq(got->config.allow_opportunistic, want->config.allow_opportunistic);
+    ck_assert_int_eq(got->config.allow_internal_dependencies, want->config.allow_internal_dependencies);
+    ck_assert_int_eq(got->config.exportable, want->config.exportable);
+    ck_assert_int_eq(got->version, want->version);
+    ck_assert_int_eq(got->created_at_us, want->created_at_us);
+    ck_assert_int_eq(got->updated_at_us, want->updated_at_us);
+}
+
+START_TEST(every_field_of_a_pool_comes_back) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_pool_rec pool[4];
+    struct gb_store_ids last;
+    struct pools seen = {.count = 0};
+    unsigned i;
+
+    store_fixture_init(&f);
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    session = store_session(2, "t");
+    gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+    for (i = 0; i < 4; i++) { /* each flag alone once */
+        pool[i] = (struct gb_pool_rec){.id = 5 + i,
+                                       .session_id = i == 3 ? 2 : 1,
+                                       .device = (int)i,
+                                       .config = {.max_bytes = i * 1000,
+                                                  .release_threshold_bytes = i == 1 ? GB_UNLIMITED : i,
+                                                  .follow_event_dependencies = i == 0,
+                                                  .allow_opportunistic = i == 1,
+                                                  .allow_internal_dependencies = i == 2,
+                                                  .exportable = i == 3},
+                                       .version = 1,
+                                       .created_at_us = 1700000000000005 + i,
+                                       .updated_at_us = 1700000000000105 + i};
+        snprintf(pool[i].name.s, sizeof(pool[i].name.s), "p%u", i % 3); /* of two sessions the same */
+        gb_store_put_pool(f.store, &pool[i], NULL, NULL);
+    }
+    pool[1].version = 9; /* again: an update */
+    pool[1].config.release_threshold_bytes = 77;
+    gb_store_put_pool(f.store, &pool[1], NULL, NULL);
+    gb_store_del_pool(f.store, 7, NULL, NULL);
+    gb_store_del_pool(f.store, 1234, NULL, NULL);
+    gb_assert_ok(store_flush_now(f.store, &err), err);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    gb_assert_ok(gb_store_load_pools(f.store, see_pool, &seen, &err), err);
+    ck_assert_uint_eq(seen.count, 3);
+    assert_pool(&seen.rec[0], &pool[0]);
+    assert_pool(&seen.rec[1], &pool[1]);
+    assert_pool(&seen.rec[2], &pool[3]);
+    gb_store_del_session(f.store, 1, NULL, NULL); /* takes its pools along */
+    gb_store_del_pool(f.store, 8, NULL, NULL);
+    store_fixture_close(&f);
+    store_fixture_open(&f);
+    gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);
+    ck_assert_int_eq(last.pool, 8);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 0);
+    store_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("store_pool");
+
+    gb_test_add(suite, "fields", every_field_of_a_pool_comes_back, 60);
+    return gb_test_run(suite);
+}
