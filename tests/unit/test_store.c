@@ -1,5 +1,4 @@
 /* Records go in and come back: every field, after the process that wrote them. */
-#include <stdio.h>
 #include <string.h>
 
 #include "gb_test.h"
