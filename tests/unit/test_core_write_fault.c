@@ -101,6 +101,26 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
+/* What one small copy costs of the device: two records around it, a mark, one watch, and it is never asked whether it is
+ * done. Calls beyond that would fail here; the upload that comes first has one copy, so the same. */
+START_TEST(a_copy_costs_so_much) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    int i;
+
+    core_open_two(&f, "fault:event_query@1+=cudaErrorInvalidValue,watch@102+=cudaErrorInvalidValue,"
+                      "event_record@203+=cudaErrorInvalidValue,event_mark@102+=cudaErrorInvalidValue,"
+                      "copy@102+=cudaErrorInvalidValue:host:discrete,bytes=16M");
+    core_put_bytes(&f, "default", "a", 64, 1, NULL);
+    for (i = 0; i < 100; i++)
+        gb_assert_ok(core_write(f.core, &p, NULL, &err), err);
+    gb_assert_fails(core_write(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_ERROR); /* the rules hold */
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 static void add(Suite *suite, const char *name, const TTest *test, int count) {
     TCase *tc = tcase_create(name);
 
@@ -113,5 +133,6 @@ int main(void) {
     Suite *suite = suite_create("core_write_fault");
 
     add(suite, "once", each_call_fails_once, 3 * FAULTS);
+    add(suite, "cost", a_copy_costs_so_much, 1);
     return gb_test_run(suite);
 }
