@@ -38,6 +38,18 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
+/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by. */
+static int check_limit(const struct gb_content *c, struct gb_error *err) {
+    const struct gb_core_pool *p = c->pool;
+    uint64_t held = atomic_load(&p->allocated_bytes) - atomic_load(&p->freed_bytes);
+
+    if (p->rec.config.max_bytes == 0 || held + c->bytes <= p->rec.config.max_bytes)
+        return 0;
+    gb_error_native(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync");
+    return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" may hold %llu bytes", p->rec.name.s,
+                        (unsigned long long)p->rec.config.max_bytes);
+}
+
 static int try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
     struct gb_stream *stream;
@@ -46,6 +58,8 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
         return -1;
     if (c->bytes == 0)
         return 0;
+    if (check_limit(c, err) < 0)
+        return -1;
     return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
 }
 

@@ -18,6 +18,9 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     snprintf(name, sizeof(name), "gb-slow-%d", index);
     if (gb_lane_init(&d->slow, name, gb_kind_alloc_again, d, err) < 0)
         return -1;
+    snprintf(name, sizeof(name), "gb-free-%d", index);
+    if (gb_lane_init(&d->ends, name, gb_lane_no_more, NULL, err) < 0)
+        return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
     if (gb_lane_init(&d->lane, name, gb_alloc_again, d, err) < 0)
         return -1;
@@ -54,6 +57,7 @@ void gb_core_devices_close(struct gb_core *core) {
 
         gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
+        gb_lane_done(&d->ends);
         gb_events_done(&d->events);
         gb_core_pool_close(d->pool);
     }

@@ -33,6 +33,7 @@ struct gb_core_device {
     struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_lane lane;
     struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
+    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
     struct gb_alloc *slow_starved; /* the slow lane's alone */
     uint64_t slow_next_ns;
     struct gb_events events;

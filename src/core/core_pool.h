@@ -43,8 +43,11 @@ struct gb_core_pool {
     _Atomic uint64_t failures;
     _Atomic uint64_t allocated_bytes;
     _Atomic uint64_t freed_bytes;
-    _Atomic int access[]; /* enum gb_pool_access of each device */
+    _Atomic int access[]; /* of each device: enum gb_pool_access, or GB_POOL_CLOSED */
 };
+
+/* No access, and none is to be given unasked: somebody said so, or the device cannot. */
+#define GB_POOL_CLOSED -1
 
 /* rec is copied; device NULL: missing. One reference, state MAKING. NULL when memory is exhausted. */
 struct gb_core_pool *gb_core_pool_new(struct gb_core *core, struct gb_core_device *device,

@@ -97,6 +97,11 @@ void gb_lane_leave(struct gb_lane *lane, bool poke) {
     pthread_mutex_unlock(&lane->lock);
 }
 
+bool gb_lane_no_more(void *arg) {
+    (void)arg;
+    return false;
+}
+
 int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err) {
     *lane = (struct gb_lane){.again = again, .again_arg = arg};
     pthread_mutex_init(&lane->lock, NULL);

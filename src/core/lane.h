@@ -36,6 +36,9 @@ struct gb_lane {
 /* name: at most 15 characters. Returns 0 or -1. */
 int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err);
 
+/* An `again` for a lane that has nothing to try again. */
+bool gb_lane_no_more(void *arg);
+
 /* Runs what is queued, joins the thread. A zeroed or half-built lane is accepted. */
 void gb_lane_done(struct gb_lane *lane);
 

@@ -108,7 +108,9 @@ int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const str
     pthread_mutex_lock(&s->lock);
     p = gb_core_pool_find_locked(s, pool, err);
     for (i = 0; p && i < count; i++)
-        access[i] = i < core->device_count ? (enum gb_pool_access)atomic_load(&p->access[i]) : GB_POOL_ACCESS_NONE;
+        access[i] = i < core->device_count && atomic_load(&p->access[i]) == GB_POOL_ACCESS_READ_WRITE
+                        ? GB_POOL_ACCESS_READ_WRITE
+                        : GB_POOL_ACCESS_NONE;
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return p ? 0 : -1;
@@ -149,7 +151,7 @@ static int reset_peak(struct pool_op *op, struct gb_error *err) {
 static int set_access(struct pool_op *op, struct gb_error *err) {
     if (gb_pool_access_set(op->pool->core->backend, op->pool->pool, op->device, op->access, err) < 0)
         return -1;
-    atomic_store(&op->pool->access[op->device], op->access);
+    atomic_store(&op->pool->access[op->device], op->access == GB_POOL_ACCESS_NONE ? GB_POOL_CLOSED : (int)op->access);
     return 0;
 }
 

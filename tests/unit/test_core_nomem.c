@@ -123,7 +123,8 @@ START_TEST(each_allocation_fails_once) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("core_nomem");
+    /* A GPU's driver dies of a malloc that fails, and this is about ours. */
+    Suite *suite = (unsetenv("GB_TEST_BACKEND"), suite_create("core_nomem"));
     TCase *tc = tcase_create("once");
 
     tcase_add_loop_test(tc, each_allocation_fails_once, 0, 2);

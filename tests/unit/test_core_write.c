@@ -301,8 +301,8 @@ static void across(const char *spec, enum gb_copy_way way) {
 }
 
 START_TEST(copies_between_devices) {
-    across("host:devices=2,bytes=64M", GB_WAY_STAGED);
-    across("host:discrete,devices=2,peers=no,bytes=64M", GB_WAY_STAGED);
+    across("host:discrete,devices=2,bytes=64M", GB_WAY_PEER);
+    across("host:devices=2,peers=no,bytes=64M", GB_WAY_STAGED);
 }
 END_TEST
 
