@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/session.h"
 
@@ -144,6 +145,24 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
     return p->rec.config.max_bytes ? p->rec.config.max_bytes : p->device->rec.total_bytes;
 }
 
+/* A device gives back only what it knows to be unused, and it knows when somebody asks. What is under way still, in a
+ * stream that is held up perhaps, is not waited for. */
+void gb_core_pool_notice_frees(struct gb_core_device *device) {
+    struct gb_backend *be = device->core->backend;
+    struct gb_ev *ev = gb_events_take(&device->events, NULL);
+    struct timespec pause = {.tv_nsec = 50000};
+    bool done = false;
+    int i;
+
+    if (!ev)
+        return;
+    if (gb_event_record_device(be, ev->event, device->index, NULL) == 0) {
+        for (i = 0; i < 20 && gb_event_query(be, ev->event, &done, NULL) == 0 && !done; i++)
+            nanosleep(&pause, NULL);
+    }
+    gb_events_give(&device->events, ev);
+}
+
 unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     struct gb_backend *be = pool->core->backend;
     uint64_t limit = gb_core_pool_limit(pool);
@@ -151,6 +170,7 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     struct gb_core_pool *p;
     unsigned trimmed;
 
+    gb_core_pool_notice_frees(pool->device);
     trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
     /* Full by its own limit: what others keep would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))

@@ -69,6 +69,10 @@ int gb_core_pool_create(struct gb_core_pool *pool, struct gb_error *err);
 void gb_core_pool_refresh(struct gb_core_pool *pool);
 void gb_core_pool_stat(struct gb_core_pool *pool, struct gb_pool_stat *ret); /* as of the last reading */
 void gb_core_pool_view(struct gb_core_pool *pool, struct gb_pool_view *ret); /* under the session's lock */
+
+/* On the lane, before a trim. Takes a millisecond at most. */
+void gb_core_pool_notice_frees(struct gb_core_device *device);
+
 uint64_t gb_core_pool_limit(const struct gb_core_pool *pool);
 
 /* On the lane, when memory is exhausted: what this pool keeps unused goes back, and where its own limit is not what

@@ -137,6 +137,7 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     if (gb_pool_stat(be, p->pool, &stat, err) < 0)
         return -1;
     op->call->trim.before_bytes = stat.reserved_bytes;
+    gb_core_pool_notice_frees(p->device);
     if (gb_pool_trim(be, p->pool, op->keep_bytes, err) < 0 || gb_pool_stat(be, p->pool, &stat, err) < 0)
         return -1;
     op->call->trim.after_bytes = stat.reserved_bytes;
