@@ -61,6 +61,9 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .slot_bytes = o->slot_bytes,
         .sessions_max = o->max_sessions,
         .buffers_max = o->max_buffers,
+        .pools_max = o->max_pools,
+        .streams_max = o->max_streams,
+        .events_max = o->max_events,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
     };

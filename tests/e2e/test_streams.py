@@ -228,3 +228,11 @@ def test_a_full_sync_waits_for_what_was_queued_before_it(stalled):
     one.post("sync", None, 204, {"Prefer": f"wait={int(PATIENCE_S)}"})
     idle(one, "a")
     assert raw.reply().status == 200
+
+
+def test_how_many_may_be_set(start):
+    s = Session(start("--max-streams", "2", "--max-events", "1", "--max-pools", "1"))
+    for noun, names in (("streams", "ab"), ("events", "a"), ("pools", "a")):
+        for name in names:
+            s.post(noun, {"name": name}, 201)
+        s.ask("POST", noun, {"name": "z"}).problem(507, "limit_reached")
