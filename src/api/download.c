@@ -107,9 +107,10 @@ static int choose_format(const struct gb_http_request *request, enum gb_dtype dt
 
 static int check_state(const struct gb_buffer_rec *rec, struct gb_error *err) {
     if (rec->state == GB_BUFFER_LOST)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST,
-                            "the bytes of '%s' died with an earlier process or with the device; upload them again",
-                            rec->name.s);
+        return gb_error_set(
+            err, GB_ERR_CONTENT_LOST,
+            "the bytes of '%s' died with an earlier process, with the device or with their pool; upload them again",
+            rec->name.s);
     if (rec->state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL, "an in-place upload of '%s' broke off; upload it again",
                             rec->name.s);

@@ -25,6 +25,9 @@ static enum gb_step reply_trimmed(struct gb_http_request *request, const struct 
     gb_out_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
     if (call->pool.config.exportable)
         gb_out_string(&out, "note", "an exportable pool gives nothing back to the system; only deleting it does");
+    else if (call->trim.kept)
+        gb_out_string(&out, "note",
+                      "what is left is in pieces of which a part is in use, or whose free is still queued");
     return gb_pool_reply(request, &out, &call->pool, 200, response, err);
 }
 

@@ -152,9 +152,16 @@ static int out_of_memory_locked(const struct gb_pool *pool, uint64_t bytes, stru
     for (other = by_pool ? NULL : device->pools; other; other = other->next)
         used += other == pool ? 0 : other->stat.reserved_bytes;
     gb_error_numbers(err, limit, used, bytes);
-    return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL, "%llu bytes do not fit: %llu of the %s's %llu are in use",
-                         (unsigned long long)bytes, (unsigned long long)used, by_pool ? "pool" : "device",
-                         (unsigned long long)limit);
+    if (by_pool)
+        return gb_host_error(
+            err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+            "%llu bytes do not fit: of the pool's %llu, %llu are reserved and %llu of those in use; the "
+            "rest is not in one piece",
+            (unsigned long long)bytes, (unsigned long long)limit, (unsigned long long)pool->stat.reserved_bytes,
+            (unsigned long long)used);
+    return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+                         "%llu bytes do not fit: %llu of the device's %llu are in use or kept by other pools",
+                         (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)limit);
 }
 
 int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,

@@ -3,6 +3,7 @@
 #include "core/kind.h"
 #include "core/session.h"
 
+#define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
 #define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
@@ -68,6 +69,9 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
     struct gb_core *core = c->device->core;
 
+    /* Where the pool's own limit refuses, what others keep is of no use. */
+    if (check_limit(c, err) < 0)
+        return -1;
     GB_TALLY(core, c->session, trims, gb_core_pool_make_room(c->pool, c->bytes));
     GB_TALLY(core, c->session, allocation_retries, 1);
     return try(a, err);
@@ -113,7 +117,8 @@ static void allocate(struct gb_task *task) {
             gb_alloc_finish(a, NULL);
             return;
         }
-        if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)) {
+        if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
+            c->bytes <= gb_core_pool_limit(c->pool)) {
             starve(a);
             return;
         }
@@ -142,7 +147,9 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
 bool gb_alloc_again(void *arg) {
     struct gb_core_device *device = arg;
     struct gb_alloc **at;
-    bool due = gb_clock_ns() >= device->starved_next_ns;
+    uint64_t now_ns = gb_clock_ns();
+    bool due = now_ns >= device->starved_next_ns;
+    bool trim = now_ns >= device->starved_trim_ns;
 
     if (!device->starved)
         return false;
@@ -153,13 +160,15 @@ bool gb_alloc_again(void *arg) {
         struct gb_alloc *a = *at;
         struct gb_alloc *next = a->next;
 
-        if (try_starved(a, due))
+        if (try_starved(a, trim))
             *at = next;
         else
             at = &a->next;
     }
     if (due)
-        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
+        device->starved_next_ns = now_ns + RETRY_NS;
+    if (trim)
+        device->starved_trim_ns = now_ns + TRIM_NS;
     return device->starved != NULL;
 }
 

@@ -31,6 +31,8 @@ struct gb_core_device {
     _Atomic uint64_t free_bytes;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
+    struct gb_task relief;      /* gives back what pools keep above their threshold */
+    atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
     struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
     struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
@@ -39,6 +41,7 @@ struct gb_core_device {
     struct gb_events events;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
+    uint64_t starved_trim_ns;
     bool memory_freed; /* since the last try; the lane's alone */
 };
 

@@ -163,6 +163,37 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
     gb_events_give(&device->events, ev);
 }
 
+/* CUDA does this when a stream is synchronized, which nobody here ever does. */
+static void relieve(struct gb_task *task) {
+    struct gb_core_device *device = (struct gb_core_device *)((char *)task - offsetof(struct gb_core_device, relief));
+    struct gb_backend *be = device->core->backend;
+    bool noticed = false;
+    struct gb_core_pool *p;
+
+    for (p = device->pools; p; p = p->next) {
+        struct gb_pool_config config;
+        struct gb_pool_stat stat;
+
+        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED ||
+            gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes <= config.release_threshold_bytes ||
+            stat.reserved_bytes <= stat.used_bytes)
+            continue;
+        if (!noticed)
+            gb_core_pool_notice_frees(device);
+        noticed = true;
+        gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        gb_core_pool_refresh(p);
+    }
+    atomic_store(&device->relieving, false);
+}
+
+void gb_core_pool_relieve(struct gb_core_device *device) {
+    if (atomic_exchange(&device->relieving, true))
+        return;
+    device->relief.run = relieve;
+    gb_lane_post(&device->lane, &device->relief);
+}
+
 unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     struct gb_backend *be = pool->core->backend;
     uint64_t limit = gb_core_pool_limit(pool);

@@ -70,6 +70,9 @@ void gb_core_pool_refresh(struct gb_core_pool *pool);
 void gb_core_pool_stat(struct gb_core_pool *pool, struct gb_pool_stat *ret); /* as of the last reading */
 void gb_core_pool_view(struct gb_core_pool *pool, struct gb_pool_view *ret); /* under the session's lock */
 
+/* [any thread, never blocks] Pools of the device give back what they keep above their release threshold, soon. */
+void gb_core_pool_relieve(struct gb_core_device *device);
+
 /* On the lane, before a trim. Takes a millisecond at most. */
 void gb_core_pool_notice_frees(struct gb_core_device *device);
 

@@ -166,8 +166,8 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
         return NULL;
     }
     if (s->events.count >= max) {
-        gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu events, the permitted number", s->name.s,
-                     s->events.count);
+        gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu events, the permitted number (--max-events)",
+                     s->name.s, s->events.count);
         return NULL;
     }
     e = calloc(1, sizeof(*e));

@@ -148,6 +148,7 @@ static void refresh(struct gb_core *core) {
         struct gb_core_device *d = &core->devices[i];
 
         gb_core_pool_refresh(d->pool);
+        gb_core_pool_relieve(d);
         if (gb_backend_device_get(core->backend, i, &rec, NULL) == 0)
             atomic_store(&d->free_bytes, rec.free_bytes);
     }

@@ -33,6 +33,7 @@ struct gb_pool_view {
 struct gb_pool_trim {
     uint64_t before_bytes; /* reserved */
     uint64_t after_bytes;
+    bool kept; /* much that is not in use could not go */
 };
 
 struct gb_pool_params {

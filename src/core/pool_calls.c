@@ -129,6 +129,9 @@ struct pool_op {
     enum gb_pool_access access;
 };
 
+/* Kept beside what is used without a word: memory comes in pieces of this size. */
+#define TRIM_SLACK_BYTES (32u << 20)
+
 static int trim(struct pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
     struct gb_backend *be = p->core->backend;
@@ -141,6 +144,8 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     if (gb_pool_trim(be, p->pool, op->keep_bytes, err) < 0 || gb_pool_stat(be, p->pool, &stat, err) < 0)
         return -1;
     op->call->trim.after_bytes = stat.reserved_bytes;
+    op->call->trim.kept =
+        stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
     atomic_fetch_add(&p->core->tally.trims, 1);
     return 0;
 }

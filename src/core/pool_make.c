@@ -79,7 +79,8 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
     if (gb_session_alive(s, err) < 0 || check_name(s, &params->name, err) < 0)
         return -1;
     if (s->pools.count >= max)
-        return gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu pools, the permitted number", s->name.s,
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                            "session \"%s\" has %zu pools, the permitted number (--max-pools)", s->name.s,
                             s->pools.count);
     rec = new_record(s, params);
     p = gb_core_pool_new(core, &core->devices[params->device], &rec);

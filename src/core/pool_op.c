@@ -115,10 +115,11 @@ static int decide_locked(struct gb_pool_op *op, struct gb_error *err) {
         return gb_core_pool_check(p, err);
     }
     if (occupants > 0 && !op->force)
-        return gb_error_set(err, GB_ERR_POOL_BUSY,
-                            "%llu buffers have their bytes in pool \"%s\"; delete them, or force the deletion, which "
-                            "loses the bytes",
-                            (unsigned long long)occupants, p->rec.name.s);
+        return gb_error_set(
+            err, GB_ERR_POOL_BUSY,
+            "%llu buffers have their bytes in pool \"%s\"; delete them, or force the deletion (?force=true), which "
+            "loses the bytes",
+            (unsigned long long)occupants, p->rec.name.s);
     gb_core_pool_view(p, &op->call->pool);
     atomic_store(&p->state, GB_POOL_REMOVING);
     return 0;

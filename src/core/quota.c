@@ -25,7 +25,8 @@ static int check_count(struct gb_session *session, uint64_t count, struct gb_err
 static int check_limit(struct gb_core *core, uint64_t counted, uint64_t count, struct gb_error *err) {
     if (count == 0 || (counted <= core->config.buffers_max && count <= core->config.buffers_max - counted))
         return 0;
-    return gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %llu buffers in all sessions, the permitted number",
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "there are %llu buffers in all sessions, the permitted number (--max-buffers)",
                         (unsigned long long)counted);
 }
 

@@ -139,7 +139,8 @@ int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error 
     if (gb_map_get(&core->sessions, session->name.s))
         gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", session->name.s);
     else if (core->sessions.count >= max)
-        gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu sessions, the permitted number", core->sessions.count);
+        gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu sessions, the permitted number (--max-sessions)",
+                     core->sessions.count);
     else if (gb_idlist_put(&core->sessions_by_id, session->id, session) < 0)
         gb_no_memory(err);
     else

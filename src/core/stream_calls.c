@@ -103,8 +103,8 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
         return NULL;
     }
     if (s->streams_held >= max) {
-        gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %llu streams, the permitted number", s->name.s,
-                     (unsigned long long)s->streams_held);
+        gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %llu streams, the permitted number (--max-streams)",
+                     s->name.s, (unsigned long long)s->streams_held);
         return NULL;
     }
     st = gb_core_stream_new(s, name, s->last_order_id + 1);

@@ -26,7 +26,9 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
     if (!pool && b->rec.device < s->core->device_count)
         pool = s->core->devices[b->rec.device].pool;
     if (!pool)
-        gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "the buffer's device %d is not there", b->rec.device);
+        gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND,
+                     "the buffer's device %d is not there; name another one, or a pool (?device= or ?pool=)",
+                     b->rec.device);
     return pool;
 }
 

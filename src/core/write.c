@@ -38,9 +38,10 @@ static int measure(struct gb_write *w, const struct gb_write_params *p, struct g
 static int check_grain(const struct gb_write *w, struct gb_error *err) {
     if (w->what != GB_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
         return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "a pattern of %u bytes fits neither %llu bytes nor offset %llu: both must be its multiples",
-                        w->width, (unsigned long long)w->bytes, (unsigned long long)w->offset);
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "a pattern of %u bytes goes with bytes and offset that are multiples of it, and these are %llu and %llu",
+        w->width, (unsigned long long)w->bytes, (unsigned long long)w->offset);
 }
 
 /* A copy makes what is not there. */

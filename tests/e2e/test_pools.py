@@ -145,6 +145,29 @@ def test_memory_is_kept_until_trimmed(s):
     assert (t["reserved_before_bytes"], t["reserved_after_bytes"]) == (kept, 0) and t["reserved_bytes"] == 0
 
 
+def test_memory_above_the_threshold_goes_by_itself(s):
+    s.post("pools", {"name": "p", "release_threshold_bytes": 0}, 201)
+    s.put("x", payload(3 * MIB), "?pool=p")
+    s.delete("buffers/x")
+    until("nothing is reserved", lambda: s.get("pools/p")["reserved_bytes"] == 0)
+
+
+def test_a_trim_says_why_it_left_something(s):
+    s.post("pools", {"name": "p"}, 201)
+    s.put("x", payload(100 * MIB), "?pool=p")
+    s.delete("buffers/x")
+    s.put("small", payload(1000), "?pool=p")
+    t = s.post("pools/p/trim")
+    assert ("note" in t) == (t["reserved_after_bytes"] > 64 * MIB)
+
+
+def test_what_can_never_fit_is_refused_at_once(s):
+    s.post("pools", {"name": "p", "max_bytes": 64 * MIB}, 201)
+    r = s.ask("POST", "buffers", {"name": "x", "bytes": 65 * MIB, "pool": "p"}, headers={"Prefer": "wait=600"})
+    assert "67108864" in r.problem(507, "out_of_memory")["detail"]
+    s.put("x", b"1", "?pool=p")
+
+
 def test_an_exportable_pool_keeps_all(s, backend):
     assert s.post("pools", {"name": "p", "exportable": True}, 201)["exportable"]
     s.put("x", payload(3 * MIB), "?pool=p")
