@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "api/out.h"
+
 /* Under contention each round lets one of the rivals through. */
 #define TRIES 16
 
@@ -81,4 +83,23 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
     request->resume = resume;
     request->deadline_ns = deadline_ns;
     return resume(request, response, err);
+}
+
+enum gb_step gb_async_end_or_leave(struct gb_http_request *request, struct gb_http_response *response,
+                                   gb_async_reply *reply, uint64_t deadline_ns, const char *stream,
+                                   struct gb_error *err) {
+    struct wait *wait = request->state;
+    struct gb_out out = {0};
+    bool leave = false;
+
+    gb_http_prefer_wait(request, 0, 0, &leave);
+    if (!leave || atomic_load(&wait->call->finished))
+        return gb_async_end(request, response, reply, deadline_ns, err);
+    if (gb_http_response_header(response, err, "Preference-Applied", "respond-async") < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    gb_out_string(&out, "state", "running");
+    gb_out_string(&out, "stream", stream);
+    gb_out_close(&out, '}');
+    return gb_out_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

@@ -117,7 +117,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_mirror_sync(gb_api_of(request)->core, &session, &name, to.host, &stream, &check, call);
-    return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
+    return gb_async_end_or_leave(request, response, reply_synced, gb_sync_deadline_ns(request), stream.s, err);
 }
 
 enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,

@@ -130,7 +130,8 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     }
     params->check = gb_conditions_buffer_check(conditions);
     gb_buffer_write(gb_api_of(request)->core, params, call);
-    return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
+    return gb_async_end_or_leave(request, response, params->copy ? reply_copied : reply_filled, 0, params->stream.s,
+                                 err);
 }
 
 static int read_path(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {

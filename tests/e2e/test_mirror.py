@@ -2,7 +2,7 @@
 import pytest
 
 from conform import Session, refuse
-from harness import SLOT, until
+from harness import SLOT, SMALL_SLOTS, until
 from values import payload
 
 SIZE = 3 * SLOT + 7
@@ -228,3 +228,28 @@ def test_after_a_restart(start, tmp_path):
     assert (s.meta("m")["mirrored"], s.meta("m")["state"]) == (True, "lost")
     s.put("m", B)
     assert s.meta("m")["mirrored"] and s.data("m") == B and s.post("buffers/m/sync", {"to": "device"})["copied"]
+
+
+def test_a_push_that_is_not_waited_for(start, backend):
+    d = start(*SMALL_SLOTS, spec=f"fault:move@1=stall/1000:{backend}")
+    m = Session(d)
+    m.buffer("m", bytes=SIZE, mirrored=True)
+    m.put("m", A)
+    r = m.ask("POST", "buffers/m/sync", {"to": "device"}, headers={"Prefer": "respond-async"}).expect(202)
+    assert r.headers["Preference-Applied"] == "respond-async" and r.json() == {"state": "running", "stream": "default"}
+    until("the device side is current", lambda: head(m) == "synced")
+    assert m.data("m") == A
+    # What is over already is answered as ever.
+    assert m.ask("POST", "buffers/m/sync", {"to": "device"}, headers={"Prefer": "respond-async"}).expect(200).json()["copied"] is False
+
+
+def test_writes_that_are_not_waited_for(s):
+    s.put("a", A)
+    s.put("b", bytes(SIZE))
+    for _ in range(20):
+        assert s.ask("POST", "buffers/b/copy", {"from": "a"}, headers={"Prefer": "respond-async"}).status in (200, 202)
+    until("all are done", lambda: s.meta("b")["generation"] == 21)
+    assert s.data("b") == A
+    assert s.ask("POST", "buffers/b/fill", {"pattern": 7}, headers={"Prefer": "respond-async"}).status in (200, 202)
+    until("it is filled", lambda: s.meta("b")["generation"] == 22)
+    assert s.data("b") == bytes([7]) * SIZE
