@@ -92,13 +92,18 @@ void gb_mhd_finished(struct gb_exchange *ex) {
 
 /* The reply goes out: through libmicrohttpd, or from a bulk loop when it is long. */
 static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_error err = GB_ERROR_INIT;
     bool is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
 
     if (is_long) {
         /* Bytes of a next request that libmicrohttpd already holds would be lost: the client must send it again. */
         if (gb_mhd_held(ex) != 0)
             ex->close = true;
-        return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+        if (leave(loop, ex) == 0)
+            return MHD_YES;
+        gb_error_set(&err, GB_ERR_SATURATED, "no file descriptor is free to send the data with; try again");
+        gb_http_response_done(&ex->resp);
+        gb_exchange_fail(ex, &err);
     }
     ex->info->replied_ns = loop->now_ns;
     ex->info->reply_bytes = ex->resp.body_len;
@@ -245,6 +250,7 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
         gb_exchange_step(ex, ex->req.resume);
     } else {
         gb_error_set(&err, GB_ERR_TIMED_OUT, "the bytes did not come from the device in the permitted time");
+        gb_http_response_done(&ex->resp); /* the headers too are those of the bytes */
         gb_exchange_fail(ex, &err);
     }
     resume(loop, ex);

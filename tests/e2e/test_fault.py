@@ -186,3 +186,17 @@ def test_a_pool_that_is_full(start, backend):
     waiting.send(bytes((10 << 20) - SLOT))
     assert waiting.reply().status == 201
     waiting.close()
+
+
+def test_bytes_that_come_too_late_leave_no_header_behind(faulty, backend):
+    if backend != "host:discrete":
+        pytest.skip("needs a simulated device that is reached by copies only")
+    # The upload makes three copies, the download's first block is the fourth.
+    d = faulty("copy@5=stall/4000", "--wait-max", "1", "--takeover-bytes", "4M")
+    body = payload(3 * SLOT)
+    d.put("x", body).expect(201)
+    r = d.data("x")
+    assert "did not come" in r.problem(503, "timed_out")["detail"]
+    assert r.headers.get_all("Content-Type") == ["application/problem+json"] and r.headers["ETag"] is None
+    d.settled()
+    assert until("the stream is through", lambda: d.data("x").status == 200) and d.data("x").body == body

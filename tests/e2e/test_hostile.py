@@ -1,9 +1,11 @@
 """Every bad input gets its own clear answer and leaves the state untouched."""
 import json
+import os
+import resource
 
 import pytest
 
-from harness import DATA, SLOT
+from harness import DATA, SLOT, SMALL_SLOTS
 from hostile_table import ALL, request, sized
 from values import payload
 
@@ -121,3 +123,19 @@ def test_problem_documents_are_json_whatever_the_target_holds(daemon):
         with daemon.raw() as r:
             reply = r.request("GET", target).reply()
             assert reply.status in (400, 404) and json.loads(reply.body)["status"] == reply.status
+
+
+def test_a_download_without_a_descriptor_is_refused_and_the_connection_stays(start):
+    d = start(*SMALL_SLOTS)
+    body = payload(4 * SLOT)
+    d.put("x", body).expect(201)
+    c = d.client()
+    c.ask("GET", "/v1").expect(200)
+    open_now = {int(n) for n in os.listdir(f"/proc/{d.process.pid}/fd")}
+    limits = resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE)
+    free = next(n for n in range(len(open_now) + 1) if n not in open_now)
+    resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
+    p = c.ask("GET", DATA.format("default", "x")).problem(503, "saturated")
+    assert p["retryable"] and "descriptor" in p["detail"]
+    resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, limits)
+    assert c.ask("GET", DATA.format("default", "x")).expect(200).body == body and c.connects == 1
