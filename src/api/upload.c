@@ -52,6 +52,7 @@ static int read_side(const struct gb_http_request *request, struct gb_upload_par
 
     if (!side)
         return 0;
+    params->side_named = true;
     params->to_device_side = strcmp(side->s, "device") == 0;
     if (!params->to_device_side && strcmp(side->s, "host") != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "side must be host or device");
@@ -81,6 +82,7 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
         gb_query_name(request, "pool", &params->buffer.pool, err) < 0 ||
         gb_query_bool(request, "mirrored", &params->buffer.mirrored, err) < 0 || read_side(request, params, err) < 0)
         return -1;
+    params->buffer.has_mirrored = gb_http_query(request, "mirrored") != NULL;
     params->buffer.has_kind = kind != NULL;
     if (read_device(request, &params->buffer, err) < 0)
         return -1;

@@ -48,6 +48,7 @@ static int read_side(const json_t *body, struct gb_write_params *params, struct 
 
     if (r <= 0)
         return r;
+    params->side_named = true;
     params->to_host_side = strcmp(side, "host") == 0;
     if (!params->to_host_side && strcmp(side, "device") != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'side' must be host or device");

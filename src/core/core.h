@@ -153,6 +153,7 @@ struct gb_buffer_params {
     int device;
     bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
     bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */
+    bool has_mirrored;          /* upload: else a buffer that is there stays mirrored */
     struct gb_name pool;        /* "": where the buffer is already, else the first device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
@@ -192,6 +193,7 @@ struct gb_upload_params {
                     * there or lost has no place: it gets fresh memory. check is not asked again at the end. */
     bool
         to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
+    bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */

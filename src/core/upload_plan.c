@@ -120,7 +120,7 @@ static int plan_in_place(const struct gb_write *w, struct gb_plan *plan, struct 
 static int check_sides(const struct gb_upload_params *p, const struct gb_write *w, const struct gb_plan *plan,
                        struct gb_error *err) {
     const struct gb_buffer *b = plan->buffer;
-    bool named = w ? !p->to_device_side : p->to_device_side;
+    bool named = p->side_named || (w ? !p->to_device_side : p->to_device_side);
 
     if (!plan->mirrored && named)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
@@ -128,6 +128,10 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_write *
     if (!plan->mirrored && p->buffer.mirrored)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer \"%s\" is there and not mirrored: delete it, or choose another name",
+                            p->buffer.name.s);
+    if (plan->mirrored && p->buffer.has_mirrored && !p->buffer.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer \"%s\" is there and mirrored: delete it, or choose another name",
                             p->buffer.name.s);
     if (plan->mirrored && !p->partial && p->buffer.kind != GB_KIND_DEVICE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",

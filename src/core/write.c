@@ -268,6 +268,7 @@ void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params,
     p.buffer.name = params->name;
     p.buffer.stream = params->stream;
     p.to_device_side = !params->to_host_side;
+    p.side_named = params->side_named;
     p.check = params->check;
     gb_write_start(core, &p, w);
 }

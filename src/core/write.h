@@ -22,6 +22,7 @@ struct gb_write_params {
     uint64_t bytes;
     bool in_place;                /* as with uploads */
     bool to_host_side;            /* of a mirrored buffer; else its device side */
+    bool side_named;              /* refused where the buffer has no sides; to_host_side is always */
     unsigned wait_ms;             /* how long to wait for memory to become free */
     struct gb_buffer_check check; /* of the destination */
 };
