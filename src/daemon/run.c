@@ -38,12 +38,14 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
 /* Each client hears of its own change; whoever keeps the machine should hear of a full disk as well. */
 static void check_store(struct gb_daemon *daemon) {
     struct gb_store_stat stat;
+    uint64_t failures;
 
     gb_store_stat(daemon->store, &stat);
-    if (stat.failures > daemon->store_failures)
+    failures = stat.failures - stat.orphans;
+    if (failures > daemon->store_failures)
         gb_log(&daemon->log, GB_LOG_WARNING, "database", "%llu changes were refused, %llu in all; is the disk full?",
-               (unsigned long long)(stat.failures - daemon->store_failures), (unsigned long long)stat.failures);
-    daemon->store_failures = stat.failures;
+               (unsigned long long)(failures - daemon->store_failures), (unsigned long long)failures);
+    daemon->store_failures = failures;
 }
 
 /* True when the device is lost and the daemon was asked to end then. */

@@ -85,7 +85,8 @@ void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
 struct gb_store_stat {
     uint64_t commits;   /* transactions */
     uint64_t changes;   /* that are in the database */
-    uint64_t failures;  /* refused ones (queue full) included */
+    uint64_t failures;  /* refused ones (queue full) and orphans included */
+    uint64_t orphans;   /* records of a session that was deleted while they waited: no fault of the database */
     uint64_t queued;    /* now, those being committed included */
     uint64_t commit_ns; /* spent in transactions, failed ones included */
 };

@@ -63,6 +63,7 @@ static void finish(struct gb_writer *w, struct change *c, const struct gb_error 
         w->stat.queued--;
         w->stat.changes += error == NULL;
         w->stat.failures += error != NULL;
+        w->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
     }
     pthread_mutex_unlock(&w->lock);
     if (c->done)

@@ -147,6 +147,7 @@ START_TEST(one_bad_change_fails_alone) {
     ck_assert_str_eq(j.error[3].native_name, "SQLITE_CONSTRAINT_FOREIGNKEY");
     gb_store_stat(f.store, &stat);
     ck_assert_uint_eq(stat.failures, 2);
+    ck_assert_uint_eq(stat.orphans, 1);
     ck_assert_uint_eq(stat.changes, 5);
     ck_assert_uint_eq(stat.queued, 0);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT group_concat(id, '') FROM (SELECT id FROM buffers ORDER BY id)"),
