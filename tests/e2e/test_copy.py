@@ -208,15 +208,15 @@ def test_old_readers_finish_undisturbed(s):
 
 
 def test_quota_counts_copies(daemon):
-    daemon.ask("POST", "/v1/sessions", {"name": "small", "quota": {"bytes": 1000, "buffers": 2}}).expect(201)
-    s = Session(daemon, "small")
+    daemon.ask("POST", "/v1/sessions", {"name": "small-copies", "quota": {"bytes": 1000, "buffers": 2}}).expect(201)
+    s = Session(daemon, "small-copies")
     s.put("x", bytes(600))
     p = s.ask("POST", "buffers/y/copy", {"from": "x"}).problem(507, "quota_exceeded")
     assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (1000, 600, 600)
     s.ask("POST", "buffers/x/fill", {"pattern": 1}).problem(507, "quota_exceeded")  # needs both copies for a while
     s.fill("x", 1, in_place=True)
     assert s.data("x") == b"\1" * 600 and s.get()["used_bytes"] == 600
-    daemon.ask("DELETE", "/v1/sessions/small").expect(204)
+    daemon.ask("DELETE", "/v1/sessions/small-copies").expect(204)
 
 
 def test_a_source_that_is_lost(s):
