@@ -2,10 +2,14 @@
 
 #include <stdlib.h>
 
+#include "api/context.h"
 #include "api/out.h"
 
 /* Under contention each round lets one of the rivals through. */
 #define TRIES 16
+
+/* Calls that nobody waits for, in all sessions: each holds some kilobytes. */
+#define LEFT_MAX 1024
 
 struct wait {
     struct gb_call *call;
@@ -83,6 +87,20 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
     request->resume = resume;
     request->deadline_ns = deadline_ns;
     return resume(request, response, err);
+}
+
+int gb_async_may_leave(const struct gb_http_request *request, struct gb_error *err) {
+    struct gb_core_stats stats;
+    bool leave = false;
+
+    gb_http_prefer_wait(request, 0, 0, &leave);
+    if (!leave)
+        return 0;
+    gb_core_stats(gb_api_of(request)->core, &stats);
+    if (stats.writes_running < LEFT_MAX)
+        return 0;
+    return gb_error_set(err, GB_ERR_SATURATED, "%llu copies, fills and syncs are under way; wait for some of them",
+                        (unsigned long long)stats.writes_running);
 }
 
 enum gb_step gb_async_end_or_leave(struct gb_http_request *request, struct gb_http_response *response,

@@ -25,6 +25,9 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err);
 
+/* Before gb_async_begin, for a call that gb_async_end_or_leave may leave: SATURATED when too many are under way. 0 or -1. */
+int gb_async_may_leave(const struct gb_http_request *request, struct gb_error *err);
+
 /* As gb_async_end, but "Prefer: respond-async" is heard: a call that is under way is left to itself with 202 and the
  * name of its stream. What becomes of it shows in the buffer's metadata. */
 enum gb_step gb_async_end_or_leave(struct gb_http_request *request, struct gb_http_response *response,

@@ -111,7 +111,8 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
         return GB_STEP_ERROR;
     /* A wrong name is one also when there is nothing to copy. */
-    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
+    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0 ||
+        gb_async_may_leave(request, err) < 0)
         return GB_STEP_ERROR;
     call = begin(request, &check, err);
     if (!call)

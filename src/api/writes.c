@@ -122,7 +122,7 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     struct gb_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
-    if (gb_conditions_read(request, &conditions, err) < 0)
+    if (gb_async_may_leave(request, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call) {

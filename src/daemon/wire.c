@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/overtime.h"
 #include "daemon/state_dir.h"
 #include "daemon/systemd.h"
 
@@ -166,9 +167,12 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
 
 void gb_daemon_done(struct gb_daemon *daemon) {
     bool served = daemon->server != NULL;
+    struct gb_overtime *overtime = NULL;
 
-    if (served)
+    if (served) {
         unlink(daemon->listen_file);
+        overtime = gb_overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
+    }
     gb_http_server_stop(daemon->server, 0);
     gb_listen_done(&daemon->listeners, !served);
     gb_api_free(daemon->api);
@@ -176,6 +180,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);
     gb_store_close(daemon->store);
+    gb_overtime_end(overtime);
     free(daemon->listen_file);
     free(daemon->database);
     free(daemon->state_dir);

@@ -202,6 +202,7 @@ static void end_all(struct gb_loop *loop) {
     struct gb_conn *next;
 
     check_waiting(loop, UINT64_MAX);
+    MHD_run(loop->mhd); /* what those are told goes out */
     for (c = loop->conns; c; c = next) {
         next = c->next;
         if (c->ex && c->ex->suspended) {

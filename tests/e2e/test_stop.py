@@ -3,6 +3,7 @@ import http.client
 import signal
 import socket
 
+from conform import Session
 from harness import DATA, SLOT, SMALL_SLOTS, Client, Raw, until
 from values import payload
 
@@ -84,6 +85,42 @@ def test_a_second_signal_ends_at_once(start):
     d.process.send_signal(signal.SIGTERM)
     d.finished()
     r.close()
+
+
+def test_a_further_signal_does_not_wait_for_the_device(start):
+    d = start("--stop-timeout", "0", spec="fault:place_fill@1=stall/600000:host:discrete")
+    s = Session(d)
+    s.put("x", b"12345678")
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, headers={"Prefer": "respond-async"}).expect(202)
+
+    def ended():
+        d.process.send_signal(signal.SIGTERM)
+        return d.process.poll() is not None
+    until("it has ended", ended, every_s=0.2)
+    assert d.process.returncode == 70 and "left to its driver" in d.log()
+    again = start("--stop-timeout", "0", spec="host:discrete", state=d.state)
+    assert Session(again).meta("x")["state"] == "lost"
+
+
+def test_who_waits_is_told_at_the_end(start):
+    d = start("--stop-timeout", "1", spec="fault:place_fill@1=stall/5000:host:discrete")
+    s = Session(d)
+    s.put("x", b"12345678")
+    body = b'{"pattern":1}'
+    waiting = d.raw().request("POST", s.base + "/buffers/x/fill", [f"Content-Length: {len(body)}"], body)
+    until("it is under way", lambda: s.get("/v1/stats")["running"]["writes"] == 1)
+    d.process.send_signal(signal.SIGTERM)
+    waiting.reply().problem(503, "timed_out")
+    d.finished()
+
+
+def test_what_nobody_waits_for_is_bounded(start):
+    s = Session(start(spec="fault:place_fill@1=stall/3000:host:discrete"))
+    s.put("x", b"12345678")
+    replies = [s.ask("POST", "buffers/x/fill", {"pattern": 1, "bytes": 4}, headers={"Prefer": "respond-async"}) for _ in range(1100)]
+    refused = [r for r in replies if r.status == 503]
+    assert refused and all(r.problem(503, "saturated") for r in refused)
+    until("all are done", lambda: s.get("/v1/stats")["running"]["writes"] == 0)
 
 
 def test_idle_connections_do_not_hold_up_the_end(start):
