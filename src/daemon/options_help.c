@@ -62,7 +62,8 @@ void gb_options_help(FILE *out) {
         "\n"
         "Each option may also stand in the file that --config names (state-dir = /srv/gpubufd) and in the environment\n"
         "(GPUBUFD_STATE_DIR=/srv/gpubufd). The command line wins over the environment, that over the file.\n"
-        "Exit status: 0 stopped in order; 64 usage; 70 could not start, or not stop in order; 75 device lost; 78 configuration.\n",
+        "Exit status: 0 stopped in order; 64 usage; 70 could not start, or not stop in order; 75 device lost;\n"
+        "78 configuration.\n",
         out);
 }
 
