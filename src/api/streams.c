@@ -63,32 +63,12 @@ static enum gb_step reply_created(struct gb_http_request *request, const struct 
 
 enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    struct gb_call *call;
-    struct gb_name session;
-    struct gb_name name;
-
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_body_name(request, &name, err) < 0)
-        return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
-    if (!call)
-        return GB_STEP_ERROR;
-    gb_stream_make(gb_api_of(request)->core, &session, &name, call);
-    return gb_async_end(request, response, reply_created, 0, err);
+    return gb_body_call(request, response, gb_stream_make, reply_created, err);
 }
 
 enum gb_step gb_api_stream_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    struct gb_call *call;
-    struct gb_name session;
-    struct gb_name stream;
-
-    if (gb_path_names(request, "stream name", &session, &stream, err) < 0)
-        return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
-    if (!call)
-        return GB_STEP_ERROR;
-    gb_stream_remove(gb_api_of(request)->core, &session, &stream, call);
-    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+    return gb_path_call(request, response, "stream name", gb_stream_remove, gb_reply_nothing, err);
 }
 
 /* --- sync --------------------------------------------------------------------------------------------------------- */

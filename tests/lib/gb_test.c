@@ -13,9 +13,13 @@ int gb_test_run(Suite *suite) {
 }
 
 void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeout_s) {
+    gb_test_add_loop(suite, name, test, timeout_s, 1);
+}
+
+void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double timeout_s, int count) {
     TCase *tcase = tcase_create(name);
 
     tcase_set_timeout(tcase, timeout_s);
-    tcase_add_test(tcase, test);
+    tcase_add_loop_test(tcase, test, 0, count);
     suite_add_tcase(suite, tcase);
 }

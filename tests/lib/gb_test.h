@@ -12,6 +12,9 @@ int gb_test_run(Suite *suite);
 /* A test case with one function in it, added to the suite; timeout_s bounds it. */
 void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
 
+/* The same, run for each _i in [0, count). */
+void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double timeout_s, int count);
+
 /* Asserts that an expression returned 0 and prints the error otherwise. */
 #define gb_assert_ok(expr, err) ck_assert_msg((expr) == 0, "%s: %s (%s)", #expr, (err).detail, gb_code_slug((err).code))
 

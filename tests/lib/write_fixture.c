@@ -148,3 +148,18 @@ void core_tidy(struct core_fixture *f) {
     }
     core_until_idle(f);
 }
+
+bool core_kind_offered(struct core_fixture *f, enum gb_kind kind) {
+    struct gb_device_rec rec;
+
+    ck_assert_int_eq(gb_device_get(f->core, 0, &rec, NULL), 0);
+    return rec.kind_missing[kind][0] == '\0';
+}
+
+struct gb_buffer_params core_kind_params(const char *name, enum gb_kind kind, uint64_t bytes) {
+    struct gb_buffer_params p = core_upload_params("default", name, bytes).buffer;
+
+    p.kind = kind;
+    p.has_kind = true;
+    return p;
+}

@@ -51,4 +51,8 @@ void core_put_bytes(struct core_fixture *f, const char *session, const char *nam
                     void *out);
 void core_tidy(struct core_fixture *f);
 
+/* Whether the first device has such memory, and what makes a buffer of it in the session "default". */
+bool core_kind_offered(struct core_fixture *f, enum gb_kind kind);
+struct gb_buffer_params core_kind_params(const char *name, enum gb_kind kind, uint64_t bytes);
+
 #endif

@@ -344,24 +344,16 @@ START_TEST(a_start_that_fails_leaves_nothing) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 300);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_fault");
 
-    add(suite, "once", each_call_fails_once, 20);
-    add(suite, "silent", some_calls_are_not_missed, 10);
-    add(suite, "out_of_memory", memory_runs_out, 2);
-    add(suite, "no_memory", no_memory_for_good, 2);
-    add(suite, "in_place", in_place_breaks_on_the_device, 1);
-    add(suite, "slot_kept", a_slot_is_kept_until_its_copy_is_done, 1);
-    add(suite, "death", a_device_dies, 2);
-    add(suite, "start", a_start_that_fails_leaves_nothing, 4);
+    gb_test_add_loop(suite, "once", each_call_fails_once, 300, 20);
+    gb_test_add_loop(suite, "silent", some_calls_are_not_missed, 300, 10);
+    gb_test_add_loop(suite, "out_of_memory", memory_runs_out, 300, 2);
+    gb_test_add_loop(suite, "no_memory", no_memory_for_good, 300, 2);
+    gb_test_add_loop(suite, "in_place", in_place_breaks_on_the_device, 300, 1);
+    gb_test_add_loop(suite, "slot_kept", a_slot_is_kept_until_its_copy_is_done, 300, 1);
+    gb_test_add_loop(suite, "death", a_device_dies, 300, 2);
+    gb_test_add_loop(suite, "start", a_start_that_fails_leaves_nothing, 300, 4);
     return gb_test_run(suite);
 }

@@ -12,21 +12,6 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
 
 #define BYTES (3 * CORE_SLOT_BYTES + 123)
 
-static bool offered(struct core_fixture *f, enum gb_kind kind) {
-    struct gb_device_rec rec;
-
-    ck_assert_int_eq(gb_device_get(f->core, 0, &rec, NULL), 0);
-    return rec.kind_missing[kind][0] == '\0';
-}
-
-static struct gb_buffer_params params(const char *name, enum gb_kind kind, uint64_t bytes) {
-    struct gb_buffer_params p = core_upload_params("default", name, bytes).buffer;
-
-    p.kind = kind;
-    p.has_kind = true;
-    return p;
-}
-
 /* What the device takes such memory for. */
 static enum gb_memory_type type_of(enum gb_kind kind) {
     switch (kind) {
@@ -80,9 +65,9 @@ START_TEST(every_kind_does_it_all) {
 
     core_fixture_init(&f, specs[_i]);
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        struct gb_buffer_params p = params("x", kind, BYTES);
+        struct gb_buffer_params p = core_kind_params("x", kind, BYTES);
 
-        if (!offered(&f, kind)) {
+        if (!core_kind_offered(&f, kind)) {
             gb_assert_fails(core_create(f.core, &p, &r, &err), err, GB_ERR_UNSUPPORTED);
             continue;
         }
@@ -129,7 +114,7 @@ START_TEST(copies_between_kinds) {
     for (from = 0; from < GB_KIND_COUNT; from++) {
         struct gb_upload_params u = core_upload_params("default", "a", BYTES);
 
-        if (!offered(&f, from))
+        if (!core_kind_offered(&f, from))
             continue;
         u.buffer.kind = from;
         u.buffer.has_kind = true;
@@ -137,7 +122,7 @@ START_TEST(copies_between_kinds) {
         for (to = 0; to < GB_KIND_COUNT; to++) {
             struct gb_write_params w = core_copy_params("default", "a", "default", "b");
 
-            if (!offered(&f, to))
+            if (!core_kind_offered(&f, to))
                 continue;
             u = core_upload_params("default", "b", BYTES);
             u.buffer.kind = to;
@@ -187,7 +172,7 @@ START_TEST(a_kind_stays_unless_another_is_named) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", 1000);
-    struct gb_buffer_params p = params("b", GB_KIND_PINNED, 10);
+    struct gb_buffer_params p = core_kind_params("b", GB_KIND_PINNED, 10);
     struct gb_buffer_rec rec;
     char data[1000];
 
@@ -235,19 +220,11 @@ START_TEST(a_kind_stays_unless_another_is_named) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_kinds");
 
-    add(suite, "all", every_kind_does_it_all, SPECS);
-    add(suite, "between", copies_between_kinds, SPECS);
-    add(suite, "named", a_kind_stays_unless_another_is_named, SPECS);
+    gb_test_add_loop(suite, "all", every_kind_does_it_all, 120, SPECS);
+    gb_test_add_loop(suite, "between", copies_between_kinds, 120, SPECS);
+    gb_test_add_loop(suite, "named", a_kind_stays_unless_another_is_named, 120, SPECS);
     return gb_test_run(suite);
 }

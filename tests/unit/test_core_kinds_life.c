@@ -13,21 +13,6 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
 
 #define BYTES (3 * CORE_SLOT_BYTES + 123)
 
-static bool offered(struct core_fixture *f, enum gb_kind kind) {
-    struct gb_device_rec rec;
-
-    ck_assert_int_eq(gb_device_get(f->core, 0, &rec, NULL), 0);
-    return rec.kind_missing[kind][0] == '\0';
-}
-
-static struct gb_buffer_params params(const char *name, enum gb_kind kind, uint64_t bytes) {
-    struct gb_buffer_params p = core_upload_params("default", name, bytes).buffer;
-
-    p.kind = kind;
-    p.has_kind = true;
-    return p;
-}
-
 static uint64_t pinned(struct core_fixture *f) {
     struct gb_name s = core_name("default");
     struct gb_error err = GB_ERROR_INIT;
@@ -46,7 +31,7 @@ START_TEST(pinned_memory_has_its_quota) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_params quota = {.has_quota_pinned = true, .quota.pinned_bytes = 1500};
     struct gb_upload_params u = core_upload_params("default", "a", 1000);
-    struct gb_buffer_params p = params("b", GB_KIND_PINNED, 501);
+    struct gb_buffer_params p = core_kind_params("b", GB_KIND_PINNED, 501);
     struct gb_buffer_rec rec;
     char data[1000];
 
@@ -81,7 +66,7 @@ END_TEST
 START_TEST(a_free_waits_for_the_work) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_params p = params("a", GB_KIND_PINNED, 4096);
+    struct gb_buffer_params p = core_kind_params("a", GB_KIND_PINNED, 4096);
     struct core_gate gate;
     struct core_result r;
 
@@ -106,7 +91,7 @@ END_TEST
 START_TEST(memory_runs_out) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_params p = params("a", _i == 0 ? GB_KIND_MANAGED : GB_KIND_SHARED, 40 << 20);
+    struct gb_buffer_params p = core_kind_params("a", _i == 0 ? GB_KIND_MANAGED : GB_KIND_SHARED, 40 << 20);
     struct core_pending pending;
     struct gb_core_stats stats;
 
@@ -180,7 +165,7 @@ START_TEST(managed_memory_is_handed_back) {
 
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&wake);
-    if (!offered(&f, GB_KIND_MANAGED)) {
+    if (!core_kind_offered(&f, GB_KIND_MANAGED)) {
         core_fixture_done(&f);
         free(a);
         return;
@@ -235,7 +220,7 @@ static bool step(unsigned *failed, int r, struct gb_error *err) {
 /* What is there afterwards is what was acknowledged. */
 static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_params c = params("z", kind, 5000);
+    struct gb_buffer_params c = core_kind_params("z", kind, 5000);
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
     struct gb_write_params w = core_copy_params("default", "a", "default", "z");
     unsigned failed = 0;
@@ -312,21 +297,13 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_kinds_life");
 
-    add(suite, "pinned", pinned_memory_has_its_quota, SPECS);
-    add(suite, "free", a_free_waits_for_the_work, SPECS);
-    add(suite, "out_of_memory", memory_runs_out, 2);
-    add(suite, "attach", managed_memory_is_handed_back, SPECS);
-    add(suite, "fault", each_call_fails_once, 3 * FAULTS);
+    gb_test_add_loop(suite, "pinned", pinned_memory_has_its_quota, 120, SPECS);
+    gb_test_add_loop(suite, "free", a_free_waits_for_the_work, 120, SPECS);
+    gb_test_add_loop(suite, "out_of_memory", memory_runs_out, 120, 2);
+    gb_test_add_loop(suite, "attach", managed_memory_is_handed_back, 120, SPECS);
+    gb_test_add_loop(suite, "fault", each_call_fails_once, 120, 3 * FAULTS);
     return gb_test_run(suite);
 }

@@ -368,19 +368,11 @@ START_TEST(device_writes_take_a_side) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_mirror");
 
-    add(suite, "table", every_cell, SPECS);
-    add(suite, "lazy", sides_are_lazy_and_grow_only, SPECS);
-    add(suite, "device_writes", device_writes_take_a_side, SPECS);
+    gb_test_add_loop(suite, "table", every_cell, 120, SPECS);
+    gb_test_add_loop(suite, "lazy", sides_are_lazy_and_grow_only, 120, SPECS);
+    gb_test_add_loop(suite, "device_writes", device_writes_take_a_side, 120, SPECS);
     return gb_test_run(suite);
 }

@@ -132,18 +132,10 @@ START_TEST(a_device_dies) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_mirror_fault");
 
-    add(suite, "fault", each_call_fails_once, 2 * FAULTS);
-    add(suite, "death", a_device_dies, 1);
+    gb_test_add_loop(suite, "fault", each_call_fails_once, 120, 2 * FAULTS);
+    gb_test_add_loop(suite, "death", a_device_dies, 120, 1);
     return gb_test_run(suite);
 }

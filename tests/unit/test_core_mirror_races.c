@@ -295,22 +295,14 @@ START_TEST(a_pool_goes) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_mirror_races");
 
-    add(suite, "refuse", refusals, SPECS);
-    add(suite, "readers", readers_and_writers, SPECS);
-    add(suite, "sync", a_sync_under_way, SPECS);
-    add(suite, "broken", a_broken_write_is_partial, SPECS);
-    add(suite, "restart", a_restart_loses_bytes_that_were_written, SPECS);
-    add(suite, "pool", a_pool_goes, SPECS);
+    gb_test_add_loop(suite, "refuse", refusals, 120, SPECS);
+    gb_test_add_loop(suite, "readers", readers_and_writers, 120, SPECS);
+    gb_test_add_loop(suite, "sync", a_sync_under_way, 120, SPECS);
+    gb_test_add_loop(suite, "broken", a_broken_write_is_partial, 120, SPECS);
+    gb_test_add_loop(suite, "restart", a_restart_loses_bytes_that_were_written, 120, SPECS);
+    gb_test_add_loop(suite, "pool", a_pool_goes, 120, SPECS);
     return gb_test_run(suite);
 }

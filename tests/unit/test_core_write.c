@@ -306,21 +306,13 @@ START_TEST(copies_between_devices) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_write");
 
-    add(suite, "copy", copies_make_and_replace, SPECS);
-    add(suite, "self", copies_to_itself, SPECS);
-    add(suite, "fill", fills_repeat_a_pattern, SPECS);
-    add(suite, "refuse", refusals_name_the_numbers, SPECS);
-    add(suite, "devices", copies_between_devices, 1);
+    gb_test_add_loop(suite, "copy", copies_make_and_replace, 120, SPECS);
+    gb_test_add_loop(suite, "self", copies_to_itself, 120, SPECS);
+    gb_test_add_loop(suite, "fill", fills_repeat_a_pattern, 120, SPECS);
+    gb_test_add_loop(suite, "refuse", refusals_name_the_numbers, 120, SPECS);
+    gb_test_add_loop(suite, "devices", copies_between_devices, 120, 1);
     return gb_test_run(suite);
 }

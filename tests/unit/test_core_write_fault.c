@@ -121,18 +121,10 @@ START_TEST(a_copy_costs_so_much) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_write_fault");
 
-    add(suite, "once", each_call_fails_once, 3 * FAULTS);
-    add(suite, "cost", a_copy_costs_so_much, 1);
+    gb_test_add_loop(suite, "once", each_call_fails_once, 120, 3 * FAULTS);
+    gb_test_add_loop(suite, "cost", a_copy_costs_so_much, 120, 1);
     return gb_test_run(suite);
 }

@@ -180,20 +180,12 @@ START_TEST(a_batch_of_small_ones) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test, int count) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, count);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_write_races");
 
-    add(suite, "source", the_source_is_held, SPECS);
-    add(suite, "destination", the_destination_changes, SPECS);
-    add(suite, "readers", readers_are_undisturbed, SPECS);
-    add(suite, "batch", a_batch_of_small_ones, SPECS);
+    gb_test_add_loop(suite, "source", the_source_is_held, 120, SPECS);
+    gb_test_add_loop(suite, "destination", the_destination_changes, 120, SPECS);
+    gb_test_add_loop(suite, "readers", readers_are_undisturbed, 120, SPECS);
+    gb_test_add_loop(suite, "batch", a_batch_of_small_ones, 120, SPECS);
     return gb_test_run(suite);
 }
