@@ -1,5 +1,6 @@
 """The daemon as a child process, and two clients for it: an ordinary one and one that misbehaves on purpose."""
 import http.client
+import importlib
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
+
+import pytest
 
 BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
@@ -26,6 +29,16 @@ def binary():
         if os.access(path, os.X_OK):
             return path
     raise FileNotFoundError("no gpubufd; name it in GPUBUFD")
+
+
+def library(name):
+    """The module of that name. Where libraries may be lacking (GB_E2E_LACKING=skip) what asks for it is skipped, test or file."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if os.environ.get("GB_E2E_LACKING") != "skip":
+            raise
+        pytest.skip(f"{name} is not installed on this machine", allow_module_level=True)
 
 
 def until(what, condition, patience_s=PATIENCE_S, every_s=0.01):
