@@ -21,7 +21,7 @@ struct gb_error {
     char native_domain[8]; /* "cuda", "host", "sqlite", "errno" or "" */
     char native_name[48];  /* "cudaErrorMemoryAllocation", "SQLITE_FULL", "ENOSPC" */
     char call[48];         /* the call that failed: "cudaMallocFromPoolAsync" */
-    char detail[320];      /* one sentence: what was wrong and what would be right */
+    char detail[384];      /* one sentence: what was wrong and what would be right */
     bool has_numbers;      /* the three below are meaningful */
     uint64_t limit_bytes;
     uint64_t used_bytes;

@@ -7,19 +7,32 @@
 #include "model/word.h"
 
 static const char *const names[GB_DTYPE_COUNT] = {
-#define GB_DTYPE(symbol, name, bytes, descr) #name,
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) #name,
 #include "model/dtype.def"
 #undef GB_DTYPE
 };
 
 static const unsigned char sizes[GB_DTYPE_COUNT] = {
-#define GB_DTYPE(symbol, name, bytes, descr) bytes,
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) bytes,
 #include "model/dtype.def"
 #undef GB_DTYPE
 };
 
 static const char *const descrs[GB_DTYPE_COUNT] = {
-#define GB_DTYPE(symbol, name, bytes, descr) descr,
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) descr,
+#include "model/dtype.def"
+#undef GB_DTYPE
+};
+
+/* One more descr that is taken. */
+static const char *const reads[GB_DTYPE_COUNT] = {
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) reads,
+#include "model/dtype.def"
+#undef GB_DTYPE
+};
+
+static const char *const safetensors[GB_DTYPE_COUNT] = {
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) st,
 #include "model/dtype.def"
 #undef GB_DTYPE
 };
@@ -36,6 +49,10 @@ const char *gb_dtype_npy(enum gb_dtype dtype) {
     return (unsigned)dtype < GB_DTYPE_COUNT && descrs[dtype][0] != '\0' ? descrs[dtype] : NULL;
 }
 
+const char *gb_dtype_safetensors(enum gb_dtype dtype) {
+    return (unsigned)dtype < GB_DTYPE_COUNT && safetensors[dtype][0] != '\0' ? safetensors[dtype] : NULL;
+}
+
 int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
     size_t index;
 
@@ -50,9 +67,29 @@ int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struc
 static int descr_matches(const char *text, size_t len, const char *descr) {
     if (descr[0] == '\0' || len != strlen(descr) || memcmp(text + 1, descr + 1, len - 1) != 0)
         return 0;
+    /* numpy's own void types, of which nobody knows what they hold, say "|V". */
+    if (descr[1] == 'V')
+        return text[0] == '<';
     if (descr[0] == '|')
         return strchr("|<>=", text[0]) != NULL;
     return text[0] == '<' || text[0] == '=';
+}
+
+int gb_dtype_parse_safetensors(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    int i;
+
+    for (i = 0; i < GB_DTYPE_COUNT && len > 0; i++) {
+        if (strlen(safetensors[i]) == len && memcmp(safetensors[i], name, len) == 0) {
+            *ret_dtype = (enum gb_dtype)i;
+            return 0;
+        }
+    }
+    return gb_error_set(
+        err, GB_ERR_UNSUPPORTED_ARRAY,
+        "the type \"%s\" in the safetensors file is not one that can be stored; upload the tensor's bytes "
+        "with ?dtype=uint8",
+        gb_word_quote(name, len, quoted));
 }
 
 int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
@@ -61,7 +98,8 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
     int i;
 
     for (i = 0; i < GB_DTYPE_COUNT && len > 1; i++) {
-        if (memchr(descr, '\0', len) == NULL && descr_matches(descr, len, descrs[i])) {
+        if (memchr(descr, '\0', len) == NULL &&
+            (descr_matches(descr, len, descrs[i]) || descr_matches(descr, len, reads[i]))) {
             *ret_dtype = (enum gb_dtype)i;
             return 0;
         }
@@ -69,7 +107,9 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
     if (len > 1 && descr[1] == 'O')
         reason = "holds Python objects, which have no bytes of their own; convert it to a number type";
     else if (len > 1 && descr[1] == 'V')
-        reason = "is opaque to numpy; upload the raw bytes with ?dtype= and ?shape=";
+        reason =
+            "does not say what its bytes are (numpy writes so of the fp8 types, too); upload them raw with ?dtype= and "
+            "?shape=, or as safetensors";
     else if (len > 1 && descr[0] == '>')
         reason = "is big-endian; convert it to little-endian";
     return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the array's type \"%s\" %s", gb_word_quote(descr, len, quoted),

@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 enum gb_dtype {
-#define GB_DTYPE(symbol, name, bytes, descr) GB_DTYPE_##symbol,
+#define GB_DTYPE(symbol, name, bytes, descr, reads, st) GB_DTYPE_##symbol,
 #include "model/dtype.def"
 #undef GB_DTYPE
     GB_DTYPE_COUNT
@@ -25,8 +25,13 @@ struct gb_shape {
 const char *gb_dtype_name(enum gb_dtype dtype);
 size_t gb_dtype_bytes(enum gb_dtype dtype);
 
-/* What a .npy header says, or NULL where numpy has no such type. */
+/* What a .npy header says, or NULL where none says this type so that it can be read again. */
 const char *gb_dtype_npy(enum gb_dtype dtype);
+
+/* What a safetensors header says, or NULL where that format has no such type. */
+const char *gb_dtype_safetensors(enum gb_dtype dtype);
+/* By that. Returns 0, or -1 with UNSUPPORTED_ARRAY. */
+int gb_dtype_parse_safetensors(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 
 /* By numpy's name. Returns 0, or -1 with INVALID_ARGUMENT listing the permitted names. */
 int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);

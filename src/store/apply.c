@@ -62,6 +62,22 @@ static int put_sample(struct gb_apply *apply, const struct gb_pool_sample *sampl
     return run_with_int(apply, GB_ROW_DROP_SAMPLES, apply->samples_max, err);
 }
 
+/* A failure takes the whole transaction with it. */
+static int edit_buffers(struct gb_apply *apply, const struct gb_edits *record, struct gb_error *err) {
+    size_t i;
+    int r = 0;
+
+    for (i = 0; i < record->count && r == 0; i++) {
+        const struct gb_store_edit *edit = &record->edits[i];
+
+        if (edit->removes)
+            r = gb_apply_change(apply, GB_CHANGE_DEL_BUFFER, &edit->rec->id, err);
+        else
+            r = gb_apply_change(apply, GB_CHANGE_PUT_BUFFER, edit->rec, err);
+    }
+    return r;
+}
+
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
     sqlite3_stmt **s = apply->stmts;
 
@@ -80,6 +96,8 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         return run_with_int(apply, GB_ROW_DEL_BUFFER, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_POOL:
         return run_with_int(apply, GB_ROW_DEL_POOL, *(const int64_t *)record, err);
+    case GB_CHANGE_EDIT_BUFFERS:
+        return edit_buffers(apply, record, err);
     case GB_CHANGE_PUT_SAMPLE:
         return put_sample(apply, record, err);
     case GB_CHANGE_FLUSH:

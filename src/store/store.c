@@ -170,6 +170,13 @@ void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, gb
     gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), done, arg);
 }
 
+void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count, gb_store_done_fn *done,
+                           void *arg) {
+    const struct gb_edits record = {.edits = edits, .count = count};
+
+    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), done, arg);
+}
+
 void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), done, arg);
 }

@@ -65,6 +65,15 @@ void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *r
 void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg);
 void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg);
 
+/* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs once
+ * at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
+struct gb_store_edit {
+    const struct gb_buffer_rec *rec;
+    bool removes; /* deletes the record of that id, else puts it */
+};
+void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
+                           gb_store_done_fn *done, void *arg);
+
 /* Deleting a session deletes its buffers' and pools' records with it. Deleting what is absent succeeds. */
 void gb_store_del_session(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
 void gb_store_del_buffer(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);

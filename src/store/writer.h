@@ -15,10 +15,17 @@ enum gb_change_kind {
     GB_CHANGE_DEL_SESSION,
     GB_CHANGE_DEL_BUFFER,
     GB_CHANGE_DEL_POOL,
+    GB_CHANGE_EDIT_BUFFERS,
     GB_CHANGE_PUT_SAMPLE,
     GB_CHANGE_PUT_COUNTERS,
     GB_CHANGE_FLUSH,   /* writes nothing */
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
+};
+
+/* The record of GB_CHANGE_EDIT_BUFFERS. */
+struct gb_edits {
+    const struct gb_store_edit *edits;
+    size_t count;
 };
 
 struct gb_writer;

@@ -44,16 +44,44 @@ START_TEST(unknown_dtypes_are_told_the_known) {
 }
 END_TEST
 
+START_TEST(dtypes_by_safetensors_name) {
+    static const char *const bad[] = {"", "f32", "F3", "F32 ", "F4", "F6_E2M3", "C128"};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_dtype dtype = GB_DTYPE_COUNT;
+    unsigned known = 0;
+    size_t i;
+
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_dtype_parse_safetensors(bad[i], strlen(bad[i]), &dtype, &err), err,
+                        GB_ERR_UNSUPPORTED_ARRAY);
+    gb_assert_fails(gb_dtype_parse_safetensors("U8\0", 3, &dtype, &err), err, GB_ERR_UNSUPPORTED_ARRAY);
+    ck_assert_int_eq(dtype, GB_DTYPE_COUNT);
+    for (i = 0; i < GB_DTYPE_COUNT; i++) {
+        const char *name = gb_dtype_safetensors((enum gb_dtype)i);
+
+        if (!name)
+            continue;
+        known++;
+        gb_assert_ok(gb_dtype_parse_safetensors(name, strlen(name), &dtype, &err), err);
+        ck_assert_uint_eq(dtype, i);
+    }
+    ck_assert_uint_eq(known, 19);
+    ck_assert_ptr_null(gb_dtype_safetensors(GB_DTYPE_COMPLEX128));
+    ck_assert_ptr_null(gb_dtype_safetensors(GB_DTYPE_COUNT));
+}
+END_TEST
+
 START_TEST(dtypes_by_npy_descr) {
     static const struct {
         const char *descr;
         enum gb_dtype dtype;
     } good[] = {
-        {"<f4", GB_DTYPE_FLOAT32}, {"=f4", GB_DTYPE_FLOAT32}, {"|b1", GB_DTYPE_BOOL},        {"<u1", GB_DTYPE_UINT8},
-        {">i1", GB_DTYPE_INT8},    {"<i8", GB_DTYPE_INT64},   {"<c16", GB_DTYPE_COMPLEX128},
+        {"<f4", GB_DTYPE_FLOAT32},     {"=f4", GB_DTYPE_FLOAT32},  {"|b1", GB_DTYPE_BOOL},
+        {"<u1", GB_DTYPE_UINT8},       {">i1", GB_DTYPE_INT8},     {"<i8", GB_DTYPE_INT64},
+        {"<c16", GB_DTYPE_COMPLEX128}, {"<V2", GB_DTYPE_BFLOAT16}, {"<f1", GB_DTYPE_FLOAT8_E5M2},
     };
-    static const char *const bad[] = {">f4",     "|f4", "|O", "|V2", "<V2", "<f16", "<U3",  "|S5",
-                                      "<M8[ns]", "f4",  "<f", "<",   "",    "b1",   "<f4 ", "<c1"};
+    static const char *const bad[] = {">f4", "|f4", "|O",      "|V2", "|V1", "<V1", "<V3", ">V2", ">f1",  "<f16",
+                                      "<U3", "|S5", "<M8[ns]", "f4",  "<f",  "<",   "",    "b1",  "<f4 ", "<c1"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_dtype dtype = GB_DTYPE_COUNT;
     size_t i;
@@ -74,7 +102,8 @@ START_TEST(dtypes_by_npy_descr) {
         gb_assert_ok(gb_dtype_parse_npy(descr, strlen(descr), &dtype, &err), err);
         ck_assert_uint_eq(dtype, i);
     }
-    ck_assert_ptr_null(gb_dtype_npy(GB_DTYPE_BFLOAT16));
+    ck_assert_str_eq(gb_dtype_npy(GB_DTYPE_BFLOAT16), "<V2");
+    ck_assert_ptr_null(gb_dtype_npy(GB_DTYPE_FLOAT8_E5M2)); /* numpy cannot read "<f1" */
     gb_dtype_parse_npy(">f4", 3, &dtype, &err);
     ck_assert_ptr_nonnull(strstr(err.detail, "big-endian"));
     err = GB_ERROR_INIT;
@@ -232,6 +261,7 @@ int main(void) {
 
     gb_test_add(suite, "dtypes", dtypes_by_name, 30);
     gb_test_add(suite, "unknown_dtypes", unknown_dtypes_are_told_the_known, 30);
+    gb_test_add(suite, "safetensors", dtypes_by_safetensors_name, 30);
     gb_test_add(suite, "npy", dtypes_by_npy_descr, 30);
     gb_test_add(suite, "shapes", shapes_and_text, 30);
     gb_test_add(suite, "bytes", bytes_of_shapes, 30);

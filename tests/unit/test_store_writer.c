@@ -156,6 +156,52 @@ START_TEST(one_bad_change_fails_alone) {
 }
 END_TEST
 
+static void edit(struct store_fixture *f, const struct gb_store_edit *edits, size_t count, struct report *report) {
+    gb_store_edit_buffers(f->store, edits, count, journal_report, report);
+}
+
+/* Between others, in one transaction with them or, when one of all is bad, by itself: all of it or nothing. */
+START_TEST(a_group_is_never_split) {
+    static struct journal j;
+    struct store_fixture f;
+    struct store_gate gate;
+    struct gb_buffer_rec recs[6];
+    struct gb_store_edit good[] = {{.rec = &recs[0]}, {.rec = &recs[1]}, {.rec = &recs[5], .removes = true}};
+    struct gb_store_edit bad[] = {{.rec = &recs[2]}, {.rec = &recs[3]}, {.rec = &recs[4]}};
+    struct gb_store_stat stat;
+    int i;
+
+    with_session(&f);
+    journal_init(&j);
+    for (i = 0; i < 6; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "g%d", i == 4 ? 2 : i); /* the last of the bad ones takes the first one's name */
+        recs[i] = store_buffer(10 + i, 1, name);
+    }
+    gb_store_put_buffer(f.store, &recs[5], NULL, NULL);
+    store_gate_close(&gate, f.store);
+    put_named(&f, 1, "before", &j.reports[0]);
+    edit(&f, bad, 3, &j.reports[1]);
+    edit(&f, good, 3, &j.reports[2]);
+    edit(&f, NULL, 0, &j.reports[3]);
+    put_named(&f, 2, "after", &j.reports[4]);
+    store_gate_open(&gate);
+    store_wait_until(&j.wait, 5);
+    for (i = 0; i < 5; i++) {
+        ck_assert_int_eq(j.order[i], i);
+        ck_assert_int_eq(j.error[i].code, i == 1 ? GB_ERR_STORE_FAILED : GB_OK);
+    }
+    ck_assert_str_eq(j.error[1].native_name, "SQLITE_CONSTRAINT_UNIQUE");
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM buffers"), 4);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM buffers WHERE id IN (1, 2, 10, 11)"), 4);
+    gb_store_stat(f.store, &stat);
+    ck_assert_uint_eq(stat.failures, 1);
+    ck_assert_uint_eq(stat.queued, 0);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_full_queue_refuses) {
     static struct journal j;
     struct store_fixture f;
@@ -308,6 +354,7 @@ int main(void) {
     gb_test_add(suite, "order", reports_come_in_order, 60);
     gb_test_add(suite, "group", what_waits_is_one_commit, 60);
     gb_test_add(suite, "bad_change", one_bad_change_fails_alone, 60);
+    gb_test_add(suite, "edits", a_group_is_never_split, 60);
     gb_test_add(suite, "full_queue", a_full_queue_refuses, 60);
     gb_test_add(suite, "close", closing_carries_out_what_reports_queue, 60);
     gb_test_add(suite, "disk_full", a_full_disk_fails_changes_until_there_is_room, 60);
