@@ -187,7 +187,7 @@ static inline int gb_event_record(struct gb_backend *be, struct gb_event *event,
 }
 
 /* Covers all work queued so far on any stream of the device, by anyone; the event is of that device. Waits for
- * nothing. */
+ * nothing. Once a query says that it is complete, a trim gives back what was freed before. */
 static inline int gb_event_record_device(struct gb_backend *be, struct gb_event *event, int device,
                                          struct gb_error *err) {
     return be->ops->event_record_device(be, event, device, err);

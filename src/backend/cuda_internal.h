@@ -43,6 +43,7 @@ struct gb_stream {
 struct gb_event {
     cudaEvent_t handle;
     int device;
+    atomic_bool covers_device; /* recorded behind all streams */
 };
 
 struct cuda_watch {

@@ -120,6 +120,7 @@ int gb_cuda_event_record_device(struct gb_backend *base, struct gb_event *event,
         if (rc == cudaSuccess)
             call = "cudaEventRecord";
     }
+    atomic_store(&event->covers_device, true);
     if (rc == cudaSuccess)
         rc = cudaEventRecord(event->handle, dev->gather_stream);
     pthread_mutex_unlock(&dev->streams_lock);

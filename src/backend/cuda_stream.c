@@ -169,6 +169,7 @@ int gb_cuda_event_record(struct gb_backend *base, struct gb_event *event, struct
 
     if (gb_cuda_enter(be, stream->device, err) < 0)
         return -1;
+    atomic_store(&event->covers_device, false);
     rc = cudaEventRecord(event->handle, stream->handle);
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaEventRecord", err);
 }
@@ -194,6 +195,12 @@ int gb_cuda_event_query(struct gb_backend *base, struct gb_event *event, bool *r
         return gb_cuda_fail(be, rc, "cudaEventQuery", err);
     if (rc == cudaErrorNotReady)
         (void)cudaGetLastError(); /* some versions keep even this as the last error */
+    /* A pool learns of finished frees by synchronizing alone, and a query is none: it returns at once here. */
+    if (rc == cudaSuccess && atomic_load(&event->covers_device)) {
+        rc = cudaEventSynchronize(event->handle);
+        if (rc != cudaSuccess)
+            return gb_cuda_fail(be, rc, "cudaEventSynchronize", err);
+    }
     *ret_done = rc == cudaSuccess;
     return 0;
 }

@@ -135,17 +135,12 @@ static void create_end(struct gb_change *change) {
     gb_content_drop(op->content, content_gone, op);
 }
 
-/* On the lane: zeroes the memory and marks when that is done. */
+/* On the lane. Most buffers are written before they are read: across a bus their zeros wait until somebody needs them. */
 static int zero(struct gb_content *c, struct gb_error *err) {
-    struct gb_backend *be = c->device->core->backend;
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
-
     if (c->bytes == 0)
         return 0;
-    if (gb_content_zero(c, 0, c->bytes, part, err) < 0)
-        return -1;
-    c->ready = gb_events_take(&c->device->events, err);
-    return c->ready ? gb_event_record(be, c->ready->event, part, err) : -1;
+    atomic_store(&c->blank, true);
+    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_settle(c, err);
 }
 
 static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {

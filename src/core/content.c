@@ -80,6 +80,36 @@ void gb_content_end(struct gb_content *c) {
     free(c);
 }
 
+static int zero(struct gb_content *c, struct gb_error *err) {
+    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_ev *ready = gb_events_take(&c->device->events, err);
+
+    if (!ready)
+        return -1;
+    if (gb_content_zero(c, 0, c->bytes, part, err) < 0 ||
+        gb_event_record(c->device->core->backend, ready->event, part, err) < 0) {
+        gb_events_give(&c->device->events, ready);
+        return -1;
+    }
+    c->ready = ready;
+    return 0;
+}
+
+/* The lanes of two devices may want the same one: the lock is held while a fill is queued, which waits for nothing. */
+int gb_content_settle(struct gb_content *c, struct gb_error *err) {
+    int r = 0;
+
+    if (!c || !atomic_load(&c->blank))
+        return 0;
+    pthread_mutex_lock(&c->device->core->blank_lock);
+    if (atomic_load(&c->blank)) {
+        r = zero(c, err);
+        atomic_store(&c->blank, r < 0);
+    }
+    pthread_mutex_unlock(&c->device->core->blank_lock);
+    return r;
+}
+
 static int try_free(struct gb_content *c, struct gb_error *err) {
     struct gb_stream *stream = gb_core_stream_part(c->home, c->device->index);
 

@@ -16,6 +16,7 @@ struct gb_content {
     struct gb_core_stream *home; /* where it is allocated, and freed in order; see core_stream.h */
     uint64_t bytes;
     void *ptr;               /* NULL: nothing allocated (yet), or zero bytes */
+    atomic_bool blank;       /* reads as zeros, which are put there when somebody needs them */
     bool left;               /* no buffer has it, or is to get it, any more; the session's lock */
     struct gb_ev *ready;     /* recorded after the last write; NULL: complete before anyone could see it */
     struct gb_content *next; /* in a list of those to be dropped */
@@ -35,6 +36,10 @@ struct gb_content *gb_content_ref(struct gb_content *content);
 /* A buffer gets it, or gives it up. The session's lock is held. */
 void gb_content_attach_locked(struct gb_content *content);
 void gb_content_detach_locked(struct gb_content *content);
+
+/* On a lane, before the memory is read, or written in part: fresh memory that nobody wrote is zeroed, in the order of its
+ * home; ready is recorded behind that. NULL is accepted. */
+int gb_content_settle(struct gb_content *content, struct gb_error *err);
 
 /* Drops a reference; NULL is accepted. The last one queues the free in the order of its home, and the bytes leave the
  * quota. Work on other streams must be done before. then(arg), if given, runs once: after that free when this was the last

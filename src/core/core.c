@@ -77,6 +77,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     atomic_init(&core->sequence, 1);
     pthread_mutex_init(&core->sessions_lock, NULL);
     pthread_mutex_init(&core->objects_lock, NULL);
+    pthread_mutex_init(&core->blank_lock, NULL);
     pthread_cond_init(&core->objects_gone, NULL);
     gb_house_init(core);
     gb_tokens_init(&core->tokens);
@@ -122,6 +123,7 @@ void gb_core_close(struct gb_core *core) {
     gb_tokens_done(&core->tokens);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
+    pthread_mutex_destroy(&core->blank_lock);
     pthread_mutex_destroy(&core->objects_lock);
     pthread_mutex_destroy(&core->sessions_lock);
     free(core);

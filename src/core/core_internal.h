@@ -80,6 +80,7 @@ struct gb_core {
     struct gb_tokens tokens;
 
     pthread_mutex_t objects_lock; /* for the two below */
+    pthread_mutex_t blank_lock;   /* zeros are queued under it */
     pthread_cond_t objects_gone;
     uint64_t objects; /* sessions and calls that still use the core */
 };

@@ -108,7 +108,8 @@ static void make_part(struct gb_task *task) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_stream *part;
 
-    if (gb_core_stream_part_make(d->t.stream, d->t.device->index, &part, &err) < 0)
+    if (gb_core_stream_part_make(d->t.stream, d->t.device->index, &part, &err) < 0 ||
+        gb_content_settle(d->content, &err) < 0)
         gb_transfer_fail(&d->t, &err);
     pthread_mutex_lock(&d->t.lock);
     d->watching = false;
@@ -116,11 +117,11 @@ static void make_part(struct gb_task *task) {
     gb_transfer_unref(&d->t);
 }
 
-/* True: the stream has a part on the device; else wake comes. */
+/* True: the stream has a part on the device, and the memory has its zeros; else wake comes. */
 static bool have_part(struct gb_download *d) {
     bool mine;
 
-    if (gb_transfer_part(&d->t))
+    if (gb_transfer_part(&d->t) && !atomic_load(&d->content->blank))
         return true;
     pthread_mutex_lock(&d->t.lock);
     mine = !d->watching;
@@ -352,7 +353,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     if (d->direct)
         pending = d->watching;
     else
-        pending = (pending || d->unsettled) && d->content->home != d->t.stream;
+        pending = d->watching || ((pending || d->unsettled) && d->content->home != d->t.stream);
     pthread_mutex_unlock(&d->t.lock);
     if (!pending) {
         gb_content_drop(d->content, NULL, NULL);

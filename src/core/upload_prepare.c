@@ -84,6 +84,8 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
 
     if (u->write && gb_flight_open(&u->flights[0], stream, err) < 0)
         return -1;
+    if ((u->placed && gb_content_settle(c, err) < 0) || gb_content_settle(u->base, err) < 0)
+        return -1;
     if (u->placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
         return -1;
     if (queue_rest(u, stream, err) < 0)

@@ -130,6 +130,8 @@ int gb_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_erro
     struct gb_write *w = u->write;
     struct gb_flight *f = &u->flights[0];
 
+    if (gb_content_settle(w->source, err) < 0)
+        return -1;
     if (w->source && w->source->ready && gb_stream_wait(be, stream, w->source->ready->event, err) < 0)
         return -1;
     u->touched = true;

@@ -115,6 +115,23 @@ START_TEST(trim_keeps_what_it_is_told_to) {
 }
 END_TEST
 
+/* As the core does, which never waits in a call of the device's. */
+START_TEST(a_trim_knows_what_was_freed_before_a_complete_event) {
+    struct gb_pool *pool = conf_pool(0, true, true, true);
+    struct gb_event *event = conf_event();
+    int i;
+
+    for (i = 0; i < 2; i++)
+        conf_free(conf_alloc(pool, i ? conf.s2 : conf.s1, 64 * MIB), i ? conf.s2 : conf.s1);
+    gb_assert_ok(gb_event_record_device(conf.be, event, 0, &conf.err), conf.err);
+    conf_wait(event);
+    gb_assert_ok(gb_pool_trim(conf.be, pool, 0, &conf.err), conf.err);
+    ck_assert_uint_eq(conf_stat(pool).reserved_bytes, 0);
+    gb_event_destroy(conf.be, event);
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
 START_TEST(memory_above_the_threshold_goes_back) {
     struct gb_pool *pool = conf_pool(0, true, true, true);
     struct gb_pool_config config;
@@ -210,6 +227,7 @@ void conf_add_pool(Suite *suite) {
     conf_add(suite, "peaks are reset", peaks_are_reset_to_the_present);
     conf_add(suite, "reuse on a stream", freed_memory_is_reused_on_its_stream);
     conf_add(suite, "trim", trim_keeps_what_it_is_told_to);
+    conf_add(suite, "trim after an event", a_trim_knows_what_was_freed_before_a_complete_event);
     conf_add(suite, "trim, exportable", an_exportable_pool_gives_nothing_back);
     conf_add(suite, "threshold", memory_above_the_threshold_goes_back);
     conf_add(suite, "a full pool", a_full_pool_refuses_and_recovers);

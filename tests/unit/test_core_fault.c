@@ -289,7 +289,7 @@ START_TEST(a_device_dies) {
     char *data = malloc(BYTES);
     char *back = malloc(BYTES);
 
-    snprintf(spec, sizeof(spec), "fault:fill@2=cudaErrorIllegalAddress:%s", backends[_i]);
+    snprintf(spec, sizeof(spec), "fault:alloc@3=cudaErrorIllegalAddress:%s", backends[_i]);
     core_fixture_init(&f, spec);
     core_wake_init(&w);
     core_bytes(1, data, BYTES);

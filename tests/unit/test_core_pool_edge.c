@@ -283,9 +283,10 @@ static const char *const faults[] = {"pool_create",     "pool_configure", "pool_
 /* Returns how many steps failed. */
 static unsigned play(struct core_fixture *f) {
     struct gb_pool_params p = core_pool_params("default", "p", 0, 8 * MIB);
-    struct gb_error err[7] = {{0}};
+    struct gb_error err[8] = {{0}};
     unsigned failed = 0;
-    int r[7];
+    char *bytes = malloc(MIB);
+    int r[8];
     int i;
 
     r[0] = core_pool_make(f->core, &p, NULL, &err[0]);
@@ -303,8 +304,10 @@ static unsigned play(struct core_fixture *f) {
     r[3] = core_pool_reset(f->core, "default", "p", &err[3]);
     r[4] = core_pool_peer(f->core, "default", "p", 1, GB_POOL_ACCESS_READ_WRITE, &err[4]);
     r[5] = create(f, "x", "p", MIB, 0, &err[5]);
-    r[6] = r[5] == 0 ? core_buffer_delete(f->core, "default", "x", &err[6]) : 0;
-    for (i = 1; i < 7; i++) {
+    r[6] = r[5] == 0 ? core_download(f->core, "default", "x", 0, MIB, bytes, &err[6]) : 0;
+    r[7] = r[5] == 0 ? core_buffer_delete(f->core, "default", "x", &err[7]) : 0;
+    free(bytes);
+    for (i = 1; i < 8; i++) {
         failed += r[i] < 0;
         if (r[i] < 0)
             ck_assert_msg(err[i].native_name[0] != '\0', "step %d: %s", i, err[i].detail);

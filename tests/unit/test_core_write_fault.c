@@ -121,10 +121,55 @@ START_TEST(a_copy_costs_so_much) {
 }
 END_TEST
 
+/* Across a bus fresh memory gets its zeros when somebody needs them. */
+START_TEST(zeros_come_when_they_are_needed) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_write_params p = core_copy_params("default", "from", "default", "to");
+    struct gb_upload_params part = core_upload_params("default", "part", 100);
+    static const char *const names[] = {"read", "from", "part", "to"};
+    static const char zeros[5000];
+    char got[5000];
+    char ones[100];
+    int i;
+
+    core_fixture_init(
+        &f, "fault:fill@1=cudaErrorInvalidValue,event_record@5=cudaErrorInvalidValue:host:discrete,bytes=16M");
+    gb_assert_ok(core_buffer_create(f.core, "default", "read", sizeof(got), 0, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "from", sizeof(got), 0, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "part", sizeof(got), 0, &err), err);
+    gb_assert_fails(core_download(f.core, "default", "read", 0, sizeof(got), got, &err), err, GB_ERR_DEVICE_ERROR);
+    memset(got, 1, sizeof(got));
+    gb_assert_ok(core_download(f.core, "default", "read", 0, sizeof(got), got, &err), err);
+    ck_assert_mem_eq(got, zeros, sizeof(got));
+    /* A copy's source, and what a write in place leaves as it was. */
+    while (core_write(f.core, &p, NULL, &err) < 0) {
+        ck_assert_int_eq(err.code, GB_ERR_DEVICE_ERROR);
+        err = GB_ERROR_INIT;
+    }
+    memset(got, 1, sizeof(got));
+    gb_assert_ok(core_download(f.core, "default", "to", 0, sizeof(got), got, &err), err);
+    ck_assert_mem_eq(got, zeros, sizeof(got));
+    memset(ones, 1, sizeof(ones));
+    part.partial = part.in_place = true;
+    part.offset = 4000;
+    gb_assert_ok(core_upload(f.core, &part, ones, NULL, &err), err);
+    gb_assert_ok(core_download(f.core, "default", "part", 0, sizeof(got), got, &err), err);
+    ck_assert_mem_eq(got, zeros, 4000);
+    ck_assert_mem_eq(got + 4000, ones, 100);
+    ck_assert_mem_eq(got + 4100, zeros, 900);
+    for (i = 0; i < 4; i++)
+        gb_assert_ok(core_buffer_delete(f.core, "default", names[i], &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_write_fault");
 
     gb_test_add_loop(suite, "once", each_call_fails_once, 120, 3 * FAULTS);
+    gb_test_add_loop(suite, "zeros", zeros_come_when_they_are_needed, 120, 1);
     gb_test_add_loop(suite, "cost", a_copy_costs_so_much, 120, 1);
     return gb_test_run(suite);
 }
