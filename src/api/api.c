@@ -77,6 +77,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
+    gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30, .decoders = 64});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);
@@ -101,6 +102,10 @@ void gb_api_free(struct gb_api *api) {
     free(api->backend_name);
     free(api->backend_note);
     free(api);
+}
+
+void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits) {
+    api->limits = *limits;
 }
 
 void gb_api_set_draining(struct gb_api *api) {

@@ -22,6 +22,12 @@ struct gb_api;
  * exhausted. */
 struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
                           const char *version);
+/* What requests may take; before the server starts. Else the defaults of options.def hold. */
+struct gb_api_limits {
+    uint64_t expanded_bytes; /* of a body that comes in a content coding */
+    unsigned decoders;       /* such bodies at a time */
+};
+void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 /* The server has stopped. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 

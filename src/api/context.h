@@ -19,6 +19,8 @@ struct gb_api {
     char *backend_note;
     int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
     atomic_bool draining;
+    struct gb_api_limits limits;
+    atomic_uint decoders;            /* bodies that are being decoded */
     char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
     int devices;
     struct gb_peer_rec *peers; /* [device * devices + peer]; fixed as well */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/common.h"
+#include "api/filters.h"
 #include "api/media.h"
 #include "api/render.h"
 #include "base/clock.h"
@@ -14,8 +15,7 @@ static int read_format(const struct gb_http_request *request, struct gb_upload_p
     bool layout = gb_http_query(request, "dtype") || gb_http_query(request, "shape");
     bool npy_type;
 
-    if (gb_media_encoding(gb_http_header(request, "Content-Encoding"), err) < 0 ||
-        gb_media_tensor(gb_http_header(request, "Content-Type"), &npy_type, err) < 0)
+    if (gb_media_tensor(gb_http_header(request, "Content-Type"), &npy_type, err) < 0)
         return -1;
     plan->said_npy = npy_type;
     plan->may_npy = !layout;
@@ -147,8 +147,10 @@ enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_res
     struct gb_upload_plan *plan;
     struct gb_conditions *conditions;
     struct gb_http_sink *sink = NULL;
+    struct gb_filters filters;
 
-    (void)response;
+    if (gb_filters_read(request, response, &filters, err) < 0)
+        return GB_STEP_ERROR;
     if (gb_http_header(request, "Content-Range")) {
         /* To ignore it would replace the whole by a part (RFC 9110, 14.5). */
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken; send the part to ?offset=N instead");
@@ -159,11 +161,14 @@ enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_res
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
+    plan->coded = filters.coded;
     if (read_plan(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
     }
     free(plan);
+    if (sink)
+        sink = gb_filters_wrap(request, &filters, sink, err);
     if (!sink)
         return GB_STEP_ERROR;
     request->sink = sink;

@@ -11,6 +11,7 @@ struct gb_upload_plan {
     bool never_npy; /* dtype or shape were given, so a .npy is a mistake */
     bool said_npy;  /* ?format=npy or Content-Type: application/x-npy */
     bool may_npy;   /* its first bytes decide */
+    bool coded;     /* Content-Length is not that of the bytes: see filters.h */
     bool has_shape;
     bool exists; /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;

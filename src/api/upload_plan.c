@@ -9,8 +9,15 @@ static int too_large(struct gb_error *err) {
 
 static int length_required(const struct gb_upload_plan *plan, struct gb_error *err) {
     if (plan->params.partial)
-        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
-                            "send Content-Length: nothing else tells how many bytes are to be written");
+        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "%s",
+                            plan->coded ? "send the bytes as they are, with Content-Length: that of an encoded body "
+                                          "does not tell how many bytes are to be written"
+                                        : "send Content-Length: nothing else tells how many bytes are to be written");
+    if (plan->coded)
+        return gb_error_set(
+            err, GB_ERR_LENGTH_REQUIRED,
+            "give ?shape= (and ?dtype=), or send a .npy: the Content-Length of an encoded body does not "
+            "tell how large the buffer is to be");
     return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
                         "send Content-Length, or ?dtype= and ?shape=, or a .npy: without one of them nothing tells how "
                         "large the buffer is to be");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/filters.h"
 #include "api/upload.h"
 #include "base/clock.h"
 
@@ -15,6 +16,7 @@ enum stage {
 
 struct sink {
     struct gb_http_sink sink; /* first */
+    const struct gb_api *api;
     struct gb_core *core;
     struct gb_upload_plan plan;
     struct gb_upload *upload;
@@ -37,6 +39,8 @@ static int no_memory(struct gb_error *err) {
 
 /* The plan is complete. */
 static int begin(struct sink *s, struct gb_error *err) {
+    if (s->plan.coded && gb_filters_permit(s->api, s->plan.params.bytes, err) < 0)
+        return -1;
     if (gb_upload_begin(s->core, &s->plan.params, &s->upload, err) < 0)
         return -1;
     s->plan.params.check.arg = NULL; /* the core's now */
@@ -274,11 +278,12 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
     }
     s->sink = (struct gb_http_sink){
         .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
-    s->core = gb_api_of(request)->core;
+    s->api = gb_api_of(request);
+    s->core = s->api->core;
     s->plan = *plan;
     s->plan.params.wake = wake;
     s->plan.params.arg = request;
-    s->has_length = request->has_content_length;
+    s->has_length = request->has_content_length && !plan->coded;
     s->length = request->content_length;
     if (prepare(s, err) < 0) {
         sink_free(&s->sink);

@@ -160,6 +160,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         out_of_memory(err);
         return GB_EXIT_SOFTWARE;
     }
+    gb_api_set_limits(
+        daemon->api, &(struct gb_api_limits){.expanded_bytes = o->max_expanded, .decoders = (unsigned)o->max_decoders});
     if (start_server(daemon, err) != 0 || gb_listen_write(&daemon->listeners, daemon->listen_file, err) != 0)
         return GB_EXIT_SOFTWARE;
     return GB_EXIT_OK;

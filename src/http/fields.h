@@ -1,0 +1,28 @@
+/* Structured fields (RFC 9651), as far as dictionaries of them are read here. Pure. */
+#ifndef GB_HTTP_FIELDS_H
+#define GB_HTTP_FIELDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum gb_field_type {
+    GB_FIELD_INTEGER,
+    GB_FIELD_BYTES,
+    GB_FIELD_OTHER /* well-formed */
+};
+
+/* One member of a dictionary; its parameters were read and are of no interest. */
+struct gb_field {
+    const char *key;
+    size_t key_n;
+    enum gb_field_type type;
+    int64_t integer;
+    const char *text; /* BYTES: the base64 between the colons, of permitted letters alone */
+    size_t text_n;
+};
+
+/* The next member of the dictionary that is one line of a header; *at begins at the line and is moved on. 1; 0 at the end;
+ * -1 when it is malformed. Members of one key: the last one counts, which is the caller's to see to. */
+int gb_field_next(const char **at, struct gb_field *ret);
+
+#endif
