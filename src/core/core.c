@@ -55,11 +55,17 @@ int gb_core_health(struct gb_core *core, struct gb_error *err) {
 /* --- open and close ------------------------------------------------------------------------------------------------------------------ */
 
 static int start(struct gb_core *core, struct gb_error *err) {
+    int i;
+
     if (gb_core_devices_open(core, err) < 0)
         return -1;
     if (core->slots_needed &&
         gb_slots_init(&core->slots, core->backend, core->config.slots_bytes, core->config.slot_bytes, err) < 0)
         return -1;
+    for (i = 0; i < GB_COMPUTE_LANES; i++) {
+        if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
+            return -1;
+    }
     if (gb_core_load(core, err) < 0)
         return -1;
     return gb_house_start(core, err);
@@ -110,11 +116,16 @@ static void forget_sessions(struct gb_core *core) {
 }
 
 void gb_core_close(struct gb_core *core) {
+    int i;
+
     if (!core)
         return;
+    atomic_store(&core->closing, true);
     gb_house_stop(core);
     forget_sessions(core);
     wait_for_all(core);
+    for (i = 0; i < GB_COMPUTE_LANES; i++)
+        gb_lane_done(&core->compute[i]);
     gb_house_save(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);

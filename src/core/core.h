@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "core/pool.h"
 #include "core/stream.h"
@@ -76,6 +77,11 @@ struct gb_call {
     struct gb_transfer_times times;
     bool copied;             /* sync: that side was stale */
     struct gb_mem_attr attr; /* attributes */
+    struct {
+        bool had_crc32c; /* of the record, when the reading began */
+        uint32_t crc32c; /* as read, with verify */
+        struct gb_digest digest[GB_DIGEST_ALGS];
+    } scan;
     struct gb_pool_view pool;
     struct gb_pool_trim trim;
     struct gb_stream_view stream;
@@ -303,6 +309,7 @@ bool gb_tokens_required(struct gb_core *core);
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
                     struct gb_error *err);
 
+#include "core/scan.h"
 #include "core/write.h"
 
 #endif

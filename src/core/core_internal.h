@@ -45,6 +45,8 @@ struct gb_core_device {
     bool memory_freed; /* since the last try; the lane's alone */
 };
 
+#define GB_COMPUTE_LANES 2
+
 struct gb_core {
     struct gb_core_config config;
     struct gb_backend *backend;
@@ -75,6 +77,11 @@ struct gb_core {
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;
     struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
+
+    struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
+    atomic_uint scans;
+    atomic_uint scan_number;
+    atomic_bool closing;
 
     struct gb_house house;
     struct gb_tokens tokens;

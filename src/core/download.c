@@ -79,6 +79,8 @@ int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t le
     download->length = length;
     download->started = true;
     download->t.started_ns = gb_clock_ns();
+    if (download->silent)
+        return 0;
     atomic_fetch_add(&download->t.core->downloads_running, 1);
     gb_core_changed(download->t.core);
     return 0;
@@ -333,7 +335,9 @@ void gb_download_free(struct gb_download *d, bool complete) {
     gb_transfer_close(&d->t);
     for (i = 0; i < d->count; i++)
         pending |= !release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
-    if (d->started && complete) {
+    if (d->silent) {
+        ; /* as if it had never begun */
+    } else if (d->started && complete) {
         GB_TALLY(core, d->t.session, downloads, 1);
         GB_TALLY(core, d->t.session, download_bytes, d->length);
         GB_TALLY(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
@@ -344,7 +348,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     } else if (d->started) {
         GB_TALLY(core, d->t.session, downloads_failed, 1);
     }
-    if (d->started) {
+    if (d->started && !d->silent) {
         atomic_fetch_sub(&core->downloads_running, 1);
         gb_core_changed(core);
     }

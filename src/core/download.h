@@ -24,6 +24,7 @@ struct gb_download {
     struct gb_ev *behind; /* straight from memory: what the stream does before */
     bool direct;
     bool started;
+    bool silent; /* nobody downloads: not counted */
     uint64_t offset;
     uint64_t length;
     uint64_t queued; /* bytes whose copy was queued */

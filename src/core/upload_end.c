@@ -19,6 +19,17 @@ static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     strcpy(rec->labels, "{}");
 }
 
+/* Of the whole buffer, as far as it is known without reading it: as it came, or as it was where it is copied from. */
+static bool knows_crc(const struct gb_upload *u, uint32_t *ret) {
+    const struct gb_write *w = u->write;
+    const struct gb_buffer_rec *source = w ? &w->source_rec : NULL;
+    bool copied = w && w->what == GB_WRITE_COPY && w->bytes == source->bytes && source->has_crc32c;
+    bool known = !u->merge && (copied || !w);
+
+    *ret = !known ? 0 : w ? source->crc32c : u->crc;
+    return known;
+}
+
 static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     const struct gb_buffer_params *p = &u->params.buffer;
 
@@ -38,8 +49,7 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     rec->state = GB_BUFFER_READY;
     rec->generation++;
     rec->version++;
-    rec->has_crc32c = !u->merge && !u->write;
-    rec->crc32c = rec->has_crc32c ? u->crc : 0;
+    rec->has_crc32c = knows_crc(u, &rec->crc32c);
     rec->updated_at_us = gb_wall_us();
 }
 

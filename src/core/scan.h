@@ -1,0 +1,24 @@
+/* Reading a buffer for itself: every byte once, for checksums. Included by core.h. */
+#ifndef GB_CORE_SCAN_H
+#define GB_CORE_SCAN_H
+
+#define GB_SCANS_MAX 64 /* under way at a time */
+
+struct gb_scan_params {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_name stream; /* "" is "default" */
+    const void *head;      /* hashed before the bytes of the buffer; copied */
+    size_t head_n;
+    unsigned digests;             /* of head and bytes: a set of 1u << enum gb_digest_alg */
+    bool verify;                  /* the bytes' CRC32C too, which goes into a record that does not know it */
+    struct gb_buffer_check check; /* asked once, of the bytes that are read */
+};
+
+/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the device's
+ * memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
+ * CONTENT_LOST; SATURATED beyond GB_SCANS_MAX; DRAINING when the core closes before the end. Result: call->buffer (as it was
+ * read), call->scan. */
+void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_call *call);
+
+#endif
