@@ -24,7 +24,8 @@ static enum gb_step reply_trimmed(struct gb_http_request *request, const struct 
     gb_out_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
     gb_out_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
     if (call->pool.config.exportable)
-        gb_out_string(&out, "note", "an exportable pool gives nothing back to the system; only deleting it does");
+        gb_out_string(&out, "note",
+                      "memory that was exported goes back to the system when the pool is deleted, not before");
     else if (call->trim.kept)
         gb_out_string(&out, "note",
                       "what is left is in pieces of which a part is in use, or whose free is still queued");

@@ -117,8 +117,8 @@ static inline int gb_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool
     return be->ops->pool_reset_peak(be, pool, err);
 }
 
-/* Gives unused reserved memory above keep_bytes back to the system. May wait for the device. An exportable pool gives
- * nothing back. */
+/* Gives unused reserved memory above keep_bytes back to the system. May wait for the device. Of a pool whose
+ * pointers were exported nothing goes back until it is destroyed. */
 static inline int gb_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err) {
     return be->ops->pool_trim(be, pool, keep_bytes, err);
 }

@@ -238,8 +238,7 @@ int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
     (void)err;
     pthread_mutex_lock(&host->lock);
     gb_host_arena_settle(&pool->arena, done_locked, NULL);
-    if (!pool->config.exportable) /* CUDA's gives nothing back either */
-        shrink_locked(pool, keep_bytes, true, &gone);
+    shrink_locked(pool, keep_bytes, true, &gone);
     pthread_mutex_unlock(&host->lock);
     gb_host_segment_unmap(gone);
     return 0;

@@ -82,8 +82,8 @@ int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, s
 
 /* The following are for every pool that the session sees. DEVICE_NOT_FOUND where it is lost. */
 
-/* Gives unused reserved memory beyond keep_bytes back to the system; an exportable pool on CUDA gives nothing back.
- * Result: call->trim, call->pool. */
+/* Gives unused reserved memory beyond keep_bytes back to the system; what was exported of an exportable
+ * pool goes back only with the pool. Result: call->trim, call->pool. */
 void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                      uint64_t keep_bytes, struct gb_call *call);
 
