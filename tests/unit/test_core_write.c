@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "gb_test.h"
 #include "write_fixture.h"
 
@@ -28,7 +29,8 @@ START_TEST(copies_make_and_replace) {
     ck_assert_int_eq(r.way, GB_WAY_DEVICE);
     ck_assert_int_eq(r.rec.generation, 1);
     ck_assert_uint_eq(r.rec.bytes, BYTES);
-    ck_assert(!r.rec.has_crc32c);
+    ck_assert(r.rec.has_crc32c); /* that of the source */
+    ck_assert_uint_eq(r.rec.crc32c, gb_crc32c(0, a, BYTES));
     core_expect(f.core, "other", "b", a, BYTES);
     /* Into the middle of what is there. */
     memcpy(b, a, BYTES);
@@ -40,6 +42,7 @@ START_TEST(copies_make_and_replace) {
     gb_assert_ok(core_write(f.core, &p, &r, &err), err);
     ck_assert(!r.created);
     ck_assert_int_eq(r.rec.generation, 2);
+    ck_assert(!r.rec.has_crc32c);
     core_expect(f.core, "other", "b", b, BYTES);
     p.in_place = true;
     p.offset = BYTES - 3;
