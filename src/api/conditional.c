@@ -8,12 +8,12 @@
 
 #include "http/conditions.h"
 
-char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out) {
+char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
 
-    /* A .npy also changes with dtype and shape. */
-    if (npy)
-        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-npy%" PRId64, rec->version);
+    /* The others also change with dtype, shape and labels. */
+    if (form != GB_FORM_RAW)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-%s%" PRId64, form == GB_FORM_NPY ? "npy" : "st", rec->version);
     return out;
 }
 
@@ -113,16 +113,17 @@ static int raced(const char *what, struct gb_error *err) {
 
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
-    char text[3][GB_ETAG_SIZE];
-    const char *tags[3];
-    size_t count = rec ? 3 : 0;
+    char text[GB_FORM_COUNT + 1][GB_ETAG_SIZE];
+    const char *tags[GB_FORM_COUNT + 1];
+    size_t count = rec ? GB_FORM_COUNT + 1 : 0;
+    int form;
     bool match_failed;
     bool none_match_failed;
 
     if (rec) {
-        tags[0] = gb_etag_data(rec, false, text[0]);
-        tags[1] = gb_etag_data(rec, true, text[1]);
-        tags[2] = gb_etag_buffer(rec, text[2]);
+        for (form = 0; form < GB_FORM_COUNT; form++)
+            tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
+        tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
         if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
             (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);

@@ -1,7 +1,8 @@
 /* Entity tags of our records and the preconditions on them.
  *
  *     data      "<id>.<generation>"        the raw bytes
- *               "<id>.<generation>-npy"    the same as .npy
+ *               "<id>.<generation>-npy<version>"   the same as .npy
+ *               "<id>.<generation>-st<version>"    the same as safetensors
  *     buffer    "b<id>.<version>"          its metadata
  *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
  *               alone, the part before the first '-'
@@ -9,13 +10,14 @@
 #ifndef GB_API_CONDITIONAL_H
 #define GB_API_CONDITIONAL_H
 
+#include "api/media.h"
 #include "core/core.h"
 #include "http/http.h"
 
 #define GB_ETAG_SIZE 96
 
 /* Each writes the tag without quotes and returns out. */
-char *gb_etag_data(const struct gb_buffer_rec *rec, bool npy, char *out);
+char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
 char *gb_etag_session(const struct gb_session_view *view, char *out);
 
@@ -35,7 +37,7 @@ void gb_conditions_free(void *conditions);
 int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err);
 
 /* For gb_buffer_check and gb_session_check: 0, or -1 with PRECONDITION_FAILED. A buffer answers to the tags of its data, in
- * either form, and of its metadata. */
+ * any form, and of its metadata. */
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
 struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);

@@ -7,17 +7,19 @@
 #include "api/context.h"
 #include "api/media.h"
 #include "api/npy.h"
+#include "api/safetensors.h"
+#include "api/tensor_names.h"
 #include "base/clock.h"
 #include "http/conditions.h"
 #include "http/range.h"
 
-/* What is to be sent: part of a .npy header (or nothing of one), then part of the bytes. */
+/* What is to be sent: part of the form's header (raw bytes have none), then part of the bytes. */
 struct download {
     struct gb_http_source source; /* first */
     struct gb_download *core;     /* NULL where no byte of the buffer is sent */
     struct gb_buffer_rec rec;
-    bool npy;
-    char head[GB_NPY_WRITE_MAX];
+    enum gb_form form;
+    char *head;
     size_t head_size;
     uint64_t total; /* of the representation */
     enum gb_range_kind range_kind;
@@ -76,6 +78,7 @@ static void source_free(struct gb_http_source *source, bool complete) {
     struct download *d = (struct download *)source;
 
     gb_download_free(d->core, complete);
+    free(d->head);
     free(d);
 }
 
@@ -89,19 +92,50 @@ static void wake(void *arg) {
 
 /* --- what to send ------------------------------------------------------------------------------------------------- */
 
-static int choose_format(const struct gb_http_request *request, enum gb_dtype dtype, bool *ret_npy,
+static int choose_format(const struct gb_http_request *request, enum gb_dtype dtype, enum gb_form *ret,
                          struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
-    bool exists = gb_dtype_npy(dtype) != NULL;
+    unsigned offered = 1u << GB_FORM_RAW;
 
+    if (gb_dtype_npy(dtype))
+        offered |= 1u << GB_FORM_NPY;
+    if (gb_dtype_safetensors(dtype))
+        offered |= 1u << GB_FORM_SAFETENSORS;
     if (!format)
-        return gb_media_accept(gb_http_header(request, "Accept"), exists, ret_npy, err);
-    *ret_npy = strcmp(format->s, "npy") == 0;
-    if (*ret_npy && !exists)
-        return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "numpy has no %s; ask for the raw bytes with ?format=raw",
-                            gb_dtype_name(dtype));
-    if (!*ret_npy && strcmp(format->s, "raw") != 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw or npy");
+        return gb_media_accept(gb_http_header(request, "Accept"), offered, ret, err);
+    if (gb_media_form(format->s, ret, err) < 0)
+        return -1;
+    if (offered & 1u << *ret)
+        return 0;
+    return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "%s has no %s; ask for ?format=raw%s",
+                        *ret == GB_FORM_NPY ? "a .npy" : "safetensors", gb_dtype_name(dtype),
+                        offered == 1u << GB_FORM_RAW ? ""
+                        : *ret == GB_FORM_NPY        ? " or safetensors"
+                                                     : " or npy");
+}
+
+static int make_head(struct download *d, struct gb_error *err) {
+    struct gb_out out = {0};
+    char name[GB_LABELS_MAX];
+
+    free(d->head);
+    d->head = NULL;
+    d->head_size = 0;
+    if (d->form == GB_FORM_SAFETENSORS) {
+        gb_safetensors_open(&out);
+        gb_safetensors_add(&out, gb_tensor_name(&d->rec, name), d->rec.dtype, &d->rec.shape, 0, d->rec.bytes);
+        if (gb_safetensors_close(&out, err) < 0) {
+            gb_out_done(&out);
+            return -1;
+        }
+        d->head = out.s;
+        d->head_size = out.used;
+    } else if (d->form == GB_FORM_NPY) {
+        d->head = malloc(GB_NPY_WRITE_MAX);
+        if (!d->head)
+            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        d->head_size = gb_npy_write_header(d->rec.dtype, &d->rec.shape, d->head);
+    }
     return 0;
 }
 
@@ -135,13 +169,14 @@ static int decide(struct download *d, const struct gb_http_request *request, str
     char etag[GB_ETAG_SIZE];
     int r;
 
-    if (check_state(&d->rec, err) < 0 || choose_format(request, d->rec.dtype, &d->npy, err) < 0)
+    if (check_state(&d->rec, err) < 0 || choose_format(request, d->rec.dtype, &d->form, err) < 0)
         return -1;
-    gb_etag_data(&d->rec, d->npy, etag);
+    gb_etag_data(&d->rec, d->form, etag);
     r = gb_conditions_get(request, etag, response, err);
     if (r <= 0)
         return r;
-    d->head_size = d->npy ? gb_npy_write_header(d->rec.dtype, &d->rec.shape, d->head) : 0;
+    if (make_head(d, err) < 0)
+        return -1;
     d->total = d->head_size + d->rec.bytes;
     if (if_range && !gb_etag_if_range(if_range, etag))
         range = NULL;
@@ -163,7 +198,7 @@ static int add_headers(const struct download *d, struct gb_http_response *respon
     int r = 0;
 
     gb_shape_text(&d->rec.shape, shape);
-    r |= gb_http_response_header(response, err, "Content-Type", "%s", d->npy ? GB_MEDIA_NPY : GB_MEDIA_RAW);
+    r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
     r |= gb_http_response_header(response, err, "Accept-Ranges", "bytes");
     r |= gb_http_response_header(response, err, "Vary", "Accept");
     r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");

@@ -37,15 +37,35 @@ int gb_media_json(const char *content_type, struct gb_error *err) {
     return refused("Content-Type", content_type, "application/json", err);
 }
 
-int gb_media_tensor(const char *content_type, bool *ret_npy, struct gb_error *err) {
+int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error *err) {
     size_t n = content_type ? type_len(content_type) : 0;
-    bool npy = content_type && is(content_type, n, GB_MEDIA_NPY);
 
-    if (content_type && !npy && !is(content_type, n, GB_MEDIA_RAW) &&
-        !is(content_type, n, "application/x-www-form-urlencoded"))
-        return refused("Content-Type", content_type, GB_MEDIA_RAW " or " GB_MEDIA_NPY, err);
-    *ret_npy = npy;
+    if (!content_type || is(content_type, n, GB_MEDIA_RAW) || is(content_type, n, "application/x-www-form-urlencoded"))
+        *ret = GB_FORM_RAW;
+    else if (is(content_type, n, GB_MEDIA_NPY))
+        *ret = GB_FORM_NPY;
+    else if (is(content_type, n, GB_MEDIA_SAFETENSORS) || is(content_type, n, GB_MEDIA_SAFETENSORS_VENDOR))
+        *ret = GB_FORM_SAFETENSORS;
+    else
+        return refused("Content-Type", content_type, GB_MEDIA_RAW ", " GB_MEDIA_NPY " or " GB_MEDIA_SAFETENSORS, err);
     return 0;
+}
+
+int gb_media_form(const char *format, enum gb_form *ret, struct gb_error *err) {
+    static const char *const names[GB_FORM_COUNT] = {"raw", "npy", "safetensors"};
+    int i;
+
+    for (i = 0; i < GB_FORM_COUNT; i++) {
+        if (strcmp(format, names[i]) == 0) {
+            *ret = (enum gb_form)i;
+            return 0;
+        }
+    }
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw, npy or safetensors");
+}
+
+const char *gb_media_type(enum gb_form form) {
+    return form == GB_FORM_NPY ? GB_MEDIA_NPY : form == GB_FORM_SAFETENSORS ? GB_MEDIA_SAFETENSORS : GB_MEDIA_RAW;
 }
 
 int gb_media_encoding(const char *content_encoding, struct gb_error *err) {
@@ -99,15 +119,11 @@ static void wish_for(struct wish *wish, const char *type, const char *element, s
         *wish = (struct wish){.q = q, .precision = precision};
 }
 
-int gb_media_accept(const char *accept, bool npy_exists, bool *ret_npy, struct gb_error *err) {
-    struct wish raw = {0};
-    struct wish npy = {0};
+/* What each form is worth to the client. */
+static void read_wishes(const char *accept, struct wish wishes[GB_FORM_COUNT]) {
     const char *at = accept;
+    int i;
 
-    if (!accept || accept[strspn(accept, " \t")] == '\0') {
-        *ret_npy = false;
-        return 0;
-    }
     while (*at) {
         size_t n;
         size_t type_n;
@@ -117,16 +133,46 @@ int gb_media_accept(const char *accept, bool npy_exists, bool *ret_npy, struct g
         n = strcspn(at, ",");
         type_n = type_len(at);
         q = type_n < n ? weight(at + type_n, n - type_n) : 1000;
-        wish_for(&raw, GB_MEDIA_RAW, at, type_n, q);
-        wish_for(&npy, GB_MEDIA_NPY, at, type_n, q);
+        for (i = 0; i < GB_FORM_COUNT; i++)
+            wish_for(&wishes[i], gb_media_type((enum gb_form)i), at, type_n, q);
+        wish_for(&wishes[GB_FORM_SAFETENSORS], GB_MEDIA_SAFETENSORS_VENDOR, at, type_n, q);
         at += n;
     }
-    if (npy.q > 0 && !npy_exists && raw.q == 0)
-        return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
-                            "numpy has no such dtype; ask for the raw bytes with Accept: %s or ?format=raw",
-                            GB_MEDIA_RAW);
-    if (npy.q == 0 && raw.q == 0)
-        return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "the data can be had as %s or %s", GB_MEDIA_RAW, GB_MEDIA_NPY);
-    *ret_npy = npy_exists && (npy.q > raw.q || (npy.q > 0 && npy.q == raw.q && npy.precision > raw.precision));
+}
+
+static int none_pleases(unsigned offered, struct gb_error *err) {
+    char list[128] = "";
+    int i;
+
+    for (i = 0; i < GB_FORM_COUNT; i++) {
+        if (!(offered & 1u << i))
+            continue;
+        if (i > 0)
+            strcat(list, ", ");
+        strcat(list, gb_media_type((enum gb_form)i));
+    }
+    return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "this tensor can be had as %s (by Accept or ?format=)", list);
+}
+
+int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err) {
+    struct wish wishes[GB_FORM_COUNT] = {{0}};
+    enum gb_form best = GB_FORM_RAW;
+    int i;
+
+    if (!accept || accept[strspn(accept, " \t")] == '\0') {
+        *ret = GB_FORM_RAW;
+        return 0;
+    }
+    read_wishes(accept, wishes);
+    for (i = 0; i < GB_FORM_COUNT; i++) {
+        const struct wish *w = &wishes[i];
+        bool better = w->q > wishes[best].q || (w->q == wishes[best].q && w->precision > wishes[best].precision);
+
+        if ((offered & 1u << i) && w->q > 0 && better)
+            best = (enum gb_form)i;
+    }
+    if (wishes[best].q == 0)
+        return none_pleases(offered, err);
+    *ret = best;
     return 0;
 }

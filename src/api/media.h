@@ -8,20 +8,30 @@
 
 #define GB_MEDIA_RAW "application/octet-stream"
 #define GB_MEDIA_NPY "application/x-npy"
+#define GB_MEDIA_SAFETENSORS "application/x-safetensors"
+/* Taken as well; nothing is registered. */
+#define GB_MEDIA_SAFETENSORS_VENDOR "application/vnd.safetensors"
+
+/* What a tensor is sent as. */
+enum gb_form { GB_FORM_RAW, GB_FORM_NPY, GB_FORM_SAFETENSORS, GB_FORM_COUNT };
 
 /* Content-Type of a JSON body (NULL: absent): application/json, anything+json, or what curl -d says unasked. Returns 0,
  * or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_json(const char *content_type, struct gb_error *err);
 
-/* Content-Type of a tensor (NULL: absent). *ret_npy: it is said to be .npy. Returns 0, or -1 with
+/* Content-Type of a tensor (NULL: absent). *ret: the form that it names, RAW where it names none. Returns 0, or -1 with
  * UNSUPPORTED_MEDIA_TYPE. */
-int gb_media_tensor(const char *content_type, bool *ret_npy, struct gb_error *err);
+int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error *err);
+
+/* ?format=: raw, npy or safetensors. Returns 0, or -1 with INVALID_ARGUMENT. */
+int gb_media_form(const char *format, enum gb_form *ret, struct gb_error *err);
+const char *gb_media_type(enum gb_form form);
 
 /* Content-Encoding (NULL: absent): identity alone. Returns 0, or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_encoding(const char *content_encoding, struct gb_error *err);
 
-/* Which of raw and .npy the Accept header (NULL: absent) prefers; raw where both please alike. npy_exists: the tensor has
- * such a form. Returns 0, or -1 with NOT_ACCEPTABLE. */
-int gb_media_accept(const char *accept, bool npy_exists, bool *ret_npy, struct gb_error *err);
+/* Which form the Accept header (NULL: absent) prefers; raw where all please alike. offered: bits 1 << form, raw always among
+ * them. Returns 0, or -1 with NOT_ACCEPTABLE that names them. */
+int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err);
 
 #endif

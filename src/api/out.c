@@ -71,11 +71,11 @@ void gb_out_raw(struct gb_out *out, const char *key, const char *json) {
     put(out, json, strlen(json));
 }
 
-void gb_out_string(struct gb_out *out, const char *key, const char *value) {
+/* In quotes, with escapes. */
+static void put_text(struct gb_out *out, const char *value) {
     const char *plain = value;
     char escape[8];
 
-    put_key(out, key);
     put(out, "\"", 1);
     for (; *value; value++) {
         unsigned char c = (unsigned char)*value;
@@ -92,6 +92,19 @@ void gb_out_string(struct gb_out *out, const char *key, const char *value) {
     }
     put(out, plain, (size_t)(value - plain));
     put(out, "\"", 1);
+}
+
+void gb_out_string(struct gb_out *out, const char *key, const char *value) {
+    put_key(out, key);
+    put_text(out, value);
+}
+
+void gb_out_open_named(struct gb_out *out, const char *name, char bracket) {
+    put_key(out, NULL);
+    put_text(out, name);
+    put(out, ":", 1);
+    put(out, &bracket, 1);
+    out->comma = false;
 }
 
 void gb_out_u64(struct gb_out *out, const char *key, uint64_t value) {

@@ -22,8 +22,9 @@ struct gb_out {
 void gb_out_done(struct gb_out *out);
 
 /* Inside an object every value carries its key; inside an array key is NULL. Keys are our own words and need no escape. */
-void gb_out_open(struct gb_out *out, const char *key, char bracket); /* '{' or '[' */
-void gb_out_close(struct gb_out *out, char bracket);                 /* '}' or ']' */
+void gb_out_open(struct gb_out *out, const char *key, char bracket);        /* '{' or '[' */
+void gb_out_open_named(struct gb_out *out, const char *name, char bracket); /* a key that is any text */
+void gb_out_close(struct gb_out *out, char bracket);                        /* '}' or ']' */
 void gb_out_string(struct gb_out *out, const char *key, const char *value);
 void gb_out_u64(struct gb_out *out, const char *key, uint64_t value);
 void gb_out_i64(struct gb_out *out, const char *key, int64_t value);

@@ -13,23 +13,17 @@
 static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
     bool layout = gb_http_query(request, "dtype") || gb_http_query(request, "shape");
-    bool npy_type;
 
-    if (gb_media_tensor(gb_http_header(request, "Content-Type"), &npy_type, err) < 0)
+    if (gb_media_tensor(gb_http_header(request, "Content-Type"), &plan->said, err) < 0)
         return -1;
-    plan->said_npy = npy_type;
-    plan->may_npy = !layout;
-    if (format) {
-        plan->said_npy = strcmp(format->s, "npy") == 0;
-        if (!plan->said_npy && strcmp(format->s, "raw") != 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "format must be raw or npy");
-        plan->may_npy = false;
-    }
-    if (plan->said_npy && layout)
+    if (format && gb_media_form(format->s, &plan->said, err) < 0)
+        return -1;
+    if (plan->said != GB_FORM_RAW && layout)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "a .npy says dtype and shape itself; leave them out, or give ?format=raw for raw bytes");
-    plan->may_npy = plan->may_npy || plan->said_npy;
-    plan->never_npy = !plan->may_npy && !format;
+                            "a %s says dtype and shape itself; leave them out, or give ?format=raw for raw bytes",
+                            plan->said == GB_FORM_NPY ? ".npy" : "safetensors file");
+    plan->may_say = plan->said != GB_FORM_RAW || (!format && !layout);
+    plan->never_npy = !plan->may_say && !format;
     return 0;
 }
 
@@ -119,7 +113,8 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     if (gb_query_bool(request, "in_place", &in_place, err) < 0)
         return -1;
     /* Bytes written in place are bytes of the same tensor. */
-    if (in_place && !params->partial && !plan->said_npy && !gb_http_query(request, "dtype") && !plan->has_shape) {
+    if (in_place && !params->partial && plan->said == GB_FORM_RAW && !gb_http_query(request, "dtype") &&
+        !plan->has_shape) {
         params->buffer.dtype = rec.dtype;
         params->buffer.shape = rec.shape;
         plan->has_shape = true;
@@ -183,7 +178,7 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
     char etag[GB_ETAG_SIZE];
 
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(rec, false, etag)) < 0 ||
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag)) < 0 ||
         (created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
                                             request->param[0].s, rec->name.s) < 0) ||
         gb_http_response_header(response, err, "Server-Timing",

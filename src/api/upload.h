@@ -4,18 +4,19 @@
 
 #include "api/conditional.h"
 #include "api/context.h"
+#include "api/media.h"
 #include "api/npy.h"
 
 /* What the body is, as far as the headers tell. */
 struct gb_upload_plan {
-    bool never_npy; /* dtype or shape were given, so a .npy is a mistake */
-    bool said_npy;  /* ?format=npy or Content-Type: application/x-npy */
-    bool may_npy;   /* its first bytes decide */
-    bool coded;     /* Content-Length is not that of the bytes: see filters.h */
+    bool never_npy;    /* dtype or shape were given, so a .npy is a mistake */
+    enum gb_form said; /* by ?format= or Content-Type; RAW: nothing was */
+    bool may_say;      /* its first bytes decide: .npy and safetensors say dtype and shape themselves */
+    bool coded;        /* Content-Length is not that of the bytes: see filters.h */
     bool has_shape;
     bool exists; /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
-    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_npy; check.arg owned until begun */
+    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */
 };
 
 /* A sink for the body; takes plan->params.check.arg even on failure. Where the plan is complete the upload begins here, so
@@ -26,9 +27,13 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
 /* For raw bytes: fills bytes and shape from the length of the body where they do not stand there, else holds the two
  * against each other. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
 int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err);
-/* For .npy: dtype and shape from its header. length: of the payload. */
-int gb_upload_plan_npy(struct gb_upload_plan *plan, const struct gb_npy *npy, bool has_length, uint64_t length,
-                       struct gb_error *err);
+/* For a form that says dtype and shape itself, called `what` in errors. length: of the payload. */
+int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_dtype dtype,
+                        const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err);
+/* For safetensors: header[0..n) is what stands before the data, length and all. *ret_raw: it is not such a file after all,
+ * and nobody said it were; then the plan is left alone. */
+int gb_upload_plan_safetensors(struct gb_upload_plan *plan, const char *header, size_t n, bool has_length,
+                               uint64_t length, bool *ret_raw, struct gb_error *err);
 
 /* The reply to a finished upload. */
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,

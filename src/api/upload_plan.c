@@ -1,6 +1,7 @@
 /* How the length of a body, a dtype and a shape fit together. */
 #include "api/upload.h"
 
+#include "api/safetensors.h"
 #include "base/parse.h"
 
 static int too_large(struct gb_error *err) {
@@ -16,11 +17,12 @@ static int length_required(const struct gb_upload_plan *plan, struct gb_error *e
     if (plan->coded)
         return gb_error_set(
             err, GB_ERR_LENGTH_REQUIRED,
-            "give ?shape= (and ?dtype=), or send a .npy: the Content-Length of an encoded body does not "
+            "give ?shape= (and ?dtype=), or send a .npy or safetensors: the Content-Length of an encoded body does not "
             "tell how large the buffer is to be");
-    return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
-                        "send Content-Length, or ?dtype= and ?shape=, or a .npy: without one of them nothing tells how "
-                        "large the buffer is to be");
+    return gb_error_set(
+        err, GB_ERR_LENGTH_REQUIRED,
+        "send Content-Length, or ?dtype= and ?shape=, or a .npy or safetensors: without one of them nothing tells how "
+        "large the buffer is to be");
 }
 
 int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err) {
@@ -50,7 +52,7 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
         return too_large(err);
     if (has_length && bytes != length)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
-                            "dtype and shape make %llu bytes, the body has %llu; a .npy needs neither, or ?format=npy",
+                            "dtype and shape make %llu bytes, the body has %llu; a .npy or safetensors needs neither",
                             (unsigned long long)bytes, (unsigned long long)length);
     params->bytes = bytes;
     buffer->bytes = bytes;
@@ -58,28 +60,66 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
     return 0;
 }
 
-int gb_upload_plan_npy(struct gb_upload_plan *plan, const struct gb_npy *npy, bool has_length, uint64_t length,
-                       struct gb_error *err) {
+int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_dtype dtype,
+                        const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
     struct gb_buffer_params *buffer = &plan->params.buffer;
     uint64_t bytes;
 
-    if (gb_shape_bytes(&npy->shape, npy->dtype, &bytes, err) < 0)
+    if (gb_shape_bytes(shape, dtype, &bytes, err) < 0)
         return -1;
     if (bytes > INT64_MAX)
         return too_large(err);
     if (has_length && bytes != length)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
-                            "dtype and shape of the .npy make %llu bytes, %llu follow its header",
+                            "dtype and shape of the %s make %llu bytes, %llu follow its header", what,
                             (unsigned long long)bytes, (unsigned long long)length);
-    if (plan->params.partial && npy->dtype != buffer->dtype)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the .npy holds %s, the buffer %s; give ?format=raw for bytes",
-                            gb_dtype_name(npy->dtype), gb_dtype_name(buffer->dtype));
+    if (plan->params.partial && dtype != buffer->dtype)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the %s holds %s, the buffer %s; give ?format=raw for bytes",
+                            what, gb_dtype_name(dtype), gb_dtype_name(buffer->dtype));
     plan->params.bytes = bytes;
     if (plan->params.partial)
         return 0;
     buffer->bytes = bytes;
-    buffer->dtype = npy->dtype;
-    buffer->shape = npy->shape;
+    buffer->dtype = dtype;
+    buffer->shape = *shape;
     buffer->has_shape = true;
     return 0;
+}
+
+static int plan_one(struct gb_upload_plan *plan, const struct gb_safetensors *file, bool has_length, uint64_t length,
+                    struct gb_error *err) {
+    const struct gb_safetensor *tensor = file->tensors;
+
+    if (file->count != 1)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                            "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
+                            "/v1/sessions/{s}/tensors, or store the file as it is with ?format=raw",
+                            file->count);
+    return gb_upload_plan_said(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length, err);
+}
+
+int gb_upload_plan_safetensors(struct gb_upload_plan *plan, const char *header, size_t n, bool has_length,
+                               uint64_t length, bool *ret_raw, struct gb_error *err) {
+    bool said = plan->said == GB_FORM_SAFETENSORS;
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_safetensors file;
+    int r;
+
+    *ret_raw = false;
+    if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, &why) < 0) {
+        /* What is such a file but for a type that is not known here is no raw bytes by chance. */
+        *ret_raw = !said && why.code == GB_ERR_MALFORMED_REQUEST;
+        if (*ret_raw)
+            return 0;
+        *err = why;
+        return -1;
+    }
+    if (!said && (file.count == 0 || (has_length && file.bytes != length))) {
+        *ret_raw = true;
+        r = 0;
+    } else {
+        r = plan_one(plan, &file, has_length, length, err);
+    }
+    gb_safetensors_done(&file);
+    return r;
 }

@@ -1,15 +1,16 @@
-/* The body of an upload. Only a .npy's header (or the few bytes that tell there is none) is gathered here; every byte after
- * it is received where the core wants it. */
+/* The body of an upload. Only the header of a .npy or of a safetensors file (or the few bytes that tell there is none) is
+ * gathered here; every byte after it is received where the core wants it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/filters.h"
+#include "api/safetensors.h"
 #include "api/upload.h"
 #include "base/clock.h"
 
 enum stage {
     STAGE_PROBE,  /* the first bytes, which tell what the body is */
-    STAGE_HEADER, /* the rest of a .npy header */
+    STAGE_HEADER, /* the rest of the header of a form that has one */
     STAGE_PAYLOAD,
     STAGE_ENDED /* the core knows that all has arrived */
 };
@@ -21,6 +22,7 @@ struct sink {
     struct gb_upload_plan plan;
     struct gb_upload *upload;
     enum stage stage;
+    enum gb_form form; /* from STAGE_HEADER on */
     bool has_length;
     uint64_t length; /* of the body */
     char *head;
@@ -56,37 +58,67 @@ static int begin_raw(struct sink *s, struct gb_error *err) {
     return begin(s, err);
 }
 
-static int too_short(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its .npy");
+static int too_short(const struct sink *s, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its %s",
+                        s->form == GB_FORM_NPY ? ".npy" : "safetensors file");
 }
 
-static int begin_npy(struct sink *s, struct gb_error *err) {
+/* The header is there. */
+static int begin_said(struct sink *s, struct gb_error *err) {
+    uint64_t length = s->length - s->head_used;
     struct gb_npy npy;
+    bool raw = false;
 
+    if (s->form == GB_FORM_SAFETENSORS) {
+        if (gb_upload_plan_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
+            return -1;
+        return raw ? begin_raw(s, err) : begin(s, err);
+    }
     if (gb_npy_parse_header(s->head, s->head_used, &npy, err) < 0 ||
-        gb_upload_plan_npy(&s->plan, &npy, s->has_length, s->length - s->head_used, err) < 0)
+        gb_upload_plan_said(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
         return -1;
     return begin(s, err);
+}
+
+/* What the first bytes say the body is, and how long its header is then. 0 or -1. */
+static int recognize(struct sink *s, struct gb_error *err) {
+    size_t n = s->head_used;
+
+    s->form = s->plan.said;
+    if (s->form == GB_FORM_RAW && gb_npy_magic(s->head, n))
+        s->form = GB_FORM_NPY;
+    if (s->form == GB_FORM_NPY)
+        return n < GB_NPY_PREFIX ? too_short(s, err) : gb_npy_header_bytes(s->head, &s->head_need, err);
+    if (s->form == GB_FORM_SAFETENSORS) {
+        if (n < GB_SAFETENSORS_PREFIX)
+            return too_short(s, err);
+        if (gb_safetensors_data_at(s->head, &s->head_need, err) < 0)
+            return -1;
+        return s->head_need >= n ? 0
+                                 : gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors file holds no tensor");
+    }
+    if (n >= GB_SAFETENSORS_PREFIX && gb_safetensors_data_at(s->head, &s->head_need, NULL) == 0 && s->head_need >= n &&
+        (!s->has_length || s->head_need <= s->length))
+        s->form = GB_FORM_SAFETENSORS;
+    return 0;
 }
 
 /* The first bytes are there. */
 static int look(struct sink *s, struct gb_error *err) {
     char *bigger;
 
-    if (!s->plan.said_npy && !gb_npy_magic(s->head, s->head_used))
-        return begin_raw(s, err);
-    if (s->head_used < GB_NPY_PREFIX)
-        return too_short(err);
-    if (gb_npy_header_bytes(s->head, &s->head_need, err) < 0)
+    if (recognize(s, err) < 0)
         return -1;
+    if (s->form == GB_FORM_RAW)
+        return begin_raw(s, err);
     if (s->has_length && s->head_need > s->length)
-        return too_short(err);
+        return too_short(s, err);
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
         return no_memory(err);
     s->head = bigger;
     s->stage = STAGE_HEADER;
-    return s->head_used == s->head_need ? begin_npy(s, err) : 0;
+    return s->head_used == s->head_need ? begin_said(s, err) : 0;
 }
 
 /* Gives gathered payload to the core. 1: done; 0: wait; -1. */
@@ -145,7 +177,7 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
     s->head_used += n;
     if (s->head_used < s->head_need)
         return 0;
-    return s->stage == STAGE_PROBE ? look(s, err) : begin_npy(s, err);
+    return s->stage == STAGE_PROBE ? look(s, err) : begin_said(s, err);
 }
 
 static void sink_pause(struct gb_http_sink *sink, bool stalled) {
@@ -161,8 +193,10 @@ static int conclude(struct sink *s, struct gb_error *err) {
 
     if (s->stage == STAGE_PROBE && look(s, err) < 0)
         return -1;
-    if (s->stage == STAGE_HEADER)
-        return too_short(err);
+    if (s->stage == STAGE_HEADER && (s->form == GB_FORM_NPY || s->plan.said != GB_FORM_RAW))
+        return too_short(s, err);
+    if (s->stage == STAGE_HEADER && begin_raw(s, err) < 0)
+        return -1;
     if (s->stage == STAGE_ENDED)
         return 1;
     r = push_spill(s, err);
@@ -238,11 +272,14 @@ static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *er
     return gb_upload_check(s->core, &params, err);
 }
 
-/* Of a body that may be .npy the headers tell at least this much: without the longest header it is no shorter than so. An
- * upload far over quota is thus refused before it is sent. */
+/* Of a body that may have a header the request tells at least this much: without the longest it is no shorter than so (a
+ * safetensors header that nobody announced is taken to be no longer than a .npy's). An upload far over quota is thus
+ * refused before it is sent. */
 static int check_early(const struct sink *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
-    uint64_t least = s->has_length && s->length > GB_NPY_HEADER_MAX ? s->length - GB_NPY_HEADER_MAX : 0;
+    uint64_t header =
+        s->plan.said == GB_FORM_SAFETENSORS ? GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX : GB_NPY_HEADER_MAX;
+    uint64_t least = s->has_length && s->length > header ? s->length - header : 0;
 
     if (check_bytes(s, least, &why) == 0)
         return 0;
@@ -253,7 +290,7 @@ static int check_early(const struct sink *s, struct gb_error *err) {
 }
 
 static int prepare(struct sink *s, struct gb_error *err) {
-    if (!s->plan.may_npy)
+    if (!s->plan.may_say)
         return begin_raw(s, err);
     if (s->has_length && s->length > INT64_MAX)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a body of more than 2^63 - 1 bytes");

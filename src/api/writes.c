@@ -93,7 +93,7 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
     struct gb_out out = {0};
     char etag[GB_ETAG_SIZE];
 
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, false, etag)) < 0 ||
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
         (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
                                                   request->param[0].s, call->buffer.name.s) < 0) ||
         gb_add_timing(request, &call->times, response, err) < 0)

@@ -24,6 +24,7 @@ static const struct {
     {"*", NULL, true, false},
     {"\"7.3.000000ab\"", NULL, true, false},
     {"\"7.3.000000ab-npy9\"", NULL, true, false},
+    {"\"7.3.000000ab-st9\"", NULL, true, false},
     {"\"b7.9.000000ab\"", NULL, true, false},
     {"\"1.1.000000ab\", \"7.3.000000ab\"", NULL, true, false},
     {"W/\"7.3.000000ab\"", NULL, false, false},
@@ -217,21 +218,24 @@ START_TEST(test_npy) {
     struct gb_upload_plan *plan = calloc(1, sizeof(*plan));
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_assert_fails(gb_upload_plan_npy(plan, &npy, true, 23, &err), err, GB_ERR_SHAPE_MISMATCH);
-    gb_assert_ok(gb_upload_plan_npy(plan, &npy, true, 24, &err), err);
+    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 23, &err), err,
+                    GB_ERR_SHAPE_MISMATCH);
+    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
     ck_assert_uint_eq(plan->params.bytes, 24);
     ck_assert_uint_eq(plan->params.buffer.bytes, 24);
     ck_assert_int_eq(plan->params.buffer.dtype, GB_DTYPE_FLOAT32);
     ck_assert_uint_eq(plan->params.buffer.shape.dims, 2);
-    gb_assert_ok(gb_upload_plan_npy(plan, &npy, false, 0, &err), err);
+    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err);
     /* A write at an offset keeps the buffer's shape and must be of its dtype. */
     *plan = (struct gb_upload_plan){.params = {.partial = true, .buffer = {.dtype = GB_DTYPE_FLOAT32}}};
-    gb_assert_ok(gb_upload_plan_npy(plan, &npy, true, 24, &err), err);
+    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
     ck_assert(plan->params.bytes == 24 && plan->params.buffer.shape.dims == 0);
     plan->params.buffer.dtype = GB_DTYPE_INT32;
-    gb_assert_fails(gb_upload_plan_npy(plan, &npy, true, 24, &err), err, GB_ERR_SHAPE_MISMATCH);
+    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err,
+                    GB_ERR_SHAPE_MISMATCH);
     npy.shape.dim[0] = UINT64_MAX;
-    gb_assert_fails(gb_upload_plan_npy(plan, &npy, false, 0, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err,
+                    GB_ERR_INVALID_ARGUMENT);
     free(plan);
 }
 END_TEST

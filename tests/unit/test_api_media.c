@@ -10,38 +10,55 @@ static const struct {
     const char *type;
     bool json;
     bool tensor;
-    bool npy;
+    enum gb_form form;
 } types[] = {
-    {NULL, true, true, false},
-    {"application/json", true, false, false},
-    {"Application/JSON; charset=utf-8", true, false, false},
-    {"application/merge-patch+json", true, false, false},
-    {"application/x-www-form-urlencoded", true, true, false},
-    {"application/octet-stream", false, true, false},
-    {"application/octet-stream ; x=y", false, true, false},
-    {"application/x-npy", false, true, true},
-    {"APPLICATION/X-NPY", false, true, true},
-    {"application/x-npyx", false, false, false},
-    {"text/plain", false, false, false},
-    {"+json", false, false, false},
-    {"json", false, false, false},
-    {"", false, false, false},
-    {"multipart/form-data; boundary=application/json", false, false, false},
+    {NULL, true, true, GB_FORM_RAW},
+    {"application/json", true, false, GB_FORM_RAW},
+    {"Application/JSON; charset=utf-8", true, false, GB_FORM_RAW},
+    {"application/merge-patch+json", true, false, GB_FORM_RAW},
+    {"application/x-www-form-urlencoded", true, true, GB_FORM_RAW},
+    {"application/octet-stream", false, true, GB_FORM_RAW},
+    {"application/octet-stream ; x=y", false, true, GB_FORM_RAW},
+    {"application/x-npy", false, true, GB_FORM_NPY},
+    {"APPLICATION/X-NPY", false, true, GB_FORM_NPY},
+    {"application/x-safetensors", false, true, GB_FORM_SAFETENSORS},
+    {"application/vnd.safetensors;v=1", false, true, GB_FORM_SAFETENSORS},
+    {"application/x-npyx", false, false, GB_FORM_RAW},
+    {"text/plain", false, false, GB_FORM_RAW},
+    {"+json", false, false, GB_FORM_RAW},
+    {"json", false, false, GB_FORM_RAW},
+    {"", false, false, GB_FORM_RAW},
+    {"multipart/form-data; boundary=application/json", false, false, GB_FORM_RAW},
 };
 
 START_TEST(test_type) {
     struct gb_error err = GB_ERROR_INIT;
-    bool npy = false;
+    enum gb_form form = GB_FORM_RAW;
 
     if (types[_i].json)
         gb_assert_ok(gb_media_json(types[_i].type, &err), err);
     else
         gb_assert_fails(gb_media_json(types[_i].type, &err), err, GB_ERR_UNSUPPORTED_MEDIA_TYPE);
     if (types[_i].tensor)
-        gb_assert_ok(gb_media_tensor(types[_i].type, &npy, &err), err);
+        gb_assert_ok(gb_media_tensor(types[_i].type, &form, &err), err);
     else
-        gb_assert_fails(gb_media_tensor(types[_i].type, &npy, &err), err, GB_ERR_UNSUPPORTED_MEDIA_TYPE);
-    ck_assert_int_eq(npy, types[_i].npy);
+        gb_assert_fails(gb_media_tensor(types[_i].type, &form, &err), err, GB_ERR_UNSUPPORTED_MEDIA_TYPE);
+    ck_assert_int_eq(form, types[_i].form);
+}
+END_TEST
+
+START_TEST(test_form) {
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_form form = GB_FORM_COUNT;
+
+    gb_assert_ok(gb_media_form("raw", &form, &err), err);
+    ck_assert_int_eq(form, GB_FORM_RAW);
+    gb_assert_ok(gb_media_form("npy", &form, &err), err);
+    ck_assert_int_eq(form, GB_FORM_NPY);
+    gb_assert_ok(gb_media_form("safetensors", &form, &err), err);
+    ck_assert_int_eq(form, GB_FORM_SAFETENSORS);
+    gb_assert_fails(gb_media_form("", &form, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_media_form("NPY", &form, &err), err, GB_ERR_INVALID_ARGUMENT);
 }
 END_TEST
 
@@ -55,12 +72,12 @@ START_TEST(test_encoding) {
 }
 END_TEST
 
-enum { RAW, NPY, NONE };
+enum { RAW, NPY, SAFE, NONE };
 
 static const struct {
     const char *accept;
-    int exists; /* what is sent of a dtype that numpy has */
-    int lacks;  /* and of one that it has not */
+    int exists; /* what is sent of a dtype that has every form */
+    int lacks;  /* and of one that is only raw */
 } accepts[] = {
     {NULL, RAW, RAW},
     {"", RAW, RAW},
@@ -83,15 +100,23 @@ static const struct {
     {"application/x-npy;q=0", NONE, NONE},
     {"application/json", NONE, NONE},
     {" , application/x-npy ,", NPY, NONE},
+    {"application/x-safetensors", SAFE, NONE},
+    {"application/vnd.safetensors", SAFE, NONE},
+    {"application/x-safetensors, application/x-npy", NPY, NONE},
+    {"application/x-safetensors, application/x-npy;q=0.9", SAFE, NONE},
+    {"application/x-safetensors, */*;q=0.5", SAFE, RAW},
+    {"application/octet-stream;q=0, application/x-npy;q=0, */*", SAFE, NONE},
 };
 
 static int accepted(const char *accept, bool exists) {
     struct gb_error err = GB_ERROR_INIT;
-    bool npy;
+    enum gb_form form;
 
-    if (gb_media_accept(accept, exists, &npy, &err) == 0)
-        return npy ? NPY : RAW;
+    if (gb_media_accept(accept, exists ? 7 : 1, &form, &err) == 0)
+        return (int)form;
     ck_assert_int_eq(err.code, GB_ERR_NOT_ACCEPTABLE);
+    ck_assert_ptr_nonnull(strstr(err.detail, GB_MEDIA_RAW));
+    ck_assert_int_eq(strstr(err.detail, GB_MEDIA_SAFETENSORS) != NULL, exists);
     return NONE;
 }
 
@@ -148,6 +173,7 @@ int main(void) {
     tcase_add_loop_test(tables, test_accept, 0, sizeof(accepts) / sizeof(accepts[0]));
     tcase_add_loop_test(tables, test_cursor, 0, sizeof(cursors) / sizeof(cursors[0]));
     suite_add_tcase(suite, tables);
+    gb_test_add(suite, "form", test_form, 4);
     gb_test_add(suite, "encoding", test_encoding, 4);
     gb_test_add(suite, "limit", test_limit, 4);
     return gb_test_run(suite);

@@ -1,0 +1,39 @@
+/* JSON text, read in one pass: what safetensors.c needs of it. */
+#ifndef GB_API_SAFETENSORS_TEXT_H
+#define GB_API_SAFETENSORS_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct gb_json_text {
+    const char *at;
+    const char *end;
+    char *out; /* where strings go: as much room as there is text; NULL: nowhere */
+    struct gb_error *err;
+};
+
+struct gb_json_word {
+    const char *s; /* NUL-terminated, in out */
+    size_t len;
+};
+
+/* All return 0, or -1 with MALFORMED_REQUEST; `what` is one sentence's end. */
+int gb_json_text_fail(struct gb_json_text *text, const char *what);
+void gb_json_text_space(struct gb_json_text *text); /* takes white space */
+/* Takes c when it is next, white space before it aside. */
+bool gb_json_text_accept(struct gb_json_text *text, char c);
+int gb_json_text_expect(struct gb_json_text *text, char c, const char *what);
+/* Between the members of an object or array, whose opening bracket was taken: true while there is one more. *first is true
+ * before the first one, and set false. Trailing commas: `failed` is set. */
+bool gb_json_text_more(struct gb_json_text *text, char close, bool *first, bool *failed);
+/* A string; NUL in it is refused. ret may be NULL. */
+int gb_json_text_string(struct gb_json_text *text, struct gb_json_word *ret);
+/* A whole number from 0 to UINT64_MAX. */
+int gb_json_text_u64(struct gb_json_text *text, uint64_t *ret);
+/* Any value, to be forgotten. */
+int gb_json_text_skip(struct gb_json_text *text);
+
+#endif
