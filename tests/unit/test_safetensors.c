@@ -56,7 +56,7 @@ END_TEST
 
 static const struct {
     const char *header;
-    enum gb_error_code code;
+    enum gb_code code;
 } bad[] = {
     {"", GB_ERR_MALFORMED_REQUEST},
     {" {}", GB_ERR_MALFORMED_REQUEST},
@@ -151,7 +151,7 @@ START_TEST(nested) {
     struct gb_safetensors file;
 
     memset(header + strlen(header), '[', 4000);
-    gb_assert_fails(gb_safetensors_parse(header, strlen(header), &file, &err), err, GB_ERR_MALFORMED_REQUEST);
+    ck_assert_int_eq(gb_safetensors_parse(header, strlen(header), &file, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.detail, "nested"));
 }
 END_TEST
@@ -191,7 +191,8 @@ START_TEST(prefix) {
     ck_assert_uint_eq(at, 10);
     gb_assert_ok(gb_safetensors_data_at("\0\0\0\1\0\0\0\0{", &at, &err), err);
     ck_assert_uint_eq(at, 8 + GB_SAFETENSORS_HEADER_MAX);
-    gb_assert_fails(gb_safetensors_data_at("\1\0\0\1\0\0\0\0{", &at, &err), err, GB_ERR_BODY_TOO_LARGE);
+    ck_assert_int_eq(gb_safetensors_data_at("\1\0\0\1\0\0\0\0{", &at, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_BODY_TOO_LARGE);
     ck_assert_uint_eq(err.limit_bytes, GB_SAFETENSORS_HEADER_MAX);
     err = GB_ERROR_INIT;
     gb_assert_fails(gb_safetensors_data_at("\2\0\0\0\0\0\0\200{", &at, &err), err, GB_ERR_BODY_TOO_LARGE);

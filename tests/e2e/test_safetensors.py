@@ -1,0 +1,152 @@
+"""Safetensors files of one tensor, as the reference library writes and reads them."""
+import json
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+import values
+from values import payload
+
+TYPE = "application/x-safetensors"
+
+# dtype of ours, of the format
+TYPES = (("bool", "BOOL"), ("uint8", "U8"), ("uint16", "U16"), ("uint32", "U32"), ("uint64", "U64"), ("int8", "I8"),
+         ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"), ("float32", "F32"),
+         ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e4m3fnuz", "F8_E4M3FNUZ"),
+         ("float8_e5m2fnuz", "F8_E5M2FNUZ"), ("float8_e8m0fnu", "F8_E8M0"), ("complex64", "C64"))
+
+
+def file_of(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def one(dtype, shape, data, name="t"):
+    return file_of({name: {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(data)]}}, data)
+
+
+def width(dtype):
+    return np.dtype(getattr(ml_dtypes, dtype, None) or dtype).itemsize
+
+
+@pytest.mark.parametrize("dtype,name", TYPES)
+def test_every_type(daemon, session, dtype, name):
+    data = payload(6 * width(dtype)) if dtype != "bool" else bytes(6)
+    body = one(name, (2, 3), data, "x.weight")
+    assert safetensors.deserialize(body)[0][1]["dtype"] == name  # the reference library agrees that it is such a file
+    made = daemon.put("x", body, session).expect(201).json()
+    assert (made["dtype"], made["shape"], made["bytes"]) == (dtype, [2, 3], len(data))
+    assert daemon.data("x", session).body == data
+    for ask in ({"query": "?format=safetensors"}, {"headers": {"Accept": TYPE}}):
+        r = daemon.data("x", session, **ask).expect(200)
+        assert r.headers["Content-Type"] == TYPE
+        assert safetensors.deserialize(r.body) == [("x", {"dtype": name, "shape": [2, 3], "data": bytearray(data)})]
+
+
+@pytest.mark.parametrize("dtype", ("float32", "int64", "bool", "float16", "complex64"))
+def test_the_library_reads_it(daemon, session, dtype):
+    for i, shape in enumerate(((), (0,), (3, 0, 2), (7,), (33, 5, 4))):
+        array = values.array_of(dtype, shape)
+        daemon.put(f"x{i}", safetensors.numpy.save({"t": array}), session).expect(201)
+        back = safetensors.numpy.load(daemon.data(f"x{i}", session, "?format=safetensors").body)[f"x{i}"]
+        assert back.dtype == array.dtype and back.shape == array.shape and back.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("how", ({"query": "?format=safetensors"}, {"headers": {"Content-Type": TYPE}},
+                                 {"headers": {"Content-Type": "application/vnd.safetensors"}}, {}))
+def test_every_way_to_say_it(daemon, session, how):
+    array = values.array_of("float32", (100, 101))
+    body = safetensors.numpy.save({"t": array})
+    made = daemon.put("x", body, session, **how).expect(201).json()
+    assert made["shape"] == [100, 101]
+    half = [body[:5], body[5:50], body[50:]]  # chunked, in pieces that cut the header
+    daemon.put("y", iter(half), session, **how).expect(201)
+    assert daemon.data("x", session).body == daemon.data("y", session).body == array.tobytes()
+
+
+def test_what_only_looks_like_it_is_raw(daemon, session):
+    good = one("U8", (4,), b"abcd")
+    bodies = (good + b"x", good[:-1], one("U8", (5,), b"abcd"), struct.pack("<Q", 20) + b"{" + payload(40),
+              file_of(b"{}"), file_of(b"{   }"), file_of(b"{" + b"x" * 100, payload(1000)), file_of({}, b"data"), good[:9],
+              good[:20], struct.pack("<Q", 16 << 20) + b"{" + payload(100000), b"\x00" * 8 + b"{", good.replace(b"U8", b"X8"))
+    for i, body in enumerate(bodies[:-1]):
+        made = daemon.put(f"x{i}", body, session).expect(201).json()
+        assert (made["dtype"], made["bytes"]) == ("uint8", len(body)), i
+        assert daemon.data(f"x{i}", session).body == body, i
+    # Such a file in everything but the type is no accident.
+    assert "X8" in daemon.put("x", bodies[-1], session).problem(422, "unsupported_array")["detail"]
+    for body in (good, bodies[-1]):
+        assert daemon.put("z", body, session, "?format=raw").status in (200, 201)
+        assert daemon.data("z", session).body == body
+
+
+def test_refusals(daemon, session):
+    a, b = values.array_of("int16", (5,)), values.array_of("float32", (2, 2))
+    several = safetensors.numpy.save({"a": a, "b": b})
+    for query in ("", "?format=safetensors"):
+        detail = daemon.put("x", several, session, query).problem(422, "unsupported_array")["detail"]
+        assert "/v1/sessions/{s}/tensors" in detail and "?format=raw" in detail
+    good = one("U8", (4,), b"abcd")
+    said = "?format=safetensors"
+    for body, status, code in ((good + b"x", 422, "shape_mismatch"), (good[:-1], 422, "shape_mismatch"),
+                               (b"", 400, "malformed_request"), (good[:8], 400, "malformed_request"),
+                               (good[:30], 400, "malformed_request"), (b"\x93NUMPY\x01\x00\x10\x00\x00\x00", 400, "malformed_request"),
+                               (file_of(b"{}"), 422, "unsupported_array"), (file_of(b"{   }"), 422, "unsupported_array"),
+                               (struct.pack("<Q", (16 << 20) + 1) + b"{" + bytes(16 << 20), 413, "body_too_large"),
+                               (one("F4", (4,), b"ab"), 422, "unsupported_array"),
+                               (one("U8", (4,), b"abc"), 400, "malformed_request")):
+        daemon.put("x", body, session, said).problem(status, code)
+    daemon.put("x", good, session, said + "&dtype=uint8").problem(400, "invalid_argument")
+    daemon.put("x", good, session, "?format=tar").problem(400, "invalid_argument")
+    daemon.data("x", session).problem(404, "buffer_not_found")
+    daemon.put("x", payload(16), session, "?dtype=complex128").expect(201)
+    for ask in ({"query": said}, {"headers": {"Accept": TYPE}}):
+        daemon.data("x", session, **ask).problem(406, "not_acceptable")
+
+
+def test_a_part_of_a_buffer(daemon, session):
+    daemon.put("x", bytes(16), session, "?dtype=float32").expect(201)
+    daemon.put("x", one("F32", (2,), b"\x01" * 8), session, "?offset=4").expect(200)
+    assert daemon.data("x", session).body == bytes(4) + b"\x01" * 8 + bytes(4)
+    daemon.put("x", one("I32", (2,), bytes(8)), session, "?offset=4").problem(422, "shape_mismatch")
+
+
+def test_ranges_and_tags(daemon, session):
+    data = payload(4096)
+    made = daemon.put("x", one("U8", (4096,), data), session).expect(201)
+    whole = daemon.data("x", session, "?format=safetensors")
+    tag = whole.headers["ETag"]
+    assert tag != made.headers["ETag"]
+    head = len(whole.body) - len(data)
+    assert head % 8 == 0
+    for first, last in ((0, 0), (0, head - 1), (head - 3, head + 5), (head, head + 99), (1000, len(whole.body) - 1)):
+        r = daemon.data("x", session, "?format=safetensors", headers={"Range": f"bytes={first}-{last}", "If-Range": tag})
+        assert r.expect(206).body == whole.body[first:last + 1]
+    daemon.data("x", session, "?format=safetensors", headers={"If-None-Match": tag}).expect(304)
+    daemon.put("x", data, session, headers={"If-Match": tag}).expect(200)
+    daemon.data("x", session, "?format=safetensors", headers={"If-Match": tag}).problem(412, "precondition_failed")
+
+
+def test_bfloat16_as_npy(daemon, session):
+    """What numpy.save writes of an ml_dtypes array: bfloat16 alone can be told from others."""
+    import io
+    array = np.arange(12, dtype=ml_dtypes.bfloat16).reshape(3, 4)
+    out = io.BytesIO()
+    np.save(out, array)
+    assert daemon.put("x", out.getvalue(), session).expect(201).json()["dtype"] == "bfloat16"
+    body = daemon.data("x", session, "?format=npy").expect(200).body
+    assert body == out.getvalue()
+    assert np.array_equal(np.load(io.BytesIO(body)).view(ml_dtypes.bfloat16), array)
+    for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, np.dtype("V2")):
+        out = io.BytesIO()
+        np.save(out, np.zeros(4, dtype))
+        detail = daemon.put("y", out.getvalue(), session).problem(422, "unsupported_array")["detail"]
+        assert "?dtype=" in detail and "safetensors" in detail
+    head = b"{'descr': '<f1', 'fortran_order': False, 'shape': (4,), }".ljust(117) + b"\n"  # numpy.save of float8_e5m2
+    body = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + b"\x3c" * 4
+    assert daemon.put("z", body, session).expect(201).json()["dtype"] == "float8_e5m2"
+    assert "safetensors" in daemon.data("z", session, "?format=npy").problem(406, "not_acceptable")["detail"]
