@@ -77,6 +77,10 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
+    if (gb_digests_init(&api->digests) < 0) {
+        gb_api_free(api);
+        return NULL;
+    }
     gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30, .decoders = 64});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
@@ -96,6 +100,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->root);
     gb_http_canned_unref(api->openapi);
     gb_snapshot_done(&api->stats);
+    gb_digests_done(&api->digests);
     free(api->uuid);
     free(api->peers);
     free(api->version);

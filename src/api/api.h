@@ -28,7 +28,7 @@ struct gb_api_limits {
     unsigned decoders;       /* such bodies at a time */
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
-/* The server has stopped. NULL is accepted. */
+/* The server has stopped, and the core is closed. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 
 /* From now on /readyz says 503. [any thread, never blocks] */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
+#include "api/digest.h"
 #include "api/query.h"
 #include "api/snapshot.h"
 
@@ -28,6 +29,7 @@ struct gb_api {
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;
     struct gb_snapshot stats;
+    struct gb_digests digests;
 };
 
 static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {

@@ -5,6 +5,7 @@
 
 #include "api/conditional.h"
 #include "api/context.h"
+#include "api/digest.h"
 #include "api/media.h"
 #include "api/npy.h"
 #include "api/safetensors.h"
@@ -193,7 +194,9 @@ static int decide(struct download *d, const struct gb_http_request *request, str
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-static int add_headers(const struct download *d, struct gb_http_response *response, struct gb_error *err) {
+static int add_headers(const struct download *d, const struct gb_http_request *request,
+                       struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
     char shape[GB_SHAPE_TEXT_SIZE];
     int r = 0;
 
@@ -213,6 +216,7 @@ static int add_headers(const struct download *d, struct gb_http_response *respon
         r |= gb_http_response_header(response, err, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
                                      d->range.first, d->range.first + d->range.length - 1, d->total);
     }
+    r |= gb_digest_headers(request, gb_etag_data(&d->rec, d->npy, etag), d->range_kind != GB_RANGE_PART, response, err);
     return r;
 }
 
@@ -239,7 +243,7 @@ static enum gb_step fail(struct gb_http_response *response) {
 static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
 
-    if (add_headers(d, response, err) < 0 ||
+    if (add_headers(d, request, response, err) < 0 ||
         (request->method != GB_HTTP_HEAD && add_timing(d, request, response, err) < 0))
         return fail(response);
     if (d->range.length > 0) {
@@ -304,8 +308,25 @@ static int read_record(const struct gb_http_request *request, struct gb_buffer_r
     return gb_buffer_get(gb_api_of(request)->core, &session, &name, ret, err);
 }
 
+/* The digest that is asked for is not known yet. Nothing is held meanwhile. */
+static enum gb_step await_digest(const struct gb_representation *what, struct gb_http_request *request,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = request->state;
+    enum gb_step step;
+
+    request->state = NULL;
+    request->state_free = NULL;
+    gb_http_response_done(response);
+    step = gb_digest_await(request, what, gb_api_data_get, response, err);
+    state_free(d);
+    return step;
+}
+
 enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = calloc(1, sizeof(*d));
+    struct gb_representation what;
+    char etag[GB_ETAG_SIZE];
+    int missing;
     int r;
 
     if (!d) {
@@ -319,6 +340,13 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     if (read_record(request, &d->rec, err) < 0)
         return GB_STEP_ERROR;
     r = decide(d, request, response, err);
+    if (r > 0) {
+        what = (struct gb_representation){
+            .rec = &d->rec, .tag = gb_etag_data(&d->rec, d->npy, etag), .head = d->head, .head_n = d->head_size};
+        missing = gb_digest_missing(request, &what, err);
+        if (missing != 0)
+            return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
+    }
     if (r > 0 && request->method != GB_HTTP_HEAD && d->length > 0)
         r = open_bytes(d, request, response, err);
     if (r <= 0)

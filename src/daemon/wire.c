@@ -177,8 +177,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     }
     gb_http_server_stop(daemon->server, 0);
     gb_listen_done(&daemon->listeners, !served);
-    gb_api_free(daemon->api);
     gb_core_close(daemon->core);
+    gb_api_free(daemon->api); /* what the core ends last may still tell it */
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);
     gb_store_close(daemon->store);

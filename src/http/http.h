@@ -149,7 +149,7 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
 
 /* --- responses ------------------------------------------------------------------------------------------------------ */
 
-#define GB_HTTP_RESPONSE_HEADERS_MAX 12
+#define GB_HTTP_RESPONSE_HEADERS_MAX 16
 #define GB_HTTP_RESPONSE_TEXT_SIZE 1024
 
 /* A prepared answer shared by many requests: the status, headers and body are fixed, and the reply costs no allocation.
