@@ -216,7 +216,8 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
         r |= gb_http_response_header(response, err, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
                                      d->range.first, d->range.first + d->range.length - 1, d->total);
     }
-    r |= gb_digest_headers(request, gb_etag_data(&d->rec, d->npy, etag), d->range_kind != GB_RANGE_PART, response, err);
+    r |=
+        gb_digest_headers(request, gb_etag_data(&d->rec, d->form, etag), d->range_kind != GB_RANGE_PART, response, err);
     return r;
 }
 
@@ -342,7 +343,7 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     r = decide(d, request, response, err);
     if (r > 0) {
         what = (struct gb_representation){
-            .rec = &d->rec, .tag = gb_etag_data(&d->rec, d->npy, etag), .head = d->head, .head_n = d->head_size};
+            .rec = &d->rec, .tag = gb_etag_data(&d->rec, d->form, etag), .head = d->head, .head_n = d->head_size};
         missing = gb_digest_missing(request, &what, err);
         if (missing != 0)
             return missing < 0 ? fail(response) : await_digest(&what, request, response, err);

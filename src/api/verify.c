@@ -112,7 +112,7 @@ static enum gb_step reply_verified(struct gb_http_request *request, const struct
     unsigned i;
 
     if (read_body(request, &algs, &expected, err) < 0 ||
-        gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, false, etag)) < 0)
+        gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0)
         return GB_STEP_ERROR;
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (expected.given & 1u << i)
