@@ -36,6 +36,7 @@ static void render_root(struct gb_out *out, const struct gb_api *api) {
     gb_out_open(out, "links", '{');
     gb_out_string(out, "devices", "/v1/devices");
     gb_out_string(out, "sessions", "/v1/sessions");
+    gb_out_string(out, "operations", "/v1/operations");
     gb_out_string(out, "stats", "/v1/stats");
     gb_out_string(out, "openapi", "/openapi.json");
     gb_out_string(out, "live", "/livez");
@@ -81,12 +82,14 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
         gb_api_free(api);
         return NULL;
     }
-    gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30, .decoders = 64});
+    gb_api_set_limits(
+        api, &(struct gb_api_limits){
+                 .expanded_bytes = 64ull << 30, .decoders = 64, .operations_max = 1024, .operation_ttl_s = 600});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);
-    if (!api->version || !api->backend_name || !api->backend_note || gb_api_read_devices(api, backend) < 0 ||
-        prepare(api) < 0) {
+    if (gb_operations_init(&api->operations, &api->limits, NULL) < 0 || !api->version || !api->backend_name ||
+        !api->backend_note || gb_api_read_devices(api, backend) < 0 || prepare(api) < 0) {
         gb_api_free(api);
         return NULL;
     }
@@ -101,6 +104,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->openapi);
     gb_snapshot_done(&api->stats);
     gb_digests_done(&api->digests);
+    gb_operations_done(&api->operations);
     free(api->uuid);
     free(api->peers);
     free(api->version);
@@ -119,33 +123,59 @@ void gb_api_set_draining(struct gb_api *api) {
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
+/* What follows "Bearer "; NULL with UNAUTHENTICATED. */
+static const char *bearer(const struct gb_http_request *request, struct gb_error *err) {
+    const char *value = gb_http_header(request, "Authorization");
+
+    if (!value) {
+        gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
+        return NULL;
+    }
+    if (strncasecmp(value, "Bearer ", 7) != 0) {
+        gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
+        return NULL;
+    }
+    value += 7;
+    return value + strspn(value, " ");
+}
+
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    const char *value;
+    const char *secret;
 
     if (!gb_tokens_required(api->core))
         return 0;
-    value = gb_http_header(request, "Authorization");
-    if (!value)
-        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
-    if (strncasecmp(value, "Bearer ", 7) != 0)
-        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
-    value += 7;
-    value += strspn(value, " ");
-    return gb_tokens_check(api->core, value, scope, session, err);
+    secret = bearer(request, err);
+    return secret ? gb_tokens_check(api->core, secret, scope, session, err) : -1;
+}
+
+int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
+                 struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    const char *secret;
+
+    *ret = (struct gb_name){""};
+    if (!gb_tokens_required(api->core))
+        return 0;
+    secret = bearer(request, err);
+    return secret ? gb_tokens_session(api->core, secret, scope, ret, err) : -1;
 }
 
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
     static const char prefix[] = "/v1/sessions/{s}";
     const char *path = request->route->path;
-    enum gb_scope scope = request->route->access == GB_ACCESS_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    int access = request->route->access;
+    enum gb_scope scope = access == GB_ACCESS_READ || access == GB_ACCESS_OWN_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    struct gb_name bound;
     /* The session itself, with its quota, is not in the hands of who is bound to it. */
     bool in_session =
         strncmp(path, prefix, sizeof(prefix) - 1) == 0 && (scope == GB_SCOPE_READ || path[sizeof(prefix) - 1] != '\0');
 
     (void)app;
-    if (request->route->access == GB_ACCESS_OPEN)
+    if (access == GB_ACCESS_OPEN)
         return 0;
+    if (access == GB_ACCESS_OWN_READ || access == GB_ACCESS_OWN_WRITE)
+        return gb_api_bound(request, scope, &bound, err);
     return gb_api_permit(request, scope, in_session ? request->param[0].s : "", err);
 }

@@ -24,8 +24,10 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
                           const char *version);
 /* What requests may take; before the server starts. Else the defaults of options.def hold. */
 struct gb_api_limits {
-    uint64_t expanded_bytes; /* of a body that comes in a content coding */
-    unsigned decoders;       /* such bodies at a time */
+    uint64_t expanded_bytes;  /* of a body that comes in a content coding */
+    unsigned decoders;        /* such bodies at a time */
+    uint64_t operations_max;  /* under way at a time, and as many that have ended are kept */
+    uint64_t operation_ttl_s; /* for which one that has ended is kept */
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 /* The server has stopped, and the core is closed. NULL is accepted. */
@@ -36,5 +38,9 @@ void gb_api_set_draining(struct gb_api *api);
 
 /* gb_http_server_config.authorize: once a token is in force every route that is not open needs one. [now] */
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err);
+
+/* gb_http_server_config.around: Prefer: respond-async and Idempotency-Key, for all handlers that change something. */
+enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
+                           struct gb_error *err);
 
 #endif

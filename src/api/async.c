@@ -2,14 +2,8 @@
 
 #include <stdlib.h>
 
-#include "api/context.h"
-#include "api/out.h"
-
 /* Under contention each round lets one of the rivals through. */
 #define TRIES 16
-
-/* Calls that nobody waits for, in all sessions: each holds some kilobytes. */
-#define LEFT_MAX 1024
 
 struct wait {
     struct gb_call *call;
@@ -79,45 +73,19 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_WAIT;
 }
 
+static bool cancel(struct gb_http_request *request, bool act) {
+    return gb_call_cancel(((struct wait *)request->state)->call, act);
+}
+
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err) {
     struct wait *wait = request->state;
 
     wait->reply = reply;
     request->resume = resume;
+    /* What is tried again has no call that stands for it. */
+    if (!request->detached)
+        request->cancel = wait->retry ? NULL : cancel;
     request->deadline_ns = deadline_ns;
     return resume(request, response, err);
-}
-
-int gb_async_may_leave(const struct gb_http_request *request, struct gb_error *err) {
-    struct gb_core_stats stats;
-    bool leave = false;
-
-    gb_http_prefer_wait(request, 0, 0, &leave);
-    if (!leave)
-        return 0;
-    gb_core_stats(gb_api_of(request)->core, &stats);
-    if (stats.writes_running < LEFT_MAX)
-        return 0;
-    return gb_error_set(err, GB_ERR_SATURATED, "%llu copies, fills and syncs are under way; wait for some of them",
-                        (unsigned long long)stats.writes_running);
-}
-
-enum gb_step gb_async_end_or_leave(struct gb_http_request *request, struct gb_http_response *response,
-                                   gb_async_reply *reply, uint64_t deadline_ns, const char *stream,
-                                   struct gb_error *err) {
-    struct wait *wait = request->state;
-    struct gb_out out = {0};
-    bool leave = false;
-
-    gb_http_prefer_wait(request, 0, 0, &leave);
-    if (!leave || atomic_load(&wait->call->finished))
-        return gb_async_end(request, response, reply, deadline_ns, err);
-    if (gb_http_response_header(response, err, "Preference-Applied", "respond-async") < 0)
-        return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "state", "running");
-    gb_out_string(&out, "stream", stream);
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

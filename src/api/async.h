@@ -25,15 +25,6 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err);
 
-/* Before gb_async_begin, for a call that gb_async_end_or_leave may leave: SATURATED when too many are under way. 0 or -1. */
-int gb_async_may_leave(const struct gb_http_request *request, struct gb_error *err);
-
-/* As gb_async_end, but "Prefer: respond-async" is heard: a call that is under way is left to itself with 202 and the
- * name of its stream. What becomes of it shows in the buffer's metadata. */
-enum gb_step gb_async_end_or_leave(struct gb_http_request *request, struct gb_http_response *response,
-                                   gb_async_reply *reply, uint64_t deadline_ns, const char *stream,
-                                   struct gb_error *err);
-
 /* Between begin and end: the call builds on a record that was read before. When it fails because that has changed since, and
  * the client set no condition itself, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);

@@ -6,6 +6,7 @@
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
+#include "api/hook.h"
 #include "api/render.h"
 #include "base/parse.h"
 
@@ -116,6 +117,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
+    gb_hook_stream(request, &params.stream);
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;

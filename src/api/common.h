@@ -50,6 +50,9 @@ uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err);
 
+/* The session that the bearer's token is bound to, "" when to none. As gb_api_permit else. */
+int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret, struct gb_error *err);
+
 /* Server-Timing of a copy that the device made. 0 or -1. */
 int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
                   struct gb_http_response *response, struct gb_error *err);

@@ -7,11 +7,12 @@
 
 #include "api/api.h"
 #include "api/digest.h"
+#include "api/operations.h"
 #include "api/query.h"
 #include "api/snapshot.h"
 
-/* gb_http_route.access. */
-enum gb_access { GB_ACCESS_OPEN, GB_ACCESS_READ, GB_ACCESS_WRITE };
+/* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. */
+enum gb_access { GB_ACCESS_OPEN, GB_ACCESS_READ, GB_ACCESS_WRITE, GB_ACCESS_OWN_READ, GB_ACCESS_OWN_WRITE };
 
 struct gb_api {
     struct gb_core *core;
@@ -30,6 +31,7 @@ struct gb_api {
     struct gb_http_canned *openapi;
     struct gb_snapshot stats;
     struct gb_digests digests;
+    struct gb_operations operations;
 };
 
 static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {

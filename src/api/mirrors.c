@@ -4,6 +4,7 @@
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
+#include "api/hook.h"
 #include "api/render.h"
 
 struct sides {
@@ -111,14 +112,14 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
         return GB_STEP_ERROR;
     /* A wrong name is one also when there is nothing to copy. */
-    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0 ||
-        gb_async_may_leave(request, err) < 0)
+    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
+    gb_hook_stream(request, &stream);
     call = begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_mirror_sync(gb_api_of(request)->core, &session, &name, to.host, &stream, &check, call);
-    return gb_async_end_or_leave(request, response, reply_synced, gb_sync_deadline_ns(request), stream.s, err);
+    return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
 }
 
 enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,

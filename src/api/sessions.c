@@ -148,6 +148,12 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
+static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    gb_operations_session_gone(&gb_api_of(request)->operations, request->param[0].s);
+    return gb_reply_nothing(request, call, response, err);
+}
+
 enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_session_check check;
@@ -164,7 +170,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
     }
     check = gb_conditions_session_check(conditions);
     gb_session_delete(gb_api_of(request)->core, &name, &check, call);
-    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+    return gb_async_end(request, response, reply_deleted, 0, err);
 }
 
 enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb_http_response *response,

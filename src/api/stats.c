@@ -25,7 +25,18 @@ static void render_pools(struct gb_out *out, const struct gb_api *api) {
     gb_out_close(out, ']');
 }
 
-static void render_stats(struct gb_out *out, const struct gb_api *api) {
+static void render_operations(struct gb_out *out, struct gb_api *api) {
+    uint64_t counts[GB_OPERATION_STATES];
+    int i;
+
+    gb_operations_count(&api->operations, counts);
+    gb_out_open(out, "operations", '{');
+    for (i = 0; i < GB_OPERATION_STATES; i++)
+        gb_out_u64(out, gb_operation_state_name((enum gb_operation_state)i), counts[i]);
+    gb_out_close(out, '}');
+}
+
+static void render_stats(struct gb_out *out, struct gb_api *api) {
     struct gb_core_stats stats;
 
     gb_core_stats(api->core, &stats);
@@ -47,6 +58,7 @@ static void render_stats(struct gb_out *out, const struct gb_api *api) {
     gb_out_u64(out, "downloads", stats.downloads_running);
     gb_out_u64(out, "writes", stats.writes_running);
     gb_out_close(out, '}');
+    render_operations(out, api);
     render_pools(out, api);
     gb_out_open(out, "slots", '{');
     gb_out_u64(out, "total", stats.slots_total);

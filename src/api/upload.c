@@ -6,6 +6,7 @@
 
 #include "api/common.h"
 #include "api/filters.h"
+#include "api/hook.h"
 #include "api/media.h"
 #include "api/render.h"
 #include "base/clock.h"
@@ -133,9 +134,10 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
         read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
         return -1;
     params->partial = gb_http_query(request, "offset") != NULL;
-    if (read_existing(request, plan, err) < 0)
+    if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
         return -1;
-    return read_placement(request, params, err);
+    gb_hook_stream(request, &params->buffer.stream);
+    return 0;
 }
 
 enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

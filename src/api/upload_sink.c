@@ -211,6 +211,10 @@ static int conclude(struct sink *s, struct gb_error *err) {
     return 1;
 }
 
+static bool cancel(struct gb_http_request *request, bool act) {
+    return gb_upload_cancel(((struct sink *)request->sink)->upload, act);
+}
+
 /* Also what wakes call until the result is there. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
@@ -225,8 +229,11 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     if (r > 0)
         return gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
-    if (!request->timed_out)
+    if (!request->timed_out) {
+        if (!request->detached)
+            request->cancel = s->stage == STAGE_ENDED ? cancel : NULL;
         return GB_STEP_WAIT;
+    }
     gb_error_set(err, GB_ERR_TIMED_OUT,
                  "the bytes arrived, but the device or the database did not finish in the permitted time");
     return GB_STEP_ERROR;

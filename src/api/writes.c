@@ -4,6 +4,7 @@
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
+#include "api/hook.h"
 #include "api/render.h"
 
 /* "session/buffer", or "buffer" of the same session. */
@@ -122,7 +123,8 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     struct gb_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
-    if (gb_async_may_leave(request, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    gb_hook_stream(request, &params->stream);
+    if (gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call) {
@@ -131,8 +133,7 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     }
     params->check = gb_conditions_buffer_check(conditions);
     gb_buffer_write(gb_api_of(request)->core, params, call);
-    return gb_async_end_or_leave(request, response, params->copy ? reply_copied : reply_filled, 0, params->stream.s,
-                                 err);
+    return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
 
 static int read_path(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {

@@ -147,9 +147,9 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
     struct buffer_op *op = (struct buffer_op *)((char *)alloc - offsetof(struct buffer_op, alloc));
     struct gb_error err = GB_ERROR_INIT;
 
-    if (error)
+    if (gb_call_withdraw(op->call, &err) == 0 && error)
         err = *error;
-    else
+    if (err.code == GB_OK)
         zero(op->content, &err);
     if (err.code == GB_OK) {
         gb_change_proceed(&op->change);
@@ -157,6 +157,15 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
     }
     gb_core_note(op->session->core, &err);
     gb_change_abandon(&op->change, &err);
+}
+
+/* While it waits for memory. */
+static bool create_cancel(void *arg, bool act) {
+    struct buffer_op *op = arg;
+
+    if (act)
+        atomic_store(&op->alloc.cancelled, true);
+    return true;
 }
 
 /* Everything that the call will need, or nothing. */
@@ -202,6 +211,7 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     }
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
+    gb_call_offer(op->call, NULL, create_cancel, op);
     gb_alloc_start(&op->alloc, wait_ms);
     return 0;
 }

@@ -6,6 +6,7 @@
 #ifndef GB_CORE_CORE_H
 #define GB_CORE_CORE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,10 +87,22 @@ struct gb_call {
     struct gb_pool_trim trim;
     struct gb_stream_view stream;
     struct gb_event_view event;
+
+    /* The core's: how it can be cancelled, under the lock. */
+    pthread_mutex_t lock;
+    bool (*cancel_hold)(void *arg);
+    bool (*cancel)(void *arg, bool act);
+    void *cancel_arg;
+    bool cancelled;
 };
 
 struct gb_call *gb_call_new(void (*done)(void *arg), void *arg); /* NULL when memory is exhausted */
 void gb_call_unref(struct gb_call *call);
+
+/* [now] Whether the call can still be undone as if it had never been made: it waits for memory, or what it queued writes
+ * into fresh memory and is not done. act: does so; it ends with CANCELLED, and its memory is free once the stream has passed
+ * what is queued. False: it cannot be, any more or at all. The caller holds a reference. */
+bool gb_call_cancel(struct gb_call *call, bool act);
 
 /* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
  * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
@@ -230,6 +243,8 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
 /* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
+/* [now] As gb_call_cancel, once all bytes are there. */
+bool gb_upload_cancel(struct gb_upload *upload, bool act);
 /* Abandons what has not ended; safe at any time, NULL accepted, the rest is cleaned up behind. wake is not called after
  * this returns. */
 void gb_upload_free(struct gb_upload *upload);
@@ -308,6 +323,9 @@ bool gb_tokens_required(struct gb_core *core);
  * to another session (session: "" for what belongs to none). [now] */
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
                     struct gb_error *err);
+/* The same for its own session, whichever that is; "" when it is bound to none. [now] */
+int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
+                      struct gb_error *err);
 
 #include "core/scan.h"
 #include "core/write.h"

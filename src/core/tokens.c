@@ -1,5 +1,6 @@
 #include "core/tokens.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,18 +51,19 @@ bool gb_tokens_required(struct gb_core *core) {
     return atomic_load_explicit(&core->tokens.count, memory_order_acquire) > 0; /* asked by every request: no lock */
 }
 
+/* session: NULL is the token's own. */
 static int judge(const struct gb_token_rec *rec, enum gb_scope scope, const char *session, struct gb_error *err) {
     if (rec->scope < scope)
         return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" has scope %s; this needs scope %s", rec->name.s,
                             gb_scope_name(rec->scope), gb_scope_name(scope));
-    if (rec->session[0] != '\0' && strcmp(rec->session, session) != 0)
+    if (session && rec->session[0] != '\0' && strcmp(rec->session, session) != 0)
         return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" is only good for session \"%s\"", rec->name.s,
                             rec->session);
     return 0;
 }
 
-int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
-                    struct gb_error *err) {
+static int check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
+                 struct gb_name *ret_session, struct gb_error *err) {
     struct gb_token_rec key;
     const struct gb_token_rec *rec = NULL;
     int r;
@@ -76,6 +78,18 @@ int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scop
         r = judge(rec, scope, session, err);
     else
         r = gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
+    if (r == 0 && ret_session)
+        snprintf(ret_session->s, sizeof(ret_session->s), "%s", rec->session);
     pthread_rwlock_unlock(&core->tokens.lock);
     return r;
+}
+
+int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
+                    struct gb_error *err) {
+    return check(core, secret, scope, session, NULL, err);
+}
+
+int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
+                      struct gb_error *err) {
+    return check(core, secret, scope, NULL, ret_session, err);
 }

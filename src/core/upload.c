@@ -144,6 +144,23 @@ int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params,
     return 0;
 }
 
+static bool hold(void *arg) {
+    atomic_uint *refs = &((struct gb_upload *)arg)->t.refs;
+    unsigned n = atomic_load(refs);
+
+    while (n > 0 && !atomic_compare_exchange_weak(refs, &n, n + 1))
+        ;
+    return n > 0; /* else it is being taken down */
+}
+
+static bool cancel(void *arg, bool act) {
+    struct gb_upload *u = arg;
+    bool r = gb_upload_cancel(u, act);
+
+    gb_transfer_unref(&u->t);
+    return r;
+}
+
 int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
                    struct gb_error *err) {
     struct gb_upload *u = make(core, params, write, err);
@@ -154,6 +171,7 @@ int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, 
     u->ended = true;
     u->t.want_wake = true;
     gb_transfer_ref(&u->t); /* it may come to its end meanwhile */
+    gb_call_offer(write->call, hold, cancel, u);
     start(u);
     gb_transfer_unref(&u->t);
     return 0;

@@ -102,6 +102,8 @@ static void destroy(struct gb_upload *u, const struct gb_error *error) {
 void gb_upload_destroy(struct gb_transfer *transfer) {
     struct gb_upload *u = gb_upload_of(transfer);
 
+    if (u->write && u->write->call)
+        gb_call_withdraw(u->write->call, NULL);
     if (u->attached)
         gb_upload_hand_back(u, destroy);
     else
@@ -120,4 +122,20 @@ void gb_upload_free(struct gb_upload *upload) {
         gb_flight_release(f);
     atomic_store(&upload->alloc.cancelled, true);
     gb_transfer_unref(&upload->t);
+}
+
+/* What is overwritten where it is cannot be undone, once it is queued. */
+bool gb_upload_cancel(struct gb_upload *u, bool act) {
+    bool possible;
+
+    pthread_mutex_lock(&u->t.lock);
+    possible = u->ended && !u->placed && !u->committing && !u->finished && u->t.error.code == GB_OK;
+    if (possible && act) {
+        gb_cancelled(&u->t.error);
+        atomic_store(&u->alloc.cancelled, true);
+        gb_transfer_unlock_wake(&u->t);
+    } else {
+        pthread_mutex_unlock(&u->t.lock);
+    }
+    return possible;
 }

@@ -72,6 +72,22 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_core_open(&config, &daemon->core, err);
 }
 
+static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_options *o = &daemon->options;
+    const struct gb_api_limits limits = {
+        .expanded_bytes = o->max_expanded,
+        .decoders = (unsigned)o->max_decoders,
+        .operations_max = o->max_operations,
+        .operation_ttl_s = o->operation_ttl,
+    };
+
+    daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
+    if (daemon->api == NULL)
+        return out_of_memory(err);
+    gb_api_set_limits(daemon->api, &limits);
+    return 0;
+}
+
 static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     int fds[GB_LISTEN_MAX];
@@ -82,6 +98,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .routes = gb_api_routes,
         .route_count = gb_api_route_count,
         .authorize = gb_api_authorize,
+        .around = gb_api_around,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .listen_fds = fds,
         .listen_fd_count = daemon->listeners.count,
@@ -155,13 +172,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
     if (open_core(daemon, err) != 0 || gb_daemon_load_tokens(daemon, &tokens, err) != 0)
         return GB_EXIT_SOFTWARE;
-    daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
-    if (daemon->api == NULL) {
-        out_of_memory(err);
+    if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
-    }
-    gb_api_set_limits(
-        daemon->api, &(struct gb_api_limits){.expanded_bytes = o->max_expanded, .decoders = (unsigned)o->max_decoders});
     if (start_server(daemon, err) != 0 || gb_listen_write(&daemon->listeners, daemon->listen_file, err) != 0)
         return GB_EXIT_SOFTWARE;
     return GB_EXIT_OK;

@@ -38,8 +38,7 @@ static int fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
     return 0;
 }
 
-static enum gb_step end(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_http_response *response,
-                        struct gb_error *err) {
+void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request) {
     struct collector *c = (struct collector *)sink;
 
     if (c->data) {
@@ -47,7 +46,6 @@ static enum gb_step end(struct gb_http_sink *sink, struct gb_http_request *reque
         request->body = c->data;
         request->body_len = c->used;
     }
-    return request->route->handler(request, response, err);
 }
 
 static void release(struct gb_http_sink *sink) {
@@ -62,7 +60,7 @@ struct gb_http_sink *gb_collector_new(size_t max) {
 
     if (!c)
         return NULL;
-    c->sink = (struct gb_http_sink){.room = room, .fill = fill, .end = end, .free = release};
+    c->sink = (struct gb_http_sink){.room = room, .fill = fill, .free = release};
     c->max = max;
     return &c->sink;
 }

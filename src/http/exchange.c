@@ -144,6 +144,9 @@ struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex) {
 void gb_exchange_unref(struct gb_exchange *ex) {
     if (atomic_fetch_sub_explicit(&ex->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (ex->origin)
+        gb_exchange_unref(ex->origin);
+    free(ex->spare);
     pthread_mutex_destroy(&ex->wake_lock);
     free(ex->more);
     free(ex);
@@ -161,6 +164,10 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;
     ex->req.state_free = NULL;
+    if (ex->req.hook_free)
+        ex->req.hook_free(ex->req.hook);
+    ex->req.hook = NULL;
+    ex->req.hook_free = NULL;
     ex->phase = GB_PHASE_DONE;
     gb_exchange_unref(ex);
 }
@@ -202,14 +209,20 @@ void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner) {
 
 void gb_http_wake(struct gb_http_request *request) {
     struct gb_exchange *ex = gb_exchange_of(request);
+    struct gb_exchange *forward;
 
     pthread_mutex_lock(&ex->wake_lock);
-    if (ex->owner && !ex->queued) {
+    forward = ex->forward ? gb_exchange_ref(ex->forward) : NULL;
+    if (!forward && ex->owner && !ex->queued) {
         ex->queued = true;
         gb_exchange_ref(ex);
         inbox_put(ex->owner, ex);
     }
     pthread_mutex_unlock(&ex->wake_lock);
+    if (forward) {
+        gb_http_wake(&forward->req);
+        gb_exchange_unref(forward);
+    }
 }
 
 struct gb_http_request *gb_http_request_ref(struct gb_http_request *request) {

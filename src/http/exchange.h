@@ -65,6 +65,10 @@ struct gb_exchange {
     struct gb_inbox *owner; /* NULL: nobody cares any more */
     bool queued;
     struct gb_exchange *inbox_next;
+    struct gb_exchange *forward; /* it has left: wakes go there; a reference */
+
+    struct gb_exchange *spare;  /* for when it leaves */
+    struct gb_exchange *origin; /* of one that left: the texts are there; a reference */
 
     /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a bulk loop. */
     struct gb_exchange *prev;
@@ -144,8 +148,9 @@ void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char 
                      const char **ret_body, size_t *ret_n);
 bool gb_canned_matches(const struct gb_http_canned *canned, const struct gb_http_request *request);
 
-/* collector.c: a sink that gathers a bounded body in memory and then calls the route's handler. NULL when memory is
- * exhausted. */
+/* collector.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */
 struct gb_http_sink *gb_collector_new(size_t max);
+/* All of it has arrived: sets the request's body. */
+void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request);
 
 #endif

@@ -128,6 +128,17 @@ struct gb_http_request {
     uint64_t deadline_ns;
     bool timed_out;
 
+    /* May be set with GB_STEP_WAIT: whether what is waited for can still be undone as if nobody had asked for it; act: does
+     * so, and resume finds that out. Called by the application alone, on any thread, before the request has ended. */
+    bool (*cancel)(struct gb_http_request *request, bool act);
+    /* May be set with GB_STEP_WAIT: thousands may wait so, and long. Their wakes then cost the others nothing. */
+    bool park;
+    bool detached; /* it has left, see gb_http_leave */
+
+    /* The around hook's own, as state. Goes along when the request leaves. */
+    void *hook;
+    void (*hook_free)(void *hook);
+
     struct gb_http_sink *sink; /* set with GB_STEP_BODY; owned by the server from then on */
 };
 
@@ -136,6 +147,14 @@ struct gb_http_request {
 void gb_http_wake(struct gb_http_request *request);
 struct gb_http_request *gb_http_request_ref(struct gb_http_request *request);
 void gb_http_request_unref(struct gb_http_request *request);
+
+/* For the around hook, when the handler has said WAIT: what request->resume waits for goes on without the client, under
+ * another address, which is returned: with state, sink and hook, and without a deadline. Wakes of the old address arrive.
+ * It may be resumed, and end, before this has returned; what it replies is dropped; at the server's end it is resumed with
+ * timed_out. The hook then gives the client another answer. Cannot fail after gb_http_may_leave, which says -1 with
+ * SATURATED, and may be asked twice. */
+struct gb_http_request *gb_http_leave(struct gb_http_request *request);
+int gb_http_may_leave(struct gb_http_request *request, struct gb_error *err);
 
 /* First header of that name (case-insensitive), else NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
@@ -191,6 +210,10 @@ void gb_http_response_source(struct gb_http_response *response, struct gb_http_s
 /* Frees what it holds (a source with complete = false) and makes it empty. */
 void gb_http_response_done(struct gb_http_response *response);
 
+/* Makes the response the problem document of *error. Headers that stand there are kept. */
+void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
+                     const struct gb_error *error);
+
 /* --- the server ------------------------------------------------------------------------------------------------------ */
 
 struct gb_http_server;
@@ -201,6 +224,10 @@ struct gb_http_server_config {
     size_t route_count;
     /* Whether the caller may use request->route; -1 with UNAUTHENTICATED or FORBIDDEN. Runs on an HTTP loop. */
     int (*authorize)(void *app, const struct gb_http_request *request, struct gb_error *err);
+    /* Called in place of every handler, also when a body is complete or a wait is over: calls `handler` itself, once at most,
+     * and may answer otherwise. NULL: handlers are called directly. */
+    enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
+                           struct gb_error *err);
     /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
     void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
     const int *listen_fds; /* listening sockets, TCP or UNIX; owned by the server from a successful start on */

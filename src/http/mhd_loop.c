@@ -196,25 +196,6 @@ static int loop_timeout(struct gb_loop *loop) {
 
 /* --- the thread ------------------------------------------------------------------------------------------------------- */
 
-/* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
-static void end_all(struct gb_loop *loop) {
-    struct gb_conn *c;
-    struct gb_conn *next;
-
-    check_waiting(loop, UINT64_MAX);
-    MHD_run(loop->mhd); /* what those are told goes out */
-    for (c = loop->conns; c; c = next) {
-        next = c->next;
-        if (c->ex && c->ex->suspended) {
-            c->ex->suspended = false;
-            c->ex->phase = GB_PHASE_DONE;
-            MHD_resume_connection(c->mhd);
-        }
-        if (!c->left)
-            shutdown(c->fd, SHUT_RDWR);
-    }
-}
-
 static void visit_inbox(struct gb_loop *loop) {
     struct gb_arrival arrival;
     struct gb_exchange *ex;
@@ -227,6 +208,27 @@ static void visit_inbox(struct gb_loop *loop) {
     while ((ex = gb_inbox_take(&loop->inbox))) {
         gb_mhd_woken(loop, ex);
         gb_exchange_unref(ex);
+    }
+}
+
+/* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
+static void end_all(struct gb_loop *loop) {
+    struct gb_conn *c;
+    struct gb_conn *next;
+
+    visit_inbox(loop);
+    gb_background_stop(loop);
+    check_waiting(loop, UINT64_MAX);
+    MHD_run(loop->mhd); /* what those are told goes out */
+    for (c = loop->conns; c; c = next) {
+        next = c->next;
+        if (c->ex && c->ex->suspended) {
+            c->ex->suspended = false;
+            c->ex->phase = GB_PHASE_DONE;
+            MHD_resume_connection(c->mhd);
+        }
+        if (!c->left)
+            shutdown(c->fd, SHUT_RDWR);
     }
 }
 
@@ -357,6 +359,7 @@ void gb_loop_done(struct gb_loop *loop) {
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
     gb_bulk_done(&loop->own);
+    gb_background_done(loop);
     gb_inbox_done(&loop->inbox);
     while (gb_arrivals_take(&loop->arrivals, &arrival))
         close(arrival.fd);

@@ -118,7 +118,9 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
         return MHD_YES;
     }
     if (ex->phase == GB_PHASE_WAIT) {
-        suspend(loop, ex);
+        /* libmicrohttpd walks all that are suspended whenever one is resumed. */
+        if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || leave(loop, ex) < 0)
+            suspend(loop, ex);
         return MHD_YES;
     }
     return send_reply(loop, ex);
@@ -230,6 +232,10 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
 /* --- outside the callbacks --------------------------------------------------------------------------------------------- */
 
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
+    if (ex->req.detached) {
+        gb_background_woken(loop, ex);
+        return;
+    }
     if (!ex->suspended)
         return; /* the callback that is to come will look for itself */
     if (ex->phase == GB_PHASE_WAIT) {

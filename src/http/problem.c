@@ -115,3 +115,8 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     gb_http_response_header(response, NULL, "Cache-Control", "no-store");
     gb_http_response_take(response, t.s, t.used);
 }
+
+void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
+                     const struct gb_error *error) {
+    gb_problem_fill(response, request, error);
+}

@@ -115,8 +115,9 @@ struct gb_loop {
     uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_exchange *waiting;
-    struct gb_bulk own; /* short transfers; its epoll set is the loop's */
-    uint64_t now_ns;    /* when this turn began */
+    struct gb_exchange *background; /* those that left */
+    struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
+    uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
     uint64_t next_id;
@@ -176,6 +177,12 @@ void gb_mhd_finished(struct gb_exchange *ex);
 
 /* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version);
+
+/* background.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
+ * all threads have ended, what came too late. */
+void gb_background_woken(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_background_stop(struct gb_loop *loop);
+void gb_background_done(struct gb_loop *loop);
 
 /* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);

@@ -48,14 +48,22 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
     gb_exchange_fail(ex, err);
 }
 
+static enum gb_step end_sink(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    return request->sink->end(request->sink, request, response, err);
+}
+
 void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler) {
+    const struct gb_http_server_config *config = &ex->server->config;
     struct gb_error err = GB_ERROR_INIT;
     enum gb_step step;
 
-    if (ex->req.sink && ex->phase == GB_PHASE_BODY)
-        step = ex->req.sink->end(ex->req.sink, &ex->req, &ex->resp, &err);
-    else
-        step = handler(&ex->req, &ex->resp, &err);
+    if (ex->req.sink && ex->phase == GB_PHASE_BODY) {
+        if (ex->req.route->body == GB_BODY_JSON)
+            gb_collector_end(ex->req.sink, &ex->req);
+        else
+            handler = end_sink;
+    }
+    step = config->around ? config->around(handler, &ex->req, &ex->resp, &err) : handler(&ex->req, &ex->resp, &err);
     settle(ex, step, &err);
 }
 
