@@ -24,9 +24,10 @@ struct worker {
     const struct load_options *options;
     transaction *run;
     pthread_barrier_t *start;
-    const char *source; /* SOURCE_BYTES, sent over and over */
-    char *buffer;       /* piece_bytes; every byte received lands here */
-    size_t have;        /* of the buffer, not yet consumed */
+    const char *source; /* source_bytes, sent over and over */
+    uint64_t source_bytes;
+    char *buffer; /* piece_bytes; every byte received lands here */
+    size_t have;  /* of the buffer, not yet consumed */
     char head[HEAD_MAX];
     size_t head_bytes;
     char problem[160];
@@ -129,13 +130,13 @@ static bool send_body(struct worker *worker, uint64_t sent) {
     uint64_t bytes = worker->options->bytes;
 
     while (sent < bytes) {
-        uint64_t offset = sent % SOURCE_BYTES;
+        uint64_t offset = sent % worker->source_bytes;
         uint64_t n = worker->options->piece_bytes;
 
         if (n > bytes - sent)
             n = bytes - sent;
-        if (n > SOURCE_BYTES - offset)
-            n = SOURCE_BYTES - offset;
+        if (n > worker->source_bytes - offset)
+            n = worker->source_bytes - offset;
         if (!bench_send_all(worker->fd, worker->source + offset, n))
             return fail(worker, "send", 0);
         sent += n;
@@ -273,14 +274,15 @@ static void run_all(const struct load_options *options, transaction *run,
                     void (*write_head)(const struct load_options *, struct worker *)) {
     struct worker *workers = calloc(options->connections, sizeof *workers);
     pthread_t *threads = calloc(options->connections, sizeof *threads);
-    char *source = bench_resident(SOURCE_BYTES);
+    uint64_t source_bytes = SOURCE_BYTES;
+    char *source = options->body ? bench_file(options->body, &source_bytes) : bench_resident(SOURCE_BYTES);
     pthread_barrier_t start;
     uint64_t start_ns, end_ns = 0;
     unsigned i;
 
     if (!workers || !threads || pthread_barrier_init(&start, NULL, options->connections + 1))
         bench_die("no memory for %u connections", options->connections);
-    for (i = 0; i < SOURCE_BYTES; i++)
+    for (i = 0; !options->body && i < SOURCE_BYTES; i++)
         source[i] = (char)(i * 31 + (i >> 8));
     for (i = 0; i < options->connections; i++) {
         struct worker *worker = &workers[i];
@@ -289,6 +291,7 @@ static void run_all(const struct load_options *options, transaction *run,
         worker->run = run;
         worker->start = &start;
         worker->source = source;
+        worker->source_bytes = source_bytes;
         worker->buffer = bench_resident(options->piece_bytes);
         worker->fd = -1;
         worker->number = i;
@@ -314,8 +317,10 @@ static void put_head(const struct load_options *options, struct worker *worker) 
     load_path(options, worker->number, path, sizeof path);
     worker->head_bytes = (size_t)snprintf(
         worker->head, HEAD_MAX,
-        "PUT %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: gb-bench\r\nAccept: */*\r\nContent-Length: %" PRIu64 "\r\n%s\r\n",
-        path, options->host, options->bytes, options->expect ? "Expect: 100-continue\r\n" : "");
+        "PUT %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: gb-bench\r\nAccept: */*\r\nContent-Length: %" PRIu64
+        "\r\n%s%s%s\r\n",
+        path, options->host, options->bytes, options->expect ? "Expect: 100-continue\r\n" : "", options->header,
+        options->header[0] ? "\r\n" : "");
 }
 
 static void get_head(const struct load_options *options, struct worker *worker) {

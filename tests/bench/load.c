@@ -18,6 +18,8 @@ static void usage(void) {
           "  --path TEXT         target; one %d stands for the connection's number\n"
           "  --connections N     at once (1)\n"
           "  --bytes SIZE        of one body (64M)\n"
+          "  --body FILE         what put sends, instead of made-up bytes\n"
+          "  --header TEXT       one more line of its head\n"
           "  --piece SIZE        of one send or recv (256K)\n"
           "  --requests N        by each connection (put, get, redis)\n"
           "  --seconds S         instead of a number of requests (2)\n"
@@ -44,10 +46,11 @@ void load_path(const struct load_options *options, unsigned number, char *ret_te
 
 static void parse(int argc, char **argv, struct load_options *options) {
     static const struct option table[] = {
-        {"port", 1, NULL, 'p'},  {"path", 1, NULL, 'u'},     {"connections", 1, NULL, 'c'}, {"bytes", 1, NULL, 'b'},
-        {"piece", 1, NULL, 'k'}, {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'},     {"expect", 0, NULL, 'x'},
-        {"fresh", 0, NULL, 'f'}, {"etag", 0, NULL, 'e'},     {"idle", 1, NULL, 'i'},        {"pid", 1, NULL, 'q'},
-        {"host", 1, NULL, 'h'},  {"method", 1, NULL, 'm'},   {"json", 1, NULL, 'j'},        {NULL, 0, NULL, 0}};
+        {"port", 1, NULL, 'p'},   {"path", 1, NULL, 'u'},     {"connections", 1, NULL, 'c'}, {"bytes", 1, NULL, 'b'},
+        {"piece", 1, NULL, 'k'},  {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'},     {"expect", 0, NULL, 'x'},
+        {"fresh", 0, NULL, 'f'},  {"etag", 0, NULL, 'e'},     {"idle", 1, NULL, 'i'},        {"pid", 1, NULL, 'q'},
+        {"host", 1, NULL, 'h'},   {"method", 1, NULL, 'm'},   {"json", 1, NULL, 'j'},        {"body", 1, NULL, 'B'},
+        {"header", 1, NULL, 'H'}, {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -60,6 +63,12 @@ static void parse(int argc, char **argv, struct load_options *options) {
             break;
         case 'h':
             options->host = optarg;
+            break;
+        case 'B':
+            options->body = optarg;
+            break;
+        case 'H':
+            options->header = optarg;
             break;
         case 'm':
             options->method = optarg;
@@ -110,6 +119,7 @@ int main(int argc, char **argv) {
                                    .host = "127.0.0.1",
                                    .method = "POST",
                                    .json = "{}",
+                                   .header = "",
                                    .connections = 1,
                                    .bytes = 64 << 20,
                                    .piece_bytes = 256 << 10,

@@ -12,6 +12,8 @@ struct load_options {
     const char *host;     /* value of the Host field */
     unsigned connections; /* at once */
     uint64_t bytes;       /* of one body */
+    const char *body;     /* put mode: a file with it; NULL: made up */
+    const char *header;   /* put mode: one more line of the head, or "" */
     uint64_t piece_bytes; /* of one send or recv */
     unsigned requests;    /* by each connection; 0: until the time is over */
     double seconds;

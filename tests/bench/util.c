@@ -172,3 +172,18 @@ void *bench_resident(size_t bytes) {
     memset(memory, 0x5a, whole);
     return memory;
 }
+
+void *bench_file(const char *path, uint64_t *ret_bytes) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    void *bytes;
+
+    if (size <= 0)
+        bench_die("cannot read %s", path);
+    bytes = bench_resident((size_t)size);
+    if (pread(fd, bytes, (size_t)size, 0) != (ssize_t)size)
+        bench_die("cannot read %s", path);
+    close(fd);
+    *ret_bytes = (uint64_t)size;
+    return bytes;
+}

@@ -32,5 +32,7 @@ bool bench_sendv_all(int fd, struct iovec *vec, int count);
 
 /* Memory that is there: 2 MiB aligned, huge pages asked for, every page touched. Never freed. */
 void *bench_resident(size_t bytes);
+/* The same with the bytes of a file in it. */
+void *bench_file(const char *path, uint64_t *ret_bytes);
 
 #endif

@@ -19,8 +19,12 @@ def command_line(settings, words):
 
 def load(settings, words):
     """One turn: what the generator printed, as a dict."""
+    return run_program(command_line(settings, words))
+
+
+def run_program(command):
     try:
-        done = subprocess.run(command_line(settings, words), capture_output=True, text=True, timeout=TURN_TIMEOUT_S,
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=TURN_TIMEOUT_S,
                               preexec_fn=die_with_parent)
     except subprocess.TimeoutExpired:
         raise TurnFailed(f"no result in {TURN_TIMEOUT_S} s") from None
