@@ -100,6 +100,7 @@ static void forget_sessions(struct gb_core *core) {
     struct gb_session *s;
 
     while ((s = gb_session_after(core, 0))) {
+        struct gb_error why = GB_ERROR_INIT;
         struct gb_content *contents;
         struct gb_idlist pools;
 
@@ -108,6 +109,8 @@ static void forget_sessions(struct gb_core *core) {
         contents = gb_session_clear_locked(s);
         pools = gb_session_take_pools_locked(s);
         pthread_mutex_unlock(&s->lock);
+        gb_session_alive(s, &why);
+        gb_intakes_end(s, &why);
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         gb_session_withdraw(s);

@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "core/intake.h"
 #include "core/pool.h"
 #include "core/stream.h"
 #include "model/model.h"
@@ -32,6 +33,9 @@ struct gb_core_config {
     uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
     uint64_t streams_max;
     uint64_t events_max;
+    uint64_t intakes_max;          /* open uploads of a session; 0: GB_INTAKES_MAX */
+    uint64_t intake_bytes_max;     /* that open uploads hold in all sessions; 0: no limit */
+    uint64_t intake_ttl_s;         /* an upload of which nothing comes; 0: GB_INTAKE_TTL_S */
     struct gb_quota default_quota; /* of a session that gives none */
     uint64_t sample_interval_s;    /* pool history; 0: none */
     uint64_t housekeeping_ms;      /* expiry and samples are looked at this often; 0: 1000 */
@@ -87,6 +91,7 @@ struct gb_call {
     struct gb_pool_trim trim;
     struct gb_stream_view stream;
     struct gb_event_view event;
+    struct gb_intake_view intake;
 
     /* The core's: how it can be cancelled, under the lock. */
     pthread_mutex_t lock;
@@ -213,6 +218,7 @@ struct gb_upload_params {
     bool
         to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
     bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
+    bool fresh;         /* fresh memory for a mirrored buffer's side too */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
@@ -290,6 +296,7 @@ struct gb_core_stats {
     uint64_t buffer_bytes;
     uint64_t lost_buffers;
     uint64_t uploads_running;
+    uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
     uint64_t downloads_running;
     uint64_t writes_running; /* copies, fills, syncs of mirrored buffers */
     struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
@@ -309,6 +316,8 @@ struct gb_session_stats {
     struct gb_session_view session;
     struct gb_counters counters; /* since the session was loaded or made */
     uint64_t lost_buffers;
+    uint64_t open_uploads; /* in several requests, not completed */
+    uint64_t open_upload_bytes;
 };
 int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
                      struct gb_error *err);

@@ -65,6 +65,8 @@ struct gb_core {
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
+    _Atomic int64_t last_intake;
+    _Atomic uint64_t intake_bytes; /* that open ones hold */
 
     _Atomic uint64_t sequence;
     struct gb_tally tally;

@@ -51,6 +51,11 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
     return 0;
 }
 
+struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream) {
+    atomic_fetch_add(&stream->users, 1);
+    return gb_core_stream_ref(stream);
+}
+
 void gb_core_stream_unuse(struct gb_core_stream *stream) {
     if (!stream)
         return;

@@ -47,6 +47,9 @@ void gb_core_stream_unref(struct gb_core_stream *stream); /* NULL is accepted */
 int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
                               struct gb_error *err);
 
+/* A reference and a user more of one that the caller has already. */
+struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream);
+
 /* Both back. The caller still holds the session, but not its lock. NULL is accepted. [any thread, never blocks] */
 void gb_core_stream_unuse(struct gb_core_stream *stream);
 

@@ -66,6 +66,7 @@ static void expire_idle(struct gb_core *core) {
         pthread_mutex_lock(&s->lock);
         idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
         pthread_mutex_unlock(&s->lock);
+        gb_intakes_expire(s);
         if (idle)
             expire(s);
         else
@@ -89,8 +90,11 @@ static struct gb_content *lose_all_locked(struct gb_session *s) {
 
 /* Not written to the database: every start calls all bytes lost, so a record there says nothing about them. */
 static void mark_lost(struct gb_core *core) {
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_session *s;
     int64_t id = 0;
+
+    gb_core_alive(core, &why);
 
     while ((s = gb_session_after(core, id))) {
         struct gb_content *list;
@@ -99,6 +103,7 @@ static void mark_lost(struct gb_core *core) {
         pthread_mutex_lock(&s->lock);
         list = lose_all_locked(s);
         pthread_mutex_unlock(&s->lock);
+        gb_intakes_end(s, &why);
         if (list)
             gb_core_changed(core);
         gb_content_drop_all(list);

@@ -48,6 +48,7 @@ void gb_session_release(struct gb_session *s) {
     gb_idlist_done(&s->pools_by_id);
     gb_map_done(&s->events);
     gb_idlist_done(&s->events_by_id);
+    gb_idlist_done(&s->intakes);
     pthread_mutex_destroy(&s->lock);
     free(s);
     gb_core_leave(core);

@@ -42,7 +42,10 @@ struct gb_session {
     uint64_t streams_held; /* those that drain included */
     struct gb_map events;  /* by name: struct gb_core_event */
     struct gb_idlist events_by_id;
-    int64_t last_order_id; /* of streams and events */
+    int64_t last_order_id;    /* of streams and events */
+    struct gb_idlist intakes; /* each with a reference; completed ones are remembered for a while */
+    uint64_t intakes_open;
+    uint64_t intake_bytes;
 
     atomic_uint streams_open; /* while it is taken down */
 };
@@ -99,6 +102,10 @@ void gb_events_forget(struct gb_session *session);
 /* Takes all its pools out of sight, to be dropped by gb_session_drop_pools without the lock. */
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);
+
+/* intake.c: ends those of which nothing has come for a while; all of them. Without locks. */
+void gb_intakes_expire(struct gb_session *session);
+void gb_intakes_end(struct gb_session *session, const struct gb_error *why);
 
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 

@@ -144,6 +144,13 @@ static void behind_frees(struct gb_task *task) {
     op_end(op, NULL);
 }
 
+static void end_intakes(struct gb_session *s) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_session_alive(s, &why);
+    gb_intakes_end(s, &why);
+}
+
 static void deleted(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
     struct gb_session *s = op->session;
@@ -166,6 +173,7 @@ static void deleted(void *arg, const struct gb_error *error) {
     if (error) {
         op_end(op, error);
     } else {
+        end_intakes(s);
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);

@@ -29,6 +29,7 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->buffer_bytes = atomic_load(&core->buffer_bytes);
     ret->lost_buffers = atomic_load(&core->lost_buffers);
     ret->uploads_running = atomic_load(&core->uploads_running);
+    ret->open_upload_bytes = atomic_load(&core->intake_bytes);
     ret->downloads_running = atomic_load(&core->downloads_running);
     ret->writes_running = atomic_load(&core->writes_running);
     read_kinds(core, ret);
@@ -50,6 +51,8 @@ int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb
     pthread_mutex_lock(&s->lock);
     gb_session_view_locked(s, &ret->session);
     ret->lost_buffers = s->lost_buffers;
+    ret->open_uploads = s->intakes_open;
+    ret->open_upload_bytes = s->intake_bytes;
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return 0;

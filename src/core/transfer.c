@@ -34,12 +34,19 @@ void gb_transfer_init(struct gb_transfer *t, struct gb_session *session, void (*
 void gb_transfer_done(struct gb_transfer *t) {
     if (t->mark)
         gb_events_give(&t->device->events, t->mark);
-    gb_session_touch(t->session);
-    atomic_fetch_sub(&t->session->transfers, 1);
+    if (!t->silent) {
+        gb_session_touch(t->session);
+        atomic_fetch_sub(&t->session->transfers, 1);
+    }
     gb_core_stream_unuse(t->stream);
     gb_session_unref(t->session);
     pthread_mutex_destroy(&t->wake_lock);
     pthread_mutex_destroy(&t->lock);
+}
+
+void gb_transfer_silence(struct gb_transfer *t) {
+    t->silent = true;
+    atomic_fetch_sub(&t->session->transfers, 1);
 }
 
 void gb_transfer_ref(struct gb_transfer *transfer) {

@@ -29,6 +29,7 @@ struct gb_transfer {
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */
+    bool silent;        /* no sign of life */
     uint64_t started_ns;
     uint64_t copy_ns;
     uint64_t queue_ns;
@@ -36,7 +37,8 @@ struct gb_transfer {
 
 void gb_transfer_init(struct gb_transfer *transfer, struct gb_session *session, void (*wake)(void *arg), void *arg,
                       void (*destroy)(struct gb_transfer *transfer));
-void gb_transfer_done(struct gb_transfer *transfer); /* from destroy */
+void gb_transfer_done(struct gb_transfer *transfer);    /* from destroy */
+void gb_transfer_silence(struct gb_transfer *transfer); /* it keeps no session alive; before others know it */
 void gb_transfer_ref(struct gb_transfer *transfer);
 void gb_transfer_unref(struct gb_transfer *transfer); /* without its lock */
 

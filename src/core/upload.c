@@ -88,7 +88,8 @@ static void start(struct gb_upload *u) {
 
     for (i = 0; i < GB_UPLOAD_FLIGHTS; i++)
         u->flights[i].transfer = &u->t;
-    atomic_fetch_add(u->write ? &core->writes_running : &core->uploads_running, 1);
+    if (!u->intake)
+        atomic_fetch_add(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
     gb_transfer_ref(&u->t); /* the lane's */
     if (u->placed) {
@@ -159,6 +160,20 @@ static bool cancel(void *arg, bool act) {
 
     gb_transfer_unref(&u->t);
     return r;
+}
+
+int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
+                    struct gb_upload **ret, struct gb_error *err) {
+    struct gb_upload *u = make(core, params, NULL, err);
+
+    if (!u)
+        return -1;
+    u->intake = intake;
+    u->t.want_wake = true;
+    gb_transfer_silence(&u->t);
+    start(u);
+    *ret = u;
+    return 0;
 }
 
 int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,

@@ -53,6 +53,15 @@ struct gb_upload {
     struct gb_upload_params params;
     struct gb_write *write; /* NULL: the caller brings the payload */
 
+    /* One of an intake's; see intake_internal.h. The list is the intake's lock's. */
+    struct gb_intake *intake;  /* a reference; NULL: none of this */
+    struct gb_upload *carrier; /* whose part this is, with a reference; NULL: it is the carrier */
+    struct gb_upload *part_next;
+    bool keeps;                       /* what came counts even when the end does not */
+    bool arrived;                     /* its range is marked */
+    struct gb_buffer_check end_check; /* asked besides params.check */
+    struct gb_error refused;          /* the commit; it may be tried again */
+
     /* Decided at the beginning: */
     uint64_t bytes;    /* of the buffer; those of the payload are params.bytes */
     uint64_t at;       /* where in the buffer the payload begins */
@@ -142,6 +151,22 @@ void gb_upload_commit(struct gb_upload *upload);
 
 /* Is what it writes in place still the buffer's? */
 bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+
+/* upload.c: what an intake's bytes belong to. */
+int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
+                    struct gb_upload **ret, struct gb_error *err);
+
+/* upload_end.c, of a carrier. Are its bytes to be written now? 1; 0: wake follows; -1. */
+int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
+/* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). */
+void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, uint32_t crc);
+/* After gb_upload_end. 1: the call has the result; 0: not yet, wake follows; -1: failed, and when it was refused alone it may
+ * be tried again. */
+int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);
+bool gb_upload_refused(struct gb_upload *upload);
+
+/* upload_data.c: sends what stands in a slot on its way. */
+int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
 
 /* upload_prepare.c: managed memory goes back to the device; then runs on the lane when that is queued,
  * or cannot be. */

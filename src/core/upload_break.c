@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "core/upload.h"
+#include "core/intake_internal.h"
 
 static int decide_break_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
     struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
@@ -29,7 +29,12 @@ static void finalize(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
     struct gb_write *write = u->write;
+    struct gb_intake *intake = u->intake;
+    struct gb_core_device *device = u->t.device;
+    bool part = u->carrier != NULL;
 
+    if (part)
+        gb_part_gone(u);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
     if (u->counted) {
@@ -37,20 +42,26 @@ static void finalize(struct gb_upload *u) {
         gb_quota_give_locked(s, 0, 1);
         pthread_mutex_unlock(&s->lock);
     }
-    if (!u->finished) {
-        GB_TALLY(core, s, uploads_failed, u->write ? 0 : 1);
+    if (!u->finished)
+        GB_TALLY(core, s, uploads_failed, u->write || part ? 0 : 1);
+    if (part || (!u->finished && !intake))
         atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
-        gb_core_changed(core);
-    }
+    gb_core_changed(core);
     gb_events_give(&u->t.device->events, u->usable);
     if (u->write)
         gb_flight_release(&u->flights[0]);
     if (u->params.check.free_arg)
         u->params.check.free_arg(u->params.check.arg);
+    if (u->end_check.free_arg)
+        u->end_check.free_arg(u->end_check.arg);
     gb_transfer_done(&u->t);
     free(u);
     if (write)
         gb_write_end(write);
+    if (part)
+        gb_intake_unref(intake);
+    else if (intake)
+        gb_intake_carrier_gone(intake, device);
 }
 
 static void break_end(struct gb_change *change) {

@@ -127,6 +127,11 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
     return 0;
 }
 
+int gb_upload_flush(struct gb_upload *upload, struct gb_error *err) {
+    upload->room = 0;
+    return upload->filling && upload->filling->bytes > 0 ? send(upload, err) : 0;
+}
+
 void gb_upload_pause(struct gb_upload *upload, bool stalled) {
     struct gb_flight *f = upload->filling;
 

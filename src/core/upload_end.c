@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/upload.h"
+#include "core/intake_internal.h"
 
 bool gb_upload_complete_locked(struct gb_upload *u) {
     if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
@@ -67,6 +67,8 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return gb_upload_has_locked(u, b) ? 0
                                           : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
     if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
+        return -1;
+    if (u->end_check.check && u->end_check.check(u->end_check.arg, b ? &b->rec : NULL, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -193,12 +195,23 @@ static void finished(void *arg) {
     struct gb_core *core = u->t.core;
 
     tally(u);
-    atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
+    if (!u->intake)
+        atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
     pthread_mutex_lock(&u->t.lock);
     u->finished = true;
     gb_transfer_unlock_wake(&u->t);
     gb_transfer_unref(&u->t);
+}
+
+/* Nothing was changed: an intake may be completed another time. */
+static void refuse(struct gb_upload *u, const struct gb_error *error) {
+    gb_core_note(u->t.core, error);
+    pthread_mutex_lock(&u->t.lock);
+    u->refused = *error;
+    u->committing = false;
+    u->ended = false;
+    gb_transfer_unlock_wake(&u->t);
 }
 
 static void commit_end(struct gb_change *change) {
@@ -210,7 +223,10 @@ static void commit_end(struct gb_change *change) {
         gb_content_drop(replaced, finished, u);
         return;
     }
-    gb_transfer_fail(&u->t, &change->error);
+    if (u->intake)
+        refuse(u, &change->error);
+    else
+        gb_transfer_fail(&u->t, &change->error);
     gb_transfer_unref(&u->t);
 }
 
@@ -229,7 +245,9 @@ static void commit(struct gb_upload *u, const struct gb_error *error) {
 }
 
 void gb_upload_commit(struct gb_upload *u) {
-    if (u->attached)
+    if (u->carrier)
+        gb_part_arrived(u);
+    else if (u->attached)
         gb_upload_hand_back(u, commit);
     else
         commit(u, NULL);
@@ -275,4 +293,46 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;
+}
+
+/* --- of a carrier ----------------------------------------------------------------------------------------------------------- */
+
+int gb_upload_opened(struct gb_upload *upload, struct gb_error *err) {
+    int r;
+
+    pthread_mutex_lock(&upload->t.lock);
+    r = gb_transfer_check_locked(&upload->t, err);
+    if (r == 0)
+        r = upload->open;
+    upload->t.want_wake = r == 0;
+    pthread_mutex_unlock(&upload->t.lock);
+    return r;
+}
+
+void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, uint32_t crc) {
+    if (upload->end_check.free_arg)
+        upload->end_check.free_arg(upload->end_check.arg);
+    upload->end_check = check ? *check : (struct gb_buffer_check){0};
+    upload->filled = upload->params.bytes;
+    upload->crc = crc;
+    pthread_mutex_lock(&upload->t.lock);
+    upload->refused = GB_ERROR_INIT;
+    pthread_mutex_unlock(&upload->t.lock);
+}
+
+bool gb_upload_refused(struct gb_upload *upload) {
+    bool refused;
+
+    pthread_mutex_lock(&upload->t.lock);
+    refused = upload->refused.code != GB_OK && upload->t.error.code == GB_OK;
+    pthread_mutex_unlock(&upload->t.lock);
+    return refused;
+}
+
+int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err) {
+    if (gb_upload_refused(upload)) {
+        *err = upload->refused;
+        return -1;
+    }
+    return gb_upload_result(upload, &call->buffer, &call->created, &call->times, err);
 }

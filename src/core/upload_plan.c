@@ -161,7 +161,7 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
     plan->head = move.next;
     plan->zero = move.step == GB_MIRROR_ZERO;
     plan->base = move.step == GB_MIRROR_COPY && !sync ? b->sides[gb_other_side(plan->side)] : NULL;
-    plan->place = b ? b->sides[plan->side] : NULL;
+    plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
     if (plan->place && plan->place->bytes < plan->bytes)
         plan->place = NULL;
     plan->in_place = plan->place && !sync;

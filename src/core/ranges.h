@@ -1,0 +1,50 @@
+/* Which bytes of a whole have arrived, and their checksums: pieces that do not overlap, in order. Not thread-safe. */
+#ifndef GB_CORE_RANGES_H
+#define GB_CORE_RANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gb_gap {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+struct gb_piece {
+    uint64_t at;
+    uint64_t end;
+    uint32_t crc;
+};
+
+/* Zero-initialised is empty. */
+struct gb_ranges {
+    struct gb_piece *pieces;
+    size_t count;
+    size_t capacity;
+    uint64_t bytes; /* in all pieces */
+};
+
+void gb_ranges_done(struct gb_ranges *ranges);
+
+/* Makes room for count pieces in all, so that adding them cannot fail. Returns 0, or -1 when memory is exhausted. */
+int gb_ranges_reserve(struct gb_ranges *ranges, size_t count);
+
+/* Adds what overlaps no piece; there is room for one more. join: becomes one piece with the one that ends where it begins,
+ * if there is one. No bytes: nothing happens. */
+void gb_ranges_add(struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t crc, bool join);
+
+/* Takes out the pieces within [at, at + bytes). False, with nothing changed, when that would cut one in two: of a part of a
+ * piece there is no checksum. */
+bool gb_ranges_take(struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
+
+/* How many bytes from 0 on are there without a gap. */
+uint64_t gb_ranges_prefix(const struct gb_ranges *ranges);
+
+/* The gaps in [0, total): the first max of them into ret. Returns how many there are. */
+size_t gb_ranges_missing(const struct gb_ranges *ranges, uint64_t total, struct gb_gap *ret, size_t max);
+
+/* The checksum of all, when nothing is missing. */
+uint32_t gb_ranges_crc(const struct gb_ranges *ranges);
+
+#endif
