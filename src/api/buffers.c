@@ -84,12 +84,12 @@ static int read_device(const struct gb_api *api, const json_t *body, struct gb_b
     return r < 0 ? -1 : 0;
 }
 
-static int read_create(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
-                       struct gb_error *err) {
-    int r = gb_json_name(body, "name", &params->name, err);
+int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
+                          struct gb_buffer_params *params, struct gb_error *err) {
+    int r = gb_json_name(body, key, &params->name, err);
 
     if (r == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
     if (r < 0 || read_layout(body, params, err) < 0)
         return -1;
     if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
@@ -113,7 +113,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
         gb_body_object(request, "name bytes dtype shape kind pool device stream mirrored labels", false, &body, err) <
             0)
         return GB_STEP_ERROR;
-    r = read_create(gb_api_of(request), body, &params, err);
+    r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;

@@ -53,6 +53,11 @@ int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, co
 /* The session that the bearer's token is bound to, "" when to none. As gb_api_permit else. */
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret, struct gb_error *err);
 
+/* What a buffer is to be, from the fields bytes, dtype, shape, kind, pool, device, stream, mirrored, labels and the one that
+ * names it. 0 or -1. */
+int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
+                          struct gb_buffer_params *params, struct gb_error *err);
+
 /* Server-Timing of a copy that the device made. 0 or -1. */
 int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
                   struct gb_http_response *response, struct gb_error *err);

@@ -51,6 +51,7 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_u64(out, "count", stats.buffers);
     gb_out_u64(out, "bytes", stats.buffer_bytes);
     gb_out_u64(out, "lost", stats.lost_buffers);
+    gb_out_u64(out, "open_upload_bytes", stats.open_upload_bytes);
     gb_out_close(out, '}');
     gb_render_counters(out, &stats.counters, stats.kinds);
     gb_out_open(out, "running", '{');
@@ -106,6 +107,10 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_out_u64(&out, "count", stats.session.buffers);
     gb_out_u64(&out, "bytes", stats.session.used_bytes);
     gb_out_u64(&out, "lost", stats.lost_buffers);
+    gb_out_close(&out, '}');
+    gb_out_open(&out, "open_uploads", '{');
+    gb_out_u64(&out, "count", stats.open_uploads);
+    gb_out_u64(&out, "bytes", stats.open_upload_bytes);
     gb_out_close(&out, '}');
     gb_out_open(&out, "quota", '{');
     gb_out_limit(&out, "bytes", stats.session.rec.quota.bytes);

@@ -9,6 +9,7 @@
 #include "api/hook.h"
 #include "api/media.h"
 #include "api/render.h"
+#include "api/resumable.h"
 #include "base/clock.h"
 
 static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
@@ -123,7 +124,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     return 0;
 }
 
-static int read_plan(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
     struct gb_upload_params *params = &plan->params;
 
     params->buffer.kind = GB_KIND_DEVICE;
@@ -140,7 +141,8 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
     return 0;
 }
 
-enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
     struct gb_upload_plan *plan;
     struct gb_conditions *conditions;
     struct gb_http_sink *sink = NULL;
@@ -159,7 +161,7 @@ enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_res
         return GB_STEP_ERROR;
     }
     plan->coded = filters.coded;
-    if (read_plan(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
+    if (gb_upload_plan_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
     }
@@ -170,6 +172,20 @@ enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_res
         return GB_STEP_ERROR;
     request->sink = sink;
     return GB_STEP_BODY;
+}
+
+enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    return gb_resumable_asked(request) ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
+}
+
+/* As a form or a client that resumes sends it. */
+enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    if (gb_http_header(request, "Upload-Complete"))
+        return gb_api_data_put(request, response, err);
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                 "POST begins an upload that can be resumed: give Upload-Complete; a whole body goes with PUT");
+    return GB_STEP_ERROR;
 }
 
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,

@@ -24,6 +24,9 @@ struct gb_upload_plan {
 struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_plan *plan,
                                         struct gb_error *err);
 
+/* What path, query and headers say, conditions aside. *plan is zeroed. Returns 0 or -1. */
+int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err);
+
 /* For raw bytes: fills bytes and shape from the length of the body where they do not stand there, else holds the two
  * against each other. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
 int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err);

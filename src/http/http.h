@@ -189,6 +189,11 @@ struct gb_http_response {
     char text[GB_HTTP_RESPONSE_TEXT_SIZE]; /* header values */
     size_t text_used;
 
+    /* With GB_STEP_ERROR: what the problem document has besides. */
+    const char *problem_type; /* static; NULL: that of the error */
+    char *problem_members;    /* JSON, ",\"key\":value" and so on; malloc'd, owned */
+    size_t problem_members_len;
+
     /* At most one of the three. */
     char *body; /* malloc'd; owned */
     size_t body_len;
@@ -203,6 +208,8 @@ int gb_http_response_header(struct gb_http_response *response, struct gb_error *
                             ...) __attribute__((format(printf, 4, 5)));
 /* Takes a malloc'd body. */
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n);
+/* Members for the problem document, should it come to one; malloc'd, taken. NULL: none. */
+void gb_http_response_problem(struct gb_http_response *response, const char *type, char *members, size_t n);
 /* Takes one reference. */
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned);
 /* Takes the source; length is the number of bytes that it will give. */

@@ -65,8 +65,12 @@ static void add_member(struct text *t, const char *key, const char *value, size_
     add_string(t, value, max);
 }
 
-static void write_document(struct text *t, const struct gb_http_request *request, const struct gb_error *error) {
-    add(t, "{\"type\": \"urn:gpubuf:error:%s\"", gb_code_slug(error->code));
+static void write_document(struct text *t, const struct gb_http_request *request,
+                           const struct gb_http_response *response, const struct gb_error *error) {
+    if (response->problem_type)
+        add(t, "{\"type\": \"%s\"", response->problem_type);
+    else
+        add(t, "{\"type\": \"urn:gpubuf:error:%s\"", gb_code_slug(error->code));
     add_member(t, "title", gb_code_title(error->code), 200);
     add(t, ", \"status\": %d", gb_code_status(error->code));
     add_member(t, "detail", error->detail, sizeof(error->detail));
@@ -89,12 +93,14 @@ static void write_document(struct text *t, const struct gb_http_request *request
         add_member(t, "domain", error->native_domain, sizeof(error->native_domain));
         add(t, "}");
     }
+    if (response->problem_members)
+        add(t, "%.*s", (int)response->problem_members_len, response->problem_members);
     add(t, "}\n");
 }
 
 void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error) {
-    struct text t = {.size = 4096};
+    struct text t = {.size = 4096 + response->problem_members_len};
 
     free(response->body);
     response->body = NULL;
@@ -110,7 +116,8 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     t.s = malloc(t.size);
     if (!t.s)
         return;
-    write_document(&t, request, error);
+    write_document(&t, request, response, error);
+    gb_http_response_problem(response, NULL, NULL, 0);
     gb_http_response_header(response, NULL, "Content-Type", "application/problem+json");
     gb_http_response_header(response, NULL, "Cache-Control", "no-store");
     gb_http_response_take(response, t.s, t.used);

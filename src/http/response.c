@@ -29,6 +29,13 @@ void gb_http_response_take(struct gb_http_response *response, char *body, size_t
     response->body_len = n;
 }
 
+void gb_http_response_problem(struct gb_http_response *response, const char *type, char *members, size_t n) {
+    free(response->problem_members);
+    response->problem_type = type;
+    response->problem_members = members;
+    response->problem_members_len = members ? n : 0;
+}
+
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned) {
     gb_http_canned_unref(response->canned);
     response->canned = canned;
@@ -43,6 +50,7 @@ void gb_http_response_source(struct gb_http_response *response, struct gb_http_s
 
 void gb_http_response_done(struct gb_http_response *response) {
     free(response->body);
+    gb_http_response_problem(response, NULL, NULL, 0);
     gb_http_canned_unref(response->canned);
     if (response->source)
         response->source->free(response->source, false);
