@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/resumable.h"
+#include "api/safetensors.h"
 #include "api/uploads.h"
 
 struct sink {
@@ -15,6 +16,8 @@ struct sink {
     bool completes;
     bool spoiled; /* nothing can become of it */
     bool ended;
+    bool first;       /* nothing came yet */
+    const char *room; /* where the next bytes go */
     char id[GB_INTAKE_ID_SIZE];
 };
 
@@ -27,19 +30,6 @@ static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     return 0;
 }
 
-static int describe_npy(struct sink *s, const struct gb_intake_view *view, struct gb_error *err) {
-    struct gb_npy npy;
-    const char *lead;
-    size_t n;
-
-    lead = gb_append_lead(s->append, &n);
-    if (gb_npy_parse_header(lead, n, &npy, err) < 0 ||
-        gb_upload_plan_npy(s->plan, &npy, view->has_length, view->length - n, err) < 0 ||
-        gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
-        return -1;
-    return describe(s, n, err);
-}
-
 static int describe_raw(struct sink *s, const struct gb_intake_view *view, struct gb_error *err) {
     if (gb_upload_plan_raw(s->plan, view->has_length, view->length, err) < 0 ||
         gb_append_length(s->append, s->plan->params.bytes, err) < 0)
@@ -47,41 +37,92 @@ static int describe_raw(struct sink *s, const struct gb_intake_view *view, struc
     return describe(s, 0, err);
 }
 
-/* So many bytes of the beginning are needed before it goes on. */
-static int lead_need(const struct sink *s, const struct gb_intake_view *view, size_t *ret, bool *ret_npy,
-                     struct gb_error *err) {
+/* The header is there. */
+static int describe_said(struct sink *s, const struct gb_intake_view *view, enum gb_form form, struct gb_error *err) {
+    struct gb_npy npy;
     const char *lead;
+    bool raw = false;
+    int r;
     size_t n;
 
     lead = gb_append_lead(s->append, &n);
-    *ret_npy = false;
-    *ret = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
-    if (!s->plan->may_npy)
-        *ret = 0;
-    if (!s->plan->may_npy || n < *ret || (!s->plan->said_npy && !gb_npy_magic(lead, n)))
-        return 0;
-    *ret_npy = true;
-    if (n >= GB_NPY_PREFIX && gb_npy_header_bytes(lead, ret, err) < 0)
+    if (form == GB_FORM_SAFETENSORS)
+        r = gb_upload_plan_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
+    else if (gb_npy_parse_header(lead, n, &npy, err) < 0)
+        r = -1;
+    else
+        r = gb_upload_plan_said(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n, err);
+    if (r == 0 && raw)
+        return describe_raw(s, view, err);
+    if (r < 0 || gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
         return -1;
-    if (n < GB_NPY_PREFIX || (view->has_length && *ret > view->length))
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the upload ends within the header of its .npy");
+    return describe(s, n, err);
+}
+
+static int too_short(enum gb_form form, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the upload ends within the header of its %s",
+                        form == GB_FORM_SAFETENSORS ? "safetensors file" : ".npy");
+}
+
+/* How long the header is, by its first bytes; in *form what it is after all. */
+static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *ret, struct gb_error *err) {
+    if (*form == GB_FORM_RAW && gb_npy_magic(lead, n))
+        *form = GB_FORM_NPY;
+    if (*form == GB_FORM_NPY)
+        return n < GB_NPY_PREFIX ? too_short(*form, err) : gb_npy_header_bytes(lead, ret, err);
+    if (n < GB_SAFETENSORS_PREFIX)
+        return *form == GB_FORM_RAW ? 0 : too_short(*form, err);
+    if (gb_safetensors_data_at(lead, ret, *form == GB_FORM_RAW ? NULL : err) < 0) {
+        *ret = n;
+        return *form == GB_FORM_RAW ? 0 : -1;
+    }
+    if (*ret > GB_INTAKE_LEAD_MAX)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                            "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
+                            "be resumed; PUT the whole, or give ?format=raw for raw bytes",
+                            *ret, GB_INTAKE_LEAD_MAX);
+    *form = GB_FORM_SAFETENSORS;
+    return 0;
+}
+
+/* So many bytes of the beginning are needed before it goes on, and what they are as far as that is known. */
+static int lead_need(const struct sink *s, const struct gb_intake_view *view, size_t *ret, enum gb_form *ret_form,
+                     struct gb_error *err) {
+    const char *lead;
+    size_t first = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
+    size_t n;
+
+    lead = gb_append_lead(s->append, &n);
+    *ret_form = s->plan->said;
+    *ret = s->plan->may_say ? first : 0;
+    if (n < *ret || !s->plan->may_say)
+        return 0;
+    if (header_bytes(lead, n, ret_form, ret, err) < 0)
+        return -1;
+    if (*ret_form != GB_FORM_SAFETENSORS || s->plan->said == *ret_form)
+        return view->has_length && *ret > view->length ? too_short(*ret_form, err) : 0;
+    /* Nobody said that it is one, and then it is none. */
+    if (*ret < first || (view->has_length && *ret > view->length)) {
+        *ret_form = GB_FORM_RAW;
+        *ret = n;
+    }
     return 0;
 }
 
 /* Describes it as soon as that can be. */
 static int look(struct sink *s, struct gb_error *err) {
     struct gb_intake_view view;
+    enum gb_form form;
     size_t need;
-    bool npy;
     int r = 0;
 
     if (gb_append_described(s->append))
         return 0;
     gb_append_view(s->append, &view);
-    if (lead_need(s, &view, &need, &npy, err) < 0)
+    if (lead_need(s, &view, &need, &form, err) < 0)
         r = -1;
     else if (view.offset >= need)
-        r = npy ? describe_npy(s, &view, err) : describe_raw(s, &view, err);
+        r = form == GB_FORM_RAW ? describe_raw(s, &view, err) : describe_said(s, &view, form, err);
     s->spoiled = s->spoiled || r < 0;
     return r;
 }
@@ -91,13 +132,18 @@ static int look(struct sink *s, struct gb_error *err) {
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
     struct gb_intake_view view;
+    enum gb_form form;
     size_t need;
-    bool npy;
+    int r;
 
-    if (gb_append_described(s->append))
-        return gb_append_room(s->append, ret_ptr, ret_n, err);
+    if (gb_append_described(s->append)) {
+        r = gb_append_room(s->append, ret_ptr, ret_n, err);
+        if (r > 0)
+            s->room = *ret_ptr;
+        return r;
+    }
     gb_append_view(s->append, &view);
-    if (lead_need(s, &view, &need, &npy, err) < 0)
+    if (lead_need(s, &view, &need, &form, err) < 0)
         return -1;
     return gb_append_lead_room(s->append, need, ret_ptr, ret_n, err);
 }
@@ -105,8 +151,16 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
 
-    if (gb_append_described(s->append))
+    if (gb_append_described(s->append)) {
+        s->spoiled = s->first && s->plan->never_npy && gb_npy_magic(s->room, n);
+        if (s->spoiled)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the bytes are those of a .npy, which says dtype and shape itself; leave them out, or "
+                                "give ?format=raw to store the file as it is");
+        s->first = false;
         return gb_append_fill(s->append, n, err);
+    }
+    s->first = false;
     gb_append_lead_fill(s->append, n);
     return look(s, err);
 }
@@ -145,7 +199,7 @@ static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_
     if (!s->completes || gb_append_described(s->append))
         return 0;
     s->spoiled = true;
-    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the upload ends within the header of its .npy");
+    return too_short(s->plan->said, err);
 }
 
 /* 1: everything that came is in its place; 0: wait; -1. */
@@ -215,6 +269,7 @@ struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, stru
     s->creates = creates;
     s->completes = completes;
     gb_append_view(append, &view);
+    s->first = view.offset == 0;
     memcpy(s->id, view.id, sizeof(s->id));
     if (look(s, err) < 0) {
         sink_free(&s->sink);

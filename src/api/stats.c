@@ -51,7 +51,9 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_u64(out, "count", stats.buffers);
     gb_out_u64(out, "bytes", stats.buffer_bytes);
     gb_out_u64(out, "lost", stats.lost_buffers);
-    gb_out_u64(out, "open_upload_bytes", stats.open_upload_bytes);
+    gb_out_close(out, '}');
+    gb_out_open(out, "open_uploads", '{');
+    gb_out_u64(out, "bytes", stats.open_upload_bytes);
     gb_out_close(out, '}');
     gb_render_counters(out, &stats.counters, stats.kinds);
     gb_out_open(out, "running", '{');
