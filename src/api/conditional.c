@@ -17,6 +17,12 @@ char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out
     return out;
 }
 
+char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
+    snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32 "-slice%" PRId64, rec->id, rec->generation,
+             rec->run, rec->version);
+    return out;
+}
+
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out) {
     snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->version, rec->run);
     return out;
@@ -113,9 +119,9 @@ static int raced(const char *what, struct gb_error *err) {
 
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
-    char text[GB_FORM_COUNT + 1][GB_ETAG_SIZE];
-    const char *tags[GB_FORM_COUNT + 1];
-    size_t count = rec ? GB_FORM_COUNT + 1 : 0;
+    char text[GB_FORM_COUNT + 2][GB_ETAG_SIZE];
+    const char *tags[GB_FORM_COUNT + 2];
+    size_t count = rec ? GB_FORM_COUNT + 2 : 0;
     int form;
     bool match_failed;
     bool none_match_failed;
@@ -124,6 +130,7 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
         for (form = 0; form < GB_FORM_COUNT; form++)
             tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
         tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
+        tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
         if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
             (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);

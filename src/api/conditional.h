@@ -3,6 +3,7 @@
  *     data      "<id>.<generation>"        the raw bytes
  *               "<id>.<generation>-npy<version>"   the same as .npy
  *               "<id>.<generation>-st<version>"    the same as safetensors
+ *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes: with another shape it picks others
  *     buffer    "b<id>.<version>"          its metadata
  *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
  *               alone, the part before the first '-'
@@ -18,6 +19,7 @@
 
 /* Each writes the tag without quotes and returns out. */
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
+char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out); /* raw; the other forms' tags do for their slices */
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
 char *gb_etag_session(const struct gb_session_view *view, char *out);
 

@@ -278,6 +278,17 @@ static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst,
     return be->ops->move(be, dst, src, bytes, stream, ret_way, err);
 }
 
+/* Queues a strided copy between memory of a device (kinds DEVICE, SHARED, MANAGED) at place, on a stream of that device, and
+ * pinned memory of this backend (any host memory on the host backend): FROM_DEVICE packs the box, TO_DEVICE unpacks it. Other
+ * kinds, ON_DEVICE, and a box that gb_box_check refuses: INVALID_ARGUMENT. Both sides must stay valid until it is done. An
+ * empty box is a no-op. One operation of the stream, or one for each row where the rows lie further apart than the device's
+ * copies can step. */
+static inline int gb_mem_box(struct gb_backend *be, const struct gb_place *place, void *pinned,
+                             const struct gb_box *box, enum gb_copy_direction direction, struct gb_stream *stream,
+                             struct gb_error *err) {
+    return be->ops->box(be, place, pinned, box, direction, stream, err);
+}
+
 /* Queues a fill of count elements of width 1, 2, 4 or 8 bytes with the low bytes of pattern, in memory of any kind; ptr
  * aligned to width. Device memory on a stream of its device. Else, and for another width: INVALID_ARGUMENT. */
 static inline int gb_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,

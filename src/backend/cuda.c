@@ -145,6 +145,7 @@ static const struct gb_backend_ops cuda_ops = {
     .kind_alloc = gb_cuda_kind_alloc,
     .kind_free = gb_cuda_kind_free,
     .move = gb_cuda_move,
+    .box = gb_cuda_box,
     .place_fill = gb_cuda_place_fill,
     .prefetch = gb_cuda_prefetch,
     .attach = gb_cuda_attach,

@@ -229,6 +229,11 @@ int gb_cuda_move(struct gb_backend *be, const struct gb_place *dst, const struct
 int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                        uint64_t count, struct gb_stream *stream, struct gb_error *err);
 
+/* --- cuda_box.c --------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
+
 /* --- cuda_kind.c -------------------------------------------------------------------------------------------------- */
 
 /* NULL: the memory is from no pool. */

@@ -236,6 +236,14 @@ static int mem_move(struct gb_backend *be, const struct gb_place *dst, const str
                : gb_mem_move(f->inner, dst, src, bytes, stream, ret_way, err);
 }
 
+static int mem_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+                   enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_box, err) < 0 ? -1
+                                                   : gb_mem_box(f->inner, place, pinned, box, direction, stream, err);
+}
+
 static int place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                       uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
@@ -307,6 +315,7 @@ static const struct gb_backend_ops fault_ops = {
     .kind_alloc = kind_alloc,
     .kind_free = kind_free,
     .move = mem_move,
+    .box = mem_box,
     .place_fill = place_fill,
     .prefetch = prefetch,
     .attach = attach,

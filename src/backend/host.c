@@ -148,6 +148,7 @@ static const struct gb_backend_ops host_ops = {
     .kind_alloc = gb_host_kind_alloc,
     .kind_free = gb_host_kind_free,
     .move = gb_host_move,
+    .box = gb_host_box,
     .place_fill = gb_host_place_fill,
     .prefetch = gb_host_prefetch,
     .attach = gb_host_attach,

@@ -32,6 +32,7 @@ enum {
 
 enum gb_host_op_kind {
     GB_HOST_COPY,
+    GB_HOST_BOX,
     GB_HOST_FILL,
     GB_HOST_CALL,
     GB_HOST_RECORD,
@@ -48,6 +49,12 @@ struct gb_host_op {
             const void *src;
             uint64_t bytes;
         } copy;
+        struct {
+            char *memory;
+            char *packed;
+            struct gb_box box; /* no planes: done */
+            bool pack;
+        } box;
         struct {
             void *dst;
             uint64_t count;
@@ -287,13 +294,17 @@ int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream 
 int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
 
 /* host_move.c */
-void gb_host_work(struct gb_host_op *op); /* a slice of a copy or fill, unlocked; what is left goes back into *op */
+void gb_host_work(
+    struct gb_host_op *op); /* a slice of a copy, box or fill, unlocked; what is left goes back into *op */
+bool gb_host_worked(const struct gb_host_op *op); /* nothing is left of it */
 int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
                  struct gb_stream *stream, struct gb_error *err);
 int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
 int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
 int gb_host_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                        uint64_t count, struct gb_stream *stream, struct gb_error *err);
 

@@ -23,6 +23,33 @@ static void fill(void *dst, uint64_t pattern, unsigned width, uint64_t count) {
         twin[i] = pattern;
 }
 
+/* All of it, or a plane, or some rows. */
+static void box_slice(char **memory, char **packed, struct gb_box *box, bool pack) {
+    struct gb_box now = *box;
+    uint64_t rows_max = box->width < SLICE_BYTES ? SLICE_BYTES / box->width : 1;
+
+    if (now.rows * now.planes > rows_max)
+        now.planes = 1;
+    if (now.rows > rows_max && box->planes == 1)
+        now.rows = rows_max;
+    gb_box_copy(&now, *memory, *packed, pack);
+    if (now.rows < box->rows) {
+        box->rows -= now.rows;
+        *memory += now.rows * now.pitch;
+        *packed += now.rows * now.packed_pitch;
+    } else {
+        box->planes -= now.planes;
+        *memory += now.planes * now.plane;
+        *packed += now.planes * now.packed_plane;
+    }
+}
+
+bool gb_host_worked(const struct gb_host_op *op) {
+    if (op->kind == GB_HOST_COPY)
+        return op->u.copy.bytes == 0;
+    return op->kind == GB_HOST_BOX ? op->u.box.box.planes == 0 : op->u.fill.count == 0;
+}
+
 void gb_host_work(struct gb_host_op *op) {
     uint64_t n;
 
@@ -32,6 +59,8 @@ void gb_host_work(struct gb_host_op *op) {
         op->u.copy.dst = (char *)op->u.copy.dst + n;
         op->u.copy.src = (const char *)op->u.copy.src + n;
         op->u.copy.bytes -= n;
+    } else if (op->kind == GB_HOST_BOX) {
+        box_slice(&op->u.box.memory, &op->u.box.packed, &op->u.box.box, op->u.box.pack);
     } else {
         n = op->u.fill.count < SLICE_BYTES / 8 ? op->u.fill.count : SLICE_BYTES / 8;
         fill(op->u.fill.dst, op->u.fill.pattern, op->u.fill.width, n);
@@ -198,6 +227,35 @@ int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct
     }
     if (r == 0)
         *ret_way = way;
+    pthread_mutex_unlock(&host->lock);
+    return r;
+}
+
+int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_host_op op = {.kind = GB_HOST_BOX, .u.box = {.box = *box, .pack = direction == GB_COPY_FROM_DEVICE}};
+    const struct gb_host_segment *segment = NULL;
+    uint64_t extent;
+    uint64_t packed;
+    int r;
+
+    if (!place_ok(host, place) || !of_device(place->kind) || !stream_ok(stream, place, place) ||
+        (direction != GB_COPY_FROM_DEVICE && direction != GB_COPY_TO_DEVICE))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a box of memory of kind %d of device %d, on a stream of device %d, in direction %d",
+                            (int)place->kind, place->device, stream->device, (int)direction);
+    if (gb_box_check(box, &extent, &packed, err) < 0)
+        return -1;
+    if (extent == 0)
+        return 0;
+    pthread_mutex_lock(&host->lock);
+    r = find_locked(host, place, extent, "cudaMemcpy3DAsync", &segment, &op.u.box.memory, err);
+    op.u.box.packed = host_side_locked(host, pinned);
+    if (r == 0 && !op.u.box.packed)
+        r = gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaMemcpy3DAsync", "%p is not host memory", pinned);
+    if (r == 0)
+        r = gb_host_submit_locked(stream, &op, "cudaMemcpy3DAsync", err);
     pthread_mutex_unlock(&host->lock);
     return r;
 }

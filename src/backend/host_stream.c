@@ -190,13 +190,14 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
 
     switch (op.kind) {
     case GB_HOST_COPY:
+    case GB_HOST_BOX:
     case GB_HOST_FILL:
         pthread_mutex_unlock(&host->lock);
         gb_host_work(&op);
         pthread_mutex_lock(&host->lock);
         /* The ring may have moved. */
         stream->ring[stream->ring_head] = op;
-        return op.kind == GB_HOST_COPY ? op.u.copy.bytes == 0 : op.u.fill.count == 0;
+        return gb_host_worked(&op);
     case GB_HOST_CALL:
         gb_host_enter_call_locked(host);
         pthread_mutex_unlock(&host->lock);
@@ -317,6 +318,8 @@ static bool small(const struct gb_host_op *op) {
 
     if (op->kind == GB_HOST_COPY)
         return op->u.copy.bytes <= limit;
+    if (op->kind == GB_HOST_BOX)
+        return op->u.box.box.width * op->u.box.box.rows * op->u.box.box.planes <= limit;
     if (op->kind == GB_HOST_FILL)
         return op->u.fill.count * op->u.fill.width <= limit;
     return op->kind != GB_HOST_CALL;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "model/view.h"
 
 struct gb_backend;
 struct gb_pool;
@@ -78,6 +79,8 @@ struct gb_backend_ops {
     int (*kind_free)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
     int (*move)(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+    int (*box)(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+               enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
     int (*place_fill)(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
     int (*prefetch)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,

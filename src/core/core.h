@@ -263,8 +263,16 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
                      const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
                      struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
-/* Starts: [offset, offset + length) of the bytes. Once. */
+/* Starts: [offset, offset + length) of the bytes. Once. RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);
+/* The same for what a view picks (NULL: all bytes), which must lie within the buffer, and of it the spans, one after the other
+ * (NULL: all of it). spans is borrowed until gb_download_free. */
+struct gb_span {
+    uint64_t first; /* of the view's sequence */
+    uint64_t length;
+};
+int gb_download_start_view(struct gb_download *download, const struct gb_view *view, const struct gb_span *spans,
+                           unsigned count, struct gb_error *err);
 /* 1: *ret_n > 0 bytes at *ret_ptr, valid until gb_download_sent covers them; 0: wait for wake; -1. The copy of the next
  * block is in flight meanwhile. */
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);

@@ -1,10 +1,16 @@
-/* A download, for the files that make it up: download.c, and download_direct.c where the CPU reaches the memory. */
+/* A download, for the files that make it up: download.c, download_slots.c, and download_direct.c where the CPU reaches the
+ * memory. */
 #ifndef GB_CORE_DOWNLOAD_H
 #define GB_CORE_DOWNLOAD_H
 
 #include "core/transfer.h"
 
 #define GB_DOWNLOAD_FLIGHTS 2 /* one that is sent, one under way: more would only cool the cache */
+
+#define GB_DOWNLOAD_BOXES                                                                                              \
+    64 /* copies into one slot: what waits for them must not wait long, and CUDA's queue is bounded */
+
+#define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU: hot in the cache when it is sent */
 
 struct gb_block {
     struct gb_flight f; /* first */
@@ -24,9 +30,12 @@ struct gb_download {
     struct gb_ev *behind; /* straight from memory: what the stream does before */
     bool direct;
     bool started;
-    bool silent; /* nobody downloads: not counted */
-    uint64_t offset;
-    uint64_t length;
+    bool silent;                 /* nobody downloads: not counted */
+    struct gb_view view;         /* of the memory, as a sequence of bytes */
+    const struct gb_span *spans; /* of the view */
+    unsigned span_count;
+    struct gb_span whole;
+    uint64_t length; /* of all spans */
     uint64_t queued; /* bytes whose copy was queued */
     uint64_t sent;
     bool unsettled; /* a copy failed, and may be under way all the same */
@@ -34,10 +43,21 @@ struct gb_download {
     bool asked;     /* what the stream does before */
     bool ready;     /* the CPU may read */
     bool watching;  /* or the part is being made */
+    char *scratch;  /* where the CPU packs what does not lie side by side */
+    size_t scratch_n;
+    size_t scratch_sent;
     struct gb_block blocks[GB_DOWNLOAD_FLIGHTS];
     unsigned first;
     unsigned count;
 };
+
+/* Where byte `pos` of what is sent lies in the view; *ret_left: so many belong to its span from there on. */
+uint64_t gb_download_locate(const struct gb_download *download, uint64_t pos, uint64_t *ret_left);
+
+/* download_slots.c: as gb_download_next. */
+int gb_download_slot(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+/* The slot goes back when its copies are done, which nobody waits for. False: not done yet. */
+bool gb_download_release(struct gb_download *download, struct gb_block *block);
 
 /* download_direct.c: as gb_download_next. */
 int gb_download_direct(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);

@@ -1,4 +1,6 @@
-/* Downloads straight from memory. */
+/* Downloads straight from memory; what does not lie side by side is packed first. */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "core/download.h"
 
@@ -74,11 +76,39 @@ static int wait_ready(struct gb_download *d, struct gb_error *err) {
     return 1;
 }
 
+/* As many bytes as fit, from the first that was not sent. */
+static int pack(struct gb_download *d, struct gb_error *err) {
+    uint64_t size = d->length < GB_SCRATCH_BYTES ? d->length : GB_SCRATCH_BYTES;
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+
+    if (!d->scratch && !(d->scratch = malloc(size)))
+        return gb_no_memory(err);
+    d->scratch_n = d->scratch_sent = 0;
+    while (d->scratch_n < size && d->sent + d->scratch_n < d->length) {
+        struct gb_cut cut;
+        uint64_t left;
+        uint64_t at = gb_download_locate(d, d->sent + d->scratch_n, &left);
+        uint64_t room = size - d->scratch_n;
+
+        gb_view_cut(&d->view, at, left < room ? left : room, UINT64_MAX, &cut);
+        for (i = 0; i < cut.boxes; i++) {
+            gb_cut_box(&cut, i, &offset, &packed);
+            gb_box_copy(&cut.box, (char *)d->content->ptr + offset, d->scratch + d->scratch_n + packed, true);
+        }
+        d->scratch_n += cut.bytes;
+    }
+    return 0;
+}
+
 int gb_download_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    uint64_t left = d->length - d->sent;
+    uint64_t left;
+    uint64_t at;
     int r;
 
     if (!d->content) {
+        left = d->length - d->sent;
         *ret_ptr = zeros;
         *ret_n = left < sizeof(zeros) ? left : sizeof(zeros);
         return 1;
@@ -86,7 +116,15 @@ int gb_download_direct(struct gb_download *d, const void **ret_ptr, size_t *ret_
     r = wait_ready(d, err);
     if (r <= 0)
         return r;
-    *ret_ptr = (char *)d->content->ptr + d->offset + d->sent;
+    if (d->view.axes > 0) {
+        if (d->scratch_sent == d->scratch_n && pack(d, err) < 0)
+            return -1;
+        *ret_ptr = d->scratch + d->scratch_sent;
+        *ret_n = d->scratch_n - d->scratch_sent;
+        return 1;
+    }
+    at = gb_download_locate(d, d->sent, &left);
+    *ret_ptr = (char *)d->content->ptr + d->view.offset + at;
     *ret_n = left < DIRECT_BYTES ? left : DIRECT_BYTES;
     return 1;
 }

@@ -18,16 +18,16 @@ static int take_events(struct gb_flight *f, struct gb_error *err) {
     return t->mark ? gb_event_mark(t->core->backend, t->mark->event, err) : -1;
 }
 
-static int copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
-                struct gb_stream *stream, struct gb_error *err) {
+static int copy(struct gb_flight *f, const struct gb_place *place, size_t at, size_t bytes,
+                enum gb_copy_direction direction, struct gb_error *err) {
     struct gb_backend *be = f->transfer->core->backend;
     bool in = direction == GB_COPY_TO_DEVICE;
-    const struct gb_place slot = {GB_KIND_PINNED, place->device, f->slot};
+    const struct gb_place slot = {GB_KIND_PINNED, place->device, (char *)f->slot + at};
     enum gb_copy_way way;
 
     if (place->kind != GB_KIND_DEVICE)
-        return gb_mem_move(be, in ? place : &slot, in ? &slot : place, f->bytes, stream, &way, err);
-    return gb_mem_copy(be, in ? place->ptr : f->slot, in ? f->slot : place->ptr, f->bytes, direction, stream, err);
+        return gb_mem_move(be, in ? place : &slot, in ? &slot : place, bytes, f->stream, &way, err);
+    return gb_mem_copy(be, in ? place->ptr : slot.ptr, in ? slot.ptr : place->ptr, bytes, direction, f->stream, err);
 }
 
 int gb_flight_open(struct gb_flight *f, struct gb_stream *stream, struct gb_error *err) {
@@ -41,9 +41,16 @@ int gb_flight_shut(struct gb_flight *f, struct gb_error *err) {
     return gb_event_record(f->transfer->core->backend, f->end->event, f->stream, err);
 }
 
+int gb_flight_box(struct gb_flight *f, const struct gb_place *place, size_t at, const struct gb_box *box,
+                  enum gb_copy_direction direction, struct gb_error *err) {
+    if (box->rows == 1 && box->planes == 1)
+        return copy(f, place, at, box->width, direction, err);
+    return gb_mem_box(f->transfer->core->backend, place, (char *)f->slot + at, box, direction, f->stream, err);
+}
+
 int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
                    struct gb_stream *stream, struct gb_error *err) {
-    if (gb_flight_open(f, stream, err) < 0 || copy(f, place, direction, stream, err) < 0)
+    if (gb_flight_open(f, stream, err) < 0 || copy(f, place, 0, f->bytes, direction, err) < 0)
         return -1;
     return gb_flight_shut(f, err);
 }

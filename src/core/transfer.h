@@ -82,6 +82,9 @@ struct gb_flight {
 /* In two halves, for other work than a copy between slot and memory: events before and after it. */
 int gb_flight_open(struct gb_flight *flight, struct gb_stream *stream, struct gb_error *err);
 int gb_flight_shut(struct gb_flight *flight, struct gb_error *err);
+/* Between the two: a box of the memory at place, packed at byte `at` of the slot. */
+int gb_flight_box(struct gb_flight *flight, const struct gb_place *place, size_t at, const struct gb_box *box,
+                  enum gb_copy_direction direction, struct gb_error *err);
 int gb_flight_copy(struct gb_flight *flight, const struct gb_place *place, enum gb_copy_direction direction,
                    struct gb_stream *stream, struct gb_error *err);
 

@@ -1,5 +1,6 @@
 #include "http/range.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -22,28 +23,19 @@ static enum gb_range_kind suffix(uint64_t n, uint64_t size, struct gb_range *ret
     return GB_RANGE_PART;
 }
 
-enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_range *ret) {
-    const char *dash;
+/* One of the list, without spaces around it. WHOLE: malformed. */
+static enum gb_range_kind parse_one(const char *s, size_t n, uint64_t size, struct gb_range *ret) {
+    const char *dash = memchr(s, '-', n);
     uint64_t first;
     uint64_t last = UINT64_MAX;
-    size_t n;
 
-    if (!value || strncasecmp(value, "bytes=", 6) != 0)
-        return GB_RANGE_WHOLE;
-    value += 6;
-    value += strspn(value, " \t");
-    n = strlen(value);
-    while (n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'))
-        n--;
-    /* Several ranges hold a comma, which no number does. */
-    dash = memchr(value, '-', n);
     if (!dash)
         return GB_RANGE_WHOLE;
-    if (dash == value)
-        return read_number(value + 1, n - 1, &first) < 0 ? GB_RANGE_WHOLE : suffix(first, size, ret);
-    if (read_number(value, (size_t)(dash - value), &first) < 0)
+    if (dash == s)
+        return read_number(s + 1, n - 1, &first) < 0 ? GB_RANGE_WHOLE : suffix(first, size, ret);
+    if (read_number(s, (size_t)(dash - s), &first) < 0)
         return GB_RANGE_WHOLE;
-    if (dash + 1 < value + n && read_number(dash + 1, (size_t)(value + n - dash - 1), &last) < 0)
+    if (dash + 1 < s + n && read_number(dash + 1, (size_t)(s + n - dash - 1), &last) < 0)
         return GB_RANGE_WHOLE;
     if (last < first)
         return GB_RANGE_WHOLE;
@@ -51,5 +43,72 @@ enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_ra
         return GB_RANGE_UNSATISFIABLE;
     ret->first = first;
     ret->length = (last < size ? last + 1 : size) - first;
+    return GB_RANGE_PART;
+}
+
+static bool overlap(const struct gb_range *a, const struct gb_range *b) {
+    return a->first < b->first ? b->first - a->first < a->length : a->first - b->first < b->length;
+}
+
+static struct gb_range join(const struct gb_range *a, const struct gb_range *b) {
+    uint64_t first = a->first < b->first ? a->first : b->first;
+    uint64_t a_end = a->first + a->length;
+    uint64_t b_end = b->first + b->length;
+
+    return (struct gb_range){.first = first, .length = (a_end > b_end ? a_end : b_end) - first};
+}
+
+/* What grows may reach others that it did not touch before, so it is looked at again. */
+static void add(struct gb_ranges *ranges, struct gb_range range) {
+    unsigned place = ranges->count;
+    unsigned i = 0;
+
+    while (i < ranges->count) {
+        if (!overlap(&ranges->range[i], &range)) {
+            i++;
+            continue;
+        }
+        range = join(&ranges->range[i], &range);
+        place = i < place ? i : place;
+        ranges->count--;
+        memmove(&ranges->range[i], &ranges->range[i + 1], (ranges->count - i) * sizeof(range));
+        i = 0;
+    }
+    if (place > ranges->count)
+        place = ranges->count;
+    memmove(&ranges->range[place + 1], &ranges->range[place], (ranges->count - place) * sizeof(range));
+    ranges->range[place] = range;
+    ranges->count++;
+}
+
+enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_ranges *ret) {
+    struct gb_ranges found = {.count = 0};
+    unsigned asked = 0;
+
+    if (!value || strncasecmp(value, "bytes=", 6) != 0)
+        return GB_RANGE_WHOLE;
+    value += 6;
+    for (value += strspn(value, " \t,"); *value; value += strspn(value, " \t,")) {
+        struct gb_range range;
+        enum gb_range_kind kind;
+        size_t span = strcspn(value, ",");
+        size_t n = span;
+
+        while (n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'))
+            n--;
+        if (++asked > GB_RANGES_MAX)
+            return GB_RANGE_WHOLE;
+        kind = parse_one(value, n, size, &range);
+        if (kind == GB_RANGE_WHOLE)
+            return GB_RANGE_WHOLE;
+        if (kind == GB_RANGE_PART)
+            add(&found, range);
+        value += span;
+    }
+    if (asked == 0)
+        return GB_RANGE_WHOLE;
+    if (found.count == 0)
+        return GB_RANGE_UNSATISFIABLE;
+    *ret = found;
     return GB_RANGE_PART;
 }

@@ -1,11 +1,13 @@
 """Range, HEAD and the conditions of a GET."""
+import email
+import email.policy
 import io
 
 import numpy as np
 import pytest
 
 import values
-from harness import DATA, SLOT
+from harness import DATA, SLOT, library
 from values import payload
 
 SIZE = 3 * SLOT + 7
@@ -28,18 +30,19 @@ def test_one_range(daemon, path, value, first, last):
     r = daemon.ask("GET", path, None, {"Range": "bytes=" + value}).expect(206)
     assert r.headers["Content-Range"] == f"bytes {first}-{last}/{SIZE}"
     assert r.body == DATA_BYTES[first:last + 1]
-    h = daemon.ask("HEAD", path, None, {"Range": "bytes=" + value})
-    assert h.status in (200, 206) and h.body == b""
+    h = daemon.ask("HEAD", path, None, {"Range": "bytes=" + value}).expect(200)  # only GET knows ranges
+    assert h.body == b"" and int(h.headers["Content-Length"]) == SIZE and "Content-Range" not in h.headers
 
 
-@pytest.mark.parametrize("value", [f"{SIZE}-", f"{SIZE}-{SIZE + 5}", "-0", "99999999999999999999999-"])
+@pytest.mark.parametrize("value", [f"{SIZE}-", f"{SIZE}-{SIZE + 5}", "-0", "99999999999999999999999-", f"{SIZE}-,-0"])
 def test_beyond(daemon, path, value):
     r = daemon.ask("GET", path, None, {"Range": "bytes=" + value})
     r.problem(416, "range_not_satisfiable")
     assert r.headers["Content-Range"] == f"bytes */{SIZE}"
 
 
-@pytest.mark.parametrize("value", ["bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=", "bytes=-", "bytes=0-1,4-5", "bytes 0-1"])
+@pytest.mark.parametrize("value", ["bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=", "bytes=-", "bytes=0-1,5-4", "bytes=,", "bytes 0-1",
+                                   "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 130, 2))])
 def test_what_is_no_range_gives_the_whole(daemon, path, value):
     r = daemon.ask("GET", path, None, {"Range": value}).expect(200)
     assert r.body == DATA_BYTES and "Content-Range" not in r.headers
@@ -62,6 +65,121 @@ def test_ranges_of_npy_count_in_what_is_sent(daemon, session):
     assert b"".join(cut) == whole.body and np.array_equal(np.load(io.BytesIO(whole.body)), array)
     raw = daemon.ask("GET", DATA.format(session, "x"))
     assert raw.headers["ETag"] != whole.headers["ETag"] and whole.headers["Vary"] == "Accept"
+
+
+def parts_of(r):
+    """The parts of a multipart/byteranges as {"a-b/total": bytes}, read by Python's own parser."""
+    head = f"Content-Type: {r.headers['Content-Type']}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + r.body, policy=email.policy.HTTP)
+    assert message.get_content_type() == "multipart/byteranges" and "Content-Range" not in r.headers
+    assert not message.defects and int(r.headers["Content-Length"]) == len(r.body)
+    found = []
+    for part in message.iter_parts():
+        assert not part.defects and part["Content-Type"] in ("application/octet-stream", "application/x-npy")
+        unit, where = part["Content-Range"].split(" ")
+        assert unit == "bytes"
+        found.append((where, part.get_payload(decode=True)))
+    return found
+
+
+def expected(whole, ranges):
+    return [(f"{a}-{b}/{len(whole)}", whole[a:b + 1]) for a, b in ranges]
+
+
+@pytest.mark.parametrize("value, ranges", [
+    ("0-0,2-2", [(0, 0), (2, 2)]),
+    ("5-9, 0-3 ,-2", [(5, 9), (0, 3), (N - 1, N)]),
+    (f"0-{SLOT},{2 * SLOT}-", [(0, SLOT), (2 * SLOT, N)]),
+    (f"{2 * SLOT}-,0-{2 * SLOT - 1}", [(2 * SLOT, N), (0, 2 * SLOT - 1)]),
+    (f"100-200,{SIZE}-,300-400", [(100, 200), (300, 400)]),
+    ("10-20,15-30,40-41,1-2", [(10, 30), (40, 41), (1, 2)]),
+    (",".join(f"{i}-{i + 3}" for i in range(0, 64 * 1000, 1000)), [(i, i + 3) for i in range(0, 64 * 1000, 1000)]),
+])
+def test_several_ranges(daemon, path, value, ranges):
+    r = daemon.ask("GET", path, None, {"Range": "bytes=" + value}).expect(206)
+    assert parts_of(r) == expected(DATA_BYTES, ranges)
+    assert daemon.ask("HEAD", path, None, {"Range": "bytes=" + value}).expect(200).body == b""
+
+
+@pytest.mark.parametrize("value, first, last", [
+    ("0-9,5-20", 0, 20), (f"3-4,{SIZE}-", 3, 4), ("3-4,-0", 3, 4), (f"5-,{SLOT}-,0-6", 0, N), ("7-7,7-7,7-7", 7, 7),
+])
+def test_several_that_become_one(daemon, path, value, first, last):
+    r = daemon.ask("GET", path, None, {"Range": "bytes=" + value}).expect(206)
+    assert r.headers["Content-Range"] == f"bytes {first}-{last}/{SIZE}" and r.body == DATA_BYTES[first:last + 1]
+
+
+def test_several_ranges_of_npy(daemon, session):
+    array = values.array_of("int16", (50, 1000))
+    daemon.put("x", values.npy(array), session).expect(201)
+    path = DATA.format(session, "x") + "?format=npy"
+    whole = daemon.ask("GET", path).expect(200).body
+    ranges = [(3, 9), (100, 140), (len(whole) - 5, len(whole) - 1), (20, 30), (60000, 90000)]
+    r = daemon.ask("GET", path, None, {"Range": "bytes=" + ",".join(f"{a}-{b}" for a, b in ranges)}).expect(206)
+    assert parts_of(r) == expected(whole, ranges)
+
+
+def test_several_ranges_and_conditions(daemon, session, path):
+    tag = daemon.ask("GET", path).headers["ETag"]
+    several = {"Range": "bytes=0-1,5-6"}
+    r = daemon.ask("GET", path, None, {**several, "If-Range": tag}).expect(206)
+    assert r.headers["ETag"] == tag and len(parts_of(r)) == 2
+    assert daemon.ask("GET", path, None, {**several, "If-Range": '"other"'}).expect(200).body == DATA_BYTES
+    daemon.ask("GET", path, None, {**several, "If-None-Match": tag}).expect(304)
+    boundaries = {daemon.ask("GET", path, None, several).headers["Content-Type"] for _ in range(5)}
+    assert len(boundaries) == 5
+
+
+def test_several_ranges_by_requests(daemon, path):
+    requests = library("requests")
+    r = requests.get(daemon.url(path), headers={"Range": "bytes=1-2,9-12"}, timeout=30)
+    assert r.status_code == 206
+    boundary = r.headers["Content-Type"].split("boundary=")[1].encode()
+    bodies = [p.split(b"\r\n\r\n", 1)[1][:-2] for p in r.content.split(b"--" + boundary)[1:-1]]
+    assert bodies == [DATA_BYTES[1:3], DATA_BYTES[9:13]]
+
+
+# --- bytes at an offset ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query, first, end", [
+    ("offset=0&length=1", 0, 1), ("offset=17", 17, SIZE), ("length=300000", 0, 300000), (f"offset={SIZE}", SIZE, SIZE),
+    (f"offset={SIZE}&length=0", SIZE, SIZE), ("offset=5&length=0", 5, 5), (f"offset={N}&length=1", N, SIZE),
+    (f"offset={SLOT - 1}&length={SLOT + 2}", SLOT - 1, 2 * SLOT + 1), (f"length={SIZE}", 0, SIZE),
+])
+def test_bytes_at_an_offset(daemon, path, query, first, end):
+    whole = daemon.ask("GET", path)
+    r = daemon.ask("GET", f"{path}?{query}").expect(200)
+    assert r.body == DATA_BYTES[first:end] and int(r.headers["Content-Length"]) == end - first
+    assert r.headers["ETag"] == whole.headers["ETag"] and "Content-Range" not in r.headers
+    assert "Gpubuf-Crc32c" not in r.headers and "Gpubuf-Shape" not in r.headers
+    h = daemon.ask("HEAD", f"{path}?{query}").expect(200)
+    assert h.body == b"" and int(h.headers["Content-Length"]) == end - first
+    daemon.ask("GET", f"{path}?{query}", None, {"If-None-Match": r.headers["ETag"]}).expect(304)
+
+
+@pytest.mark.parametrize("query, numbers", [
+    (f"offset={SIZE + 1}", [SIZE + 1, SIZE]), (f"length={SIZE + 1}", [SIZE + 1, SIZE]), (f"offset=1&length={SIZE}", [1, SIZE]),
+    ("offset=9223372036854775807", [2**63 - 1, SIZE]), ("offset=9&length=9223372036854775807", [2**63 - 1, 9, SIZE]),
+])
+def test_bytes_beyond_the_end(daemon, path, query, numbers):
+    r = daemon.ask("GET", f"{path}?{query}")
+    p = r.problem(416, "range_not_satisfiable")
+    assert all(str(n) in p["detail"] for n in numbers) and r.headers["Content-Range"] == f"bytes */{SIZE}"
+
+
+@pytest.mark.parametrize("query, headers, word", [
+    ("offset=-1", {}, "offset"), ("offset=x", {}, "offset"), ("length=1.5", {}, "length"), ("length=", {}, "length"),
+    ("offset=9223372036854775808", {}, "offset"), ("offset=1", {"Range": "bytes=0-1"}, "Range"),
+    ("offset=1&slice=0", {}, "slice"), ("length=1&format=npy", {}, "slice"),
+])
+def test_offsets_that_are_refused(daemon, path, query, headers, word):
+    assert word in daemon.ask("GET", f"{path}?{query}", None, headers).problem(400, "invalid_argument")["detail"]
+
+
+def test_bytes_at_an_offset_are_no_npy(daemon, path):
+    daemon.ask("GET", path + "?offset=1", None, {"Accept": "application/x-npy"}).problem(406, "not_acceptable")
+    assert daemon.ask("GET", path + "?offset=1", None, {"Accept": "application/x-npy, */*;q=0.1"}).expect(200).body == DATA_BYTES[1:]
 
 
 def test_nothing_can_be_cut_from_nothing(daemon, session):

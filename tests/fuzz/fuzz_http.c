@@ -15,14 +15,25 @@ const char *const gb_fuzz_seeds[] = {
     "W/\"a\",,\"b\"",
     "\"unfinished",
     "bytes = 1 - 2\t",
+    "bytes=0-9,20-29, 5-24,-1",
     NULL,
 };
 
 static void check_range(const char *text, uint64_t size) {
-    struct gb_range range;
+    struct gb_ranges ranges;
+    uint64_t total = 0;
+    unsigned i;
 
-    if (gb_range_parse(text, size, &range) == GB_RANGE_PART)
-        FUZZ_ASSERT(range.length >= 1 && range.first < size && range.length <= size - range.first);
+    if (gb_range_parse(text, size, &ranges) != GB_RANGE_PART)
+        return;
+    FUZZ_ASSERT(ranges.count >= 1 && ranges.count <= GB_RANGES_MAX);
+    for (i = 0; i < ranges.count; i++) {
+        const struct gb_range *range = &ranges.range[i];
+
+        FUZZ_ASSERT(range->length >= 1 && range->first < size && range->length <= size - range->first);
+        FUZZ_ASSERT(range->length <= size - total); /* no byte twice */
+        total += range->length;
+    }
 }
 
 static void check_tags(const char *text) {

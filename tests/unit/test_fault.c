@@ -66,7 +66,7 @@ START_TEST(wrong_rules_are_refused_with_what_is_permitted) {
     } bad[] = {
         {"alloc", "OP[@N][+]=ERROR"},
         {"=cudaErrorUnknown", "pin_*, pool_*, stream_*"},
-        {"malloc=cudaErrorUnknown", "watch, alloc, free, copy, fill, kind_*, move, place_fill, prefetch"},
+        {"malloc=cudaErrorUnknown", "watch, alloc, free, copy, fill, kind_*, move, box, place_fill, prefetch"},
         {"allo=cudaErrorUnknown", "attributes, complete"},
         {"pool_trin=cudaErrorUnknown", "pin_*, pool_default, pool_create"},
         {"pool_trin=cudaErrorUnknown", "pool_access_get, stream_*"},
@@ -82,7 +82,7 @@ START_TEST(wrong_rules_are_refused_with_what_is_permitted) {
         {"alloc=delay/1s", "milliseconds"},
         {"alloc=delay/3600001", "milliseconds"},
         {"copy=stall/1s", "milliseconds"},
-        {"alloc=stall/1", "move, place_fill"},
+        {"alloc=stall/1", "move, box, place_fill"},
         {"pool_destroy=cudaErrorUnknown", "cannot fail"},
         {"close=delay/1", "no such operation"},
         {"alloc=delay/1,", "OP[@N][+]=ERROR"},

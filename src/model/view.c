@@ -1,0 +1,177 @@
+#include "model/view.h"
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+struct gb_view gb_view_plain(uint64_t offset, uint64_t bytes) {
+    return (struct gb_view){.offset = offset, .bytes = bytes, .run = bytes};
+}
+
+struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes) {
+    struct gb_view view = {.offset = offset, .bytes = width, .run = width};
+    unsigned i;
+
+    for (i = 0; i < axes; i++) {
+        struct gb_axis *last = &view.axis[view.axes];
+
+        view.bytes *= axis[i].count;
+        if (axis[i].count == 0)
+            return (struct gb_view){.offset = offset};
+        if (axis[i].count == 1)
+            continue;
+        if (view.axes > 0 && (last - 1)->stride == axis[i].count * axis[i].stride) {
+            (last - 1)->count *= axis[i].count;
+            (last - 1)->stride = axis[i].stride;
+            continue;
+        }
+        *last = axis[i];
+        view.axes++;
+    }
+    if (view.axes > 0 && view.axis[view.axes - 1].stride == width) {
+        view.axes--;
+        view.run *= view.axis[view.axes].count;
+    }
+    return view;
+}
+
+uint64_t gb_view_straight(const struct gb_view *view, uint64_t at) {
+    return view->run - at % view->run;
+}
+
+/* --- cuts ------------------------------------------------------------------------------------------------------------ */
+
+/* A cut while it is worked out: `count` steps of axis `first` and all of those behind it. */
+struct shape {
+    const struct gb_view *view;
+    unsigned first;
+    uint64_t count;
+    uint64_t packed[GB_DIMS_MAX]; /* bytes of the sequence in a step along each axis */
+};
+
+static uint64_t count_of(const struct shape *s, unsigned axis) {
+    return axis == s->first ? s->count : s->view->axis[axis].count;
+}
+
+/* Where row r begins, and the steps along each axis that lead there. */
+static uint64_t locate(const struct gb_view *view, uint64_t row, uint64_t *step) {
+    uint64_t offset = view->offset;
+    unsigned i;
+
+    for (i = view->axes; i-- > 0;) {
+        step[i] = row % view->axis[i].count;
+        row /= view->axis[i].count;
+        offset += step[i] * view->axis[i].stride;
+    }
+    return offset;
+}
+
+/* The largest part from here on whose axes behind the first are whole. */
+static void enclose(struct shape *s, const uint64_t *step, uint64_t most) {
+    const struct gb_view *view = s->view;
+    uint64_t inner = view->run;
+
+    s->first = view->axes - 1;
+    s->packed[s->first] = inner;
+    while (s->first > 0 && step[s->first] == 0 && inner <= most / view->axis[s->first].count) {
+        inner *= view->axis[s->first].count;
+        s->first--;
+        s->packed[s->first] = inner;
+    }
+    s->count = least(view->axis[s->first].count - step[s->first], most / inner);
+}
+
+/* Which axes are the rows and the planes of a box, so that few boxes do: *ret_row, *ret_plane; the number of axes stands for
+ * none. Returns the number of boxes. */
+static uint64_t choose(const struct shape *s, unsigned *ret_row, unsigned *ret_plane) {
+    const struct gb_view *view = s->view;
+    uint64_t rows = 1;
+    uint64_t best = 0;
+    unsigned row;
+    unsigned plane;
+
+    *ret_row = *ret_plane = view->axes;
+    for (row = s->first; row < view->axes; row++) {
+        rows *= count_of(s, row);
+        if (count_of(s, row) > best) {
+            best = count_of(s, row);
+            *ret_row = row;
+            *ret_plane = view->axes;
+        }
+        for (plane = s->first; plane < row; plane++) {
+            if (count_of(s, plane) > 1 && count_of(s, row) > 1 && count_of(s, plane) * count_of(s, row) > best &&
+                view->axis[plane].stride % view->axis[row].stride == 0) {
+                best = count_of(s, plane) * count_of(s, row);
+                *ret_row = row;
+                *ret_plane = plane;
+            }
+        }
+    }
+    return rows / best;
+}
+
+static void fill(const struct shape *s, unsigned row, unsigned plane, struct gb_cut *cut) {
+    const struct gb_view *view = s->view;
+    unsigned i;
+
+    cut->bytes = s->count * s->packed[s->first];
+    cut->box.width = view->run;
+    cut->box.rows = count_of(s, row);
+    cut->box.pitch = view->axis[row].stride;
+    cut->box.packed_pitch = s->packed[row];
+    if (plane < view->axes) {
+        cut->box.planes = count_of(s, plane);
+        cut->box.plane = view->axis[plane].stride;
+        cut->box.packed_plane = s->packed[plane];
+    }
+    for (i = s->first; i < view->axes; i++) {
+        if (i == row || i == plane || count_of(s, i) == 1)
+            continue;
+        cut->axis[cut->axes].count = count_of(s, i);
+        cut->axis[cut->axes].stride = view->axis[i].stride;
+        cut->axis[cut->axes].packed = s->packed[i];
+        cut->axes++;
+    }
+}
+
+void gb_view_cut(const struct gb_view *view, uint64_t at, uint64_t most, uint64_t boxes_max, struct gb_cut *ret) {
+    uint64_t into = at % view->run;
+    struct gb_cut cut = {.boxes = 1, .box = {.rows = 1, .planes = 1}};
+    uint64_t step[GB_DIMS_MAX];
+    struct shape s = {.view = view};
+    unsigned row;
+    unsigned plane;
+
+    most = least(most, view->bytes - at);
+    cut.offset = locate(view, at / view->run, step) + into;
+    if (into > 0 || most < view->run || view->axes == 0) {
+        cut.bytes = cut.box.width = least(most, view->run - into);
+        *ret = cut;
+        return;
+    }
+    enclose(&s, step, most);
+    while ((cut.boxes = choose(&s, &row, &plane)) > boxes_max) {
+        if (s.count > 1) {
+            s.count = (s.count + 1) / 2;
+        } else {
+            s.first++;
+            s.count = view->axis[s.first].count;
+        }
+    }
+    fill(&s, row, plane, &cut);
+    *ret = cut;
+}
+
+void gb_cut_box(const struct gb_cut *cut, uint64_t i, uint64_t *ret_offset, uint64_t *ret_packed) {
+    uint64_t offset = cut->offset;
+    uint64_t packed = 0;
+    unsigned k;
+
+    for (k = cut->axes; k-- > 0;) {
+        offset += i % cut->axis[k].count * cut->axis[k].stride;
+        packed += i % cut->axis[k].count * cut->axis[k].packed;
+        i /= cut->axis[k].count;
+    }
+    *ret_offset = offset;
+    *ret_packed = packed;
+}

@@ -1,0 +1,221 @@
+/* Views, cuts and boxes against going through the elements one by one. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+
+#include "model/view.h"
+
+#define MEMORY 40000
+
+static unsigned char memory[MEMORY];
+static unsigned char wanted[MEMORY];
+static unsigned char got[MEMORY];
+
+static unsigned below(unsigned *seed, unsigned n) {
+    return (unsigned)rand_r(seed) % n;
+}
+
+/* Random axes of a random tensor that fits, outermost first. */
+static unsigned make_axes(unsigned *seed, unsigned width, struct gb_axis *axis, uint64_t *ret_offset) {
+    unsigned dims = 1 + below(seed, 6);
+    uint64_t stride = width;
+    uint64_t offset = 0;
+    unsigned i;
+
+    for (i = dims; i-- > 0;) {
+        unsigned room = (unsigned)(MEMORY / stride);
+        unsigned dim = 1 + below(seed, room < 9 ? room : 9);
+        unsigned step = 1 + below(seed, 3);
+        unsigned first = below(seed, dim);
+
+        if (below(seed, 3) == 0)
+            step = 1, first = 0;
+        axis[i].count = (dim - first + step - 1) / step;
+        if (below(seed, 4) == 0)
+            axis[i].count = 1 + below(seed, (unsigned)axis[i].count);
+        axis[i].stride = step * stride;
+        offset += first * stride;
+        stride *= dim;
+    }
+    *ret_offset = offset;
+    return dims;
+}
+
+/* The elements in order, the plain way. */
+static uint64_t enumerate(uint64_t offset, unsigned width, const struct gb_axis *axis, unsigned axes) {
+    uint64_t step[GB_DIMS_MAX] = {0};
+    uint64_t n = 0;
+    unsigned i;
+
+    for (;;) {
+        uint64_t at = offset;
+
+        for (i = 0; i < axes; i++)
+            at += step[i] * axis[i].stride;
+        memcpy(wanted + n, memory + at, width);
+        n += width;
+        for (i = axes; i-- > 0 && ++step[i] == axis[i].count;)
+            step[i] = 0;
+        if (i == UINT_MAX)
+            return n;
+    }
+}
+
+static void copy_cut(const struct gb_cut *cut, unsigned char *to) {
+    uint64_t i;
+
+    for (i = 0; i < cut->boxes; i++) {
+        struct gb_error err = GB_ERROR_INIT;
+        uint64_t extent;
+        uint64_t packed_extent;
+        uint64_t offset;
+        uint64_t packed;
+
+        gb_cut_box(cut, i, &offset, &packed);
+        gb_assert_ok(gb_box_check(&cut->box, &extent, &packed_extent, &err), err);
+        ck_assert_uint_le(offset + extent, MEMORY);
+        ck_assert_uint_le(packed + packed_extent, cut->bytes);
+        gb_box_copy(&cut->box, memory + offset, to + packed, true);
+    }
+}
+
+START_TEST(test_random) {
+    static const unsigned widths[] = {1, 2, 4, 8, 16};
+    unsigned seed = (unsigned)_i + 1;
+    unsigned width = widths[below(&seed, 5)];
+    struct gb_axis axis[GB_DIMS_MAX];
+    struct gb_view view;
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t at;
+    unsigned axes = make_axes(&seed, width, axis, &offset);
+    uint64_t most = 1 + below(&seed, below(&seed, 2) ? 100 : 20000);
+    uint64_t boxes = 1 + below(&seed, 10);
+
+    for (at = 0; at < MEMORY; at++)
+        memory[at] = (unsigned char)rand_r(&seed);
+    view = gb_view_make(offset, width, axis, axes);
+    bytes = enumerate(offset, width, axis, axes);
+    ck_assert_uint_eq(view.bytes, bytes);
+    memset(got, 0, sizeof(got));
+    for (at = below(&seed, (unsigned)bytes); at < bytes;) {
+        struct gb_cut cut;
+        uint64_t straight = gb_view_straight(&view, at);
+
+        gb_view_cut(&view, at, most, boxes, &cut);
+        ck_assert_uint_gt(cut.bytes, 0);
+        ck_assert_uint_le(cut.bytes, most);
+        ck_assert_uint_le(cut.bytes, bytes - at);
+        ck_assert_uint_ge(cut.bytes, most < straight ? most : straight);
+        ck_assert_uint_gt(cut.boxes, 0);
+        ck_assert_uint_le(cut.boxes, boxes);
+        copy_cut(&cut, got + at);
+        ck_assert_mem_eq(got + at, wanted + at, cut.bytes);
+        at += cut.bytes;
+    }
+}
+END_TEST
+
+START_TEST(test_joined) {
+    const struct gb_axis whole[] = {{2, 60}, {3, 20}, {5, 4}};
+    const struct gb_axis rows[] = {{7, 4096}, {3, 1024}, {16, 4}};
+    const struct gb_axis none[] = {{7, 4096}, {0, 1024}, {16, 4}};
+    struct gb_view view = gb_view_make(8, 4, whole, 3);
+    struct gb_cut cut;
+
+    ck_assert_uint_eq(view.axes, 0); /* what lies side by side costs what a plain range does */
+    ck_assert_uint_eq(view.offset, 8);
+    ck_assert_uint_eq(view.run, 120);
+    view = gb_view_make(0, 4, rows, 3);
+    ck_assert_uint_eq(view.axes, 2);
+    ck_assert_uint_eq(view.run, 64);
+    gb_view_cut(&view, 0, UINT64_MAX, 1, &cut);
+    ck_assert_uint_eq(cut.bytes, 7 * 3 * 64);
+    ck_assert_uint_eq(cut.box.rows, 3);
+    ck_assert_uint_eq(cut.box.planes, 7);
+    gb_view_cut(&view, 10, 3 * 64, 9, &cut); /* in the middle of a run: to its end */
+    ck_assert_uint_eq(cut.bytes, 54);
+    gb_view_cut(&view, 64, 200, 9, &cut); /* to the end of the plane */
+    ck_assert_uint_eq(cut.bytes, 128);
+    view = gb_view_make(0, 4, none, 3);
+    ck_assert_uint_eq(view.bytes, 0);
+}
+END_TEST
+
+/* The longest axes make the box, not the last ones. */
+START_TEST(test_few_boxes) {
+    const struct gb_axis axis[] = {{1000, 27}, {2, 9}, {2, 3}, {2, 1}};
+    struct gb_view view = gb_view_make(0, 1, axis, 4);
+    struct gb_cut cut;
+
+    gb_view_cut(&view, 0, 4096, 64, &cut);
+    ck_assert_uint_eq(cut.bytes, 4096);
+    ck_assert_uint_eq(cut.boxes, 2);
+    ck_assert_uint_eq(cut.box.rows * cut.box.planes, 1024);
+}
+END_TEST
+
+struct wrong {
+    struct gb_box box;
+    bool ok;
+};
+
+static const struct wrong boxes[] = {
+    {{4, 1, 1, 0, 0, 0, 0}, true},
+    {{0, 9, 9, 1, 1, 1, 1}, true}, /* nothing */
+    {{4, 2, 1, 4, 0, 4, 0}, true},
+    {{4, 2, 1, 3, 0, 4, 0}, false},
+    {{4, 2, 1, 4, 0, 3, 0}, false},
+    {{4, 2, 3, 8, 16, 4, 8}, true},
+    {{4, 2, 3, 8, 20, 4, 8}, false},
+    {{4, 2, 3, 8, 8, 4, 8}, false},
+    {{4, 2, 3, 8, 16, 4, 4}, false},
+    {{4, 1, 3, 0, 5, 0, 4}, true},
+    {{4, 1, 3, 0, 3, 0, 4}, false},
+    {{4, 2, 1, UINT64_MAX, 0, 4, 0}, false},
+    {{4, 3, 1, UINT64_MAX / 2, 0, 4, 0}, false},
+    {{UINT64_MAX, 2, 1, UINT64_MAX, 0, UINT64_MAX, 0}, false},
+};
+
+START_TEST(test_box_rules) {
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t extent = 7;
+    uint64_t packed = 7;
+    int r = gb_box_check(&boxes[_i].box, &extent, &packed, &err);
+
+    ck_assert_int_eq(r, boxes[_i].ok ? 0 : -1);
+    if (r < 0)
+        ck_assert_int_eq(err.code, GB_ERR_INVALID_ARGUMENT);
+    else
+        ck_assert_uint_ge(extent, packed);
+}
+END_TEST
+
+START_TEST(test_unpack) {
+    const struct gb_box box = {
+        .width = 3, .rows = 2, .planes = 2, .pitch = 5, .plane = 20, .packed_pitch = 3, .packed_plane = 6};
+    char text[41] = "........................................";
+    char packed[] = "abcdefghijkl";
+
+    gb_box_copy(&box, text, packed, false);
+    ck_assert_str_eq(text, "abc..def............ghi..jkl............");
+    memset(packed, 0, sizeof(packed));
+    gb_box_copy(&box, text, packed, true);
+    ck_assert_str_eq(packed, "abcdefghijkl");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("view");
+    TCase *tcase = tcase_create("view");
+
+    tcase_add_loop_test(tcase, test_random, 0, 2000);
+    tcase_add_test(tcase, test_joined);
+    tcase_add_test(tcase, test_few_boxes);
+    tcase_add_loop_test(tcase, test_box_rules, 0, sizeof(boxes) / sizeof(boxes[0]));
+    tcase_add_test(tcase, test_unpack);
+    suite_add_tcase(suite, tcase);
+    return gb_test_run(suite);
+}
