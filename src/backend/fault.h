@@ -4,7 +4,7 @@
  *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
  *                                  @N: every call). ERROR is a name of CUDA's in native.def.
  *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then goes its way
- *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, place_fill: the call returns, but its stream is held up for MS
+ *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, box, place_fill: the call returns, but its stream is held up for MS
  *                                  milliseconds before it comes to this work
  *
  * OP is one of fault_ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th

@@ -240,8 +240,9 @@ static int mem_box(struct gb_backend *be, const struct gb_place *place, void *pi
                    enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
-    return gb_fault_meet(f, GB_FAULT_box, err) < 0 ? -1
-                                                   : gb_mem_box(f->inner, place, pinned, box, direction, stream, err);
+    return gb_fault_meet_queued(f, GB_FAULT_box, stream, err) < 0
+               ? -1
+               : gb_mem_box(f->inner, place, pinned, box, direction, stream, err);
 }
 
 static int place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,

@@ -98,7 +98,8 @@ static int parse_ms(const char *rule, size_t len, size_t from, uint64_t *ret_ms,
 }
 
 static bool queues(enum gb_fault_op op) {
-    return op == GB_FAULT_copy || op == GB_FAULT_fill || op == GB_FAULT_move || op == GB_FAULT_place_fill;
+    return op == GB_FAULT_copy || op == GB_FAULT_fill || op == GB_FAULT_move || op == GB_FAULT_box ||
+           op == GB_FAULT_place_fill;
 }
 
 /* What stands behind the '=': ERROR, delay/MS or stall/MS. */
@@ -109,7 +110,7 @@ static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault
     if (n >= 6 && memcmp(what, "delay/", 6) == 0)
         return parse_ms(rule, len, from + 6, &ret->delay_ms, err);
     if (n >= 6 && memcmp(what, "stall/", 6) == 0 && !queues(ret->op))
-        return refuse(err, rule, len, "only what is queued can stall: copy, fill, move, place_fill");
+        return refuse(err, rule, len, "only what is queued can stall: copy, fill, move, box, place_fill");
     if (n >= 6 && memcmp(what, "stall/", 6) == 0)
         return parse_ms(rule, len, from + 6, &ret->stall_ms, err);
     ret->native = gb_native_by_name(what, n);
