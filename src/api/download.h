@@ -29,7 +29,7 @@ struct download {
     size_t head_size;
     uint64_t total; /* of the representation */
     enum gb_range_kind range_kind;
-    struct gb_ranges ranges;             /* of the representation; one where the whole is sent, none of nothing */
+    struct gb_range_set ranges;          /* of the representation; one where the whole is sent, none of nothing */
     struct gb_span spans[GB_RANGES_MAX]; /* of the view, one for each range; some may be empty */
     uint64_t length;                     /* of all spans */
     struct gb_multipart multipart;       /* several ranges */

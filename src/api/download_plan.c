@@ -158,7 +158,7 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
         return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE, "the data has %" PRIu64 " bytes", d->total);
     }
     if (d->range_kind == GB_RANGE_WHOLE)
-        d->ranges = (struct gb_ranges){.count = 1, .range = {{.first = 0, .length = d->total}}};
+        d->ranges = (struct gb_range_set){.count = 1, .range = {{.first = 0, .length = d->total}}};
     span_ranges(d);
     d->body_length = d->ranges.range[0].length;
     if (!download_several(d))

@@ -16,7 +16,7 @@ int gb_multipart_init(struct gb_multipart *multipart, const char *media, uint64_
     return 0;
 }
 
-size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_ranges *ranges, unsigned index,
+size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_range_set *ranges, unsigned index,
                          char *out) {
     const struct gb_range *r = &ranges->range[index];
 
@@ -31,7 +31,7 @@ size_t gb_multipart_tail(const struct gb_multipart *multipart, char *out) {
     return (size_t)snprintf(out, GB_MULTIPART_TEXT_SIZE, "\r\n--%s--\r\n", multipart->boundary);
 }
 
-uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_ranges *ranges) {
+uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_range_set *ranges) {
     char text[GB_MULTIPART_TEXT_SIZE];
     uint64_t length = gb_multipart_tail(multipart, text);
     unsigned i;

@@ -23,11 +23,11 @@ int gb_multipart_init(struct gb_multipart *multipart, const char *media, uint64_
 /* What stands before the part of that index, and behind the last one: written to out (GB_MULTIPART_TEXT_SIZE bytes). Returns
  * its length. */
 #define GB_MULTIPART_TEXT_SIZE 256
-size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_ranges *ranges, unsigned index,
+size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_range_set *ranges, unsigned index,
                          char *out);
 size_t gb_multipart_tail(const struct gb_multipart *multipart, char *out);
 
 /* Of the whole body: the parts and what stands around them. */
-uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_ranges *ranges);
+uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_range_set *ranges);
 
 #endif

@@ -59,7 +59,7 @@ static struct gb_range join(const struct gb_range *a, const struct gb_range *b) 
 }
 
 /* What grows may reach others that it did not touch before, so it is looked at again. */
-static void add(struct gb_ranges *ranges, struct gb_range range) {
+static void add(struct gb_range_set *ranges, struct gb_range range) {
     unsigned place = ranges->count;
     unsigned i = 0;
 
@@ -81,8 +81,8 @@ static void add(struct gb_ranges *ranges, struct gb_range range) {
     ranges->count++;
 }
 
-enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_ranges *ret) {
-    struct gb_ranges found = {.count = 0};
+enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_range_set *ret) {
+    struct gb_range_set found = {.count = 0};
     unsigned asked = 0;
 
     if (!value || strncasecmp(value, "bytes=", 6) != 0)

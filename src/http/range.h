@@ -12,7 +12,7 @@ struct gb_range {
 };
 
 /* In the order in which they were asked for; no two share a byte. */
-struct gb_ranges {
+struct gb_range_set {
     unsigned count;
     struct gb_range range[GB_RANGES_MAX];
 };
@@ -26,6 +26,6 @@ enum gb_range_kind {
 /* Reads a Range header (NULL: none) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or several
  * of them separated by commas. An end beyond the last byte is cut; ranges that lie beyond it are left out; ranges that
  * overlap become one, in the place of the first of them. *ret is written with PART only. */
-enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_ranges *ret);
+enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_range_set *ret);
 
 #endif

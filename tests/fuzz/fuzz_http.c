@@ -20,7 +20,7 @@ const char *const gb_fuzz_seeds[] = {
 };
 
 static void check_range(const char *text, uint64_t size) {
-    struct gb_ranges ranges;
+    struct gb_range_set ranges;
     uint64_t total = 0;
     unsigned i;
 

@@ -60,7 +60,7 @@ static const struct sample samples[] = {
 
 START_TEST(test_range) {
     const struct sample *s = &samples[_i];
-    struct gb_ranges ranges = {0};
+    struct gb_range_set ranges = {0};
 
     ck_assert_msg(gb_range_parse(s->value, s->size, &ranges) == s->kind, "%s", s->value ? s->value : "(none)");
     ck_assert_uint_eq(ranges.count, s->kind == GB_RANGE_PART ? 1 : 0);
@@ -72,7 +72,7 @@ END_TEST
 /* --- several ------------------------------------------------------------------------------------------------------ */
 
 static void expect(const char *value, uint64_t size, const char *wanted) {
-    struct gb_ranges ranges = {0};
+    struct gb_range_set ranges = {0};
     char text[512] = "";
     size_t at = 0;
     unsigned i;
@@ -99,7 +99,7 @@ END_TEST
 
 START_TEST(test_bound) {
     char value[1024] = "bytes=0-0";
-    struct gb_ranges ranges = {0};
+    struct gb_range_set ranges = {0};
     size_t at = strlen(value);
     unsigned i;
 
@@ -119,7 +119,7 @@ END_TEST
 START_TEST(test_random) {
     enum { SIZE = 40 };
     unsigned seed = (unsigned)_i + 1;
-    struct gb_ranges ranges = {0};
+    struct gb_range_set ranges = {0};
     char value[512] = "bytes=";
     bool want[SIZE] = {false};
     unsigned got[SIZE] = {0};
