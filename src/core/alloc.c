@@ -172,16 +172,32 @@ bool gb_alloc_again(void *arg) {
     return device->starved != NULL;
 }
 
-/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. */
+/* Getting more from the system takes a while on a GPU. */
+static bool pool_keeps(const struct gb_content *c) {
+    struct gb_pool_stat stat;
+
+    gb_core_pool_stat(c->pool, &stat);
+    return c->device->rec.cpu_access || stat.reserved_bytes - stat.used_bytes >= c->bytes;
+}
+
+static bool enter_lane(const struct gb_content *c) {
+    if (c->bytes == 0) /* the device is not asked */
+        return gb_core_stream_part(c->home, c->device->index) && gb_lane_enter(&c->device->lane);
+    return c->kind == GB_KIND_DEVICE && pool_keeps(c) && gb_content_enter_lane(c);
+}
+
 static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_content *c = a->content;
     struct gb_lane *lane = &c->device->lane;
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
-    if (!c->device->rec.cpu_access || c->bytes == 0 || c->kind != GB_KIND_DEVICE || !gb_lane_enter(lane))
+    if (!enter_lane(c))
         return false;
-    if (!c->device->starved) {
+    if (c->bytes == 0) {
+        a->done(a, NULL);
+        done = true;
+    } else if (!c->device->starved) {
         done = try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {

@@ -148,6 +148,17 @@ static void free_memory(struct gb_task *task) {
     gb_content_end(c);
 }
 
+bool gb_content_enter_lane(const struct gb_content *c) {
+    struct gb_core_device *device = c->device;
+    struct gb_stream *part = gb_core_stream_part(c->home, device->index);
+    bool idle = false;
+
+    if (!device->rec.cpu_access && (!part || gb_lane_busy(&device->slow) || gb_lane_busy(&device->ends) ||
+                                    gb_stream_query(device->core->backend, part, &idle, NULL) < 0 || !idle))
+        return false;
+    return gb_lane_enter(&device->lane);
+}
+
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg) {
     struct gb_core_device *device;
 
@@ -168,8 +179,7 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     }
     content->task.run = free_memory;
     device = content->device;
-    /* As with allocations: see alloc.c. */
-    if (device->rec.cpu_access && gb_lane_enter(&device->lane)) {
+    if (gb_content_enter_lane(content)) {
         free_memory(&content->task);
         gb_lane_leave(&device->lane, device->starved != NULL);
         return;
