@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 
-static int no_session(struct gb_change *c) {
-    c->error = GB_ERROR_INIT;
-    return gb_session_alive(c->session, &c->error);
+/* Why there is no session any more goes before any other reason. */
+static int no_session(struct gb_session *session, struct gb_error *error) {
+    *error = GB_ERROR_INIT;
+    return gb_session_alive(session, error);
 }
 
 /* A new record needs an id, and its place in the list, before it goes to the database. */
@@ -29,7 +30,8 @@ static int number_locked(struct gb_change *c) {
 static int decide_locked(struct gb_change *c) {
     struct gb_buffer *b = c->buffer;
 
-    if (c->error.code != GB_OK || no_session(c) < 0 || gb_core_alive(c->session->core, &c->error) < 0)
+    if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
+        gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
     if (c->decide_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
         return -1;
@@ -42,14 +44,16 @@ static int decide_locked(struct gb_change *c) {
 static struct gb_change *leave_locked(struct gb_session *session, struct gb_buffer *b) {
     struct gb_change *next = (struct gb_change *)gb_turns_leave(&b->turns);
 
-    if (next)
+    if (next) {
+        next->turn.next = NULL;
         next->buffer = b;
-    else
+    } else {
         gb_buffer_reap_locked(session, b);
+    }
     return next;
 }
 
-static void run(struct gb_change *c);
+static void run(struct gb_change *list);
 
 static void revert_locked(struct gb_change *c) {
     struct gb_buffer *b = c->buffer;
@@ -83,7 +87,7 @@ static void committed(void *arg, const struct gb_error *error) {
         c->error = *error;
     /* A session that was deleted meanwhile took the record with it, or let it not in. */
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
-        no_session(c);
+        no_session(session, &c->error);
     if (c->error.code == GB_OK) {
         c->apply_locked(c, c->buffer);
         lost = lose_homeless_locked(session, c->buffer);
@@ -97,24 +101,127 @@ static void committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-/* c has the turn, and the lock is not held. */
-static void run(struct gb_change *c) {
-    struct gb_session *session;
+/* Returns who has the turn instead, when it came to nothing. */
+static struct gb_change *run_one(struct gb_change *c) {
+    struct gb_session *session = c->session;
     struct gb_change *next;
     int r;
 
-    for (; c; c = next) {
-        session = c->session;
-        pthread_mutex_lock(&session->lock);
+    pthread_mutex_lock(&session->lock);
+    r = decide_locked(c);
+    next = r < 0 ? leave_locked(session, c->buffer) : NULL;
+    pthread_mutex_unlock(&session->lock);
+    if (r < 0)
+        c->end(c);
+    else if (c->removes)
+        gb_store_del_buffer(session->core->store, c->rec.id, committed, c);
+    else
+        gb_store_put_buffer(session->core->store, &c->rec, committed, c);
+    return next;
+}
+
+/* --- groups ----------------------------------------------------------------------------------------------------------- */
+
+/* Puts a list, linked by the turns that its members need no more, before another. */
+static struct gb_change *join(struct gb_change *first, struct gb_change *then) {
+    struct gb_change *last = first;
+
+    if (!first)
+        return then;
+    while (last->turn.next)
+        last = (struct gb_change *)last->turn.next;
+    last->turn.next = then ? &then->turn : NULL;
+    return first;
+}
+
+/* Passes all turns on. Returns who has them now. */
+static struct gb_change *leave_all_locked(struct gb_change_group *g) {
+    struct gb_change *list = NULL;
+    size_t i;
+
+    for (i = 0; i < g->count; i++)
+        list = join(leave_locked(g->session, g->changes[i]->buffer), list);
+    return list;
+}
+
+static void revert_all_locked(struct gb_change_group *g, size_t count) {
+    while (count > 0)
+        revert_locked(g->changes[--count]);
+}
+
+static void group_committed(void *arg, const struct gb_error *error) {
+    struct gb_change_group *g = arg;
+    struct gb_session *session = g->session;
+    struct gb_content *lost = NULL;
+    struct gb_change *next;
+    size_t i;
+
+    pthread_mutex_lock(&session->lock);
+    if (error)
+        g->error = *error;
+    if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
+        no_session(session, &g->error);
+    if (g->error.code != GB_OK)
+        revert_all_locked(g, g->count);
+    for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
+        struct gb_change *c = g->changes[i];
+
+        c->apply_locked(c, c->buffer);
+        gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
+    }
+    next = leave_all_locked(g);
+    pthread_mutex_unlock(&session->lock);
+    gb_content_drop_all(lost);
+    g->end(g);
+    run(next);
+}
+
+/* All turns are there. As run_one. */
+static struct gb_change *run_group(struct gb_change_group *g) {
+    struct gb_session *session = g->session;
+    struct gb_change *next = NULL;
+    size_t i = 0;
+    int r = 0;
+
+    pthread_mutex_lock(&session->lock);
+    while (i < g->count && r == 0) {
+        struct gb_change *c = g->changes[i];
+
         r = decide_locked(c);
-        next = r < 0 ? leave_locked(session, c->buffer) : NULL;
-        pthread_mutex_unlock(&session->lock);
         if (r < 0)
-            c->end(c);
-        else if (c->removes)
-            gb_store_del_buffer(session->core->store, c->rec.id, committed, c);
+            g->error = c->error;
         else
-            gb_store_put_buffer(session->core->store, &c->rec, committed, c);
+            g->edits[i++] = (struct gb_store_edit){.rec = &c->rec, .removes = c->removes};
+    }
+    if (r < 0) {
+        revert_all_locked(g, i);
+        next = leave_all_locked(g);
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (r < 0)
+        g->end(g);
+    else
+        gb_store_edit_buffers(session->core->store, g->edits, g->count, group_committed, g);
+    return next;
+}
+
+static struct gb_change *granted(struct gb_change_group *g) {
+    bool all;
+
+    pthread_mutex_lock(&g->session->lock);
+    all = --g->waiting == 0;
+    pthread_mutex_unlock(&g->session->lock);
+    return all ? run_group(g) : NULL;
+}
+
+/* Each in the list has its turn, and no lock is held. */
+static void run(struct gb_change *list) {
+    while (list) {
+        struct gb_change *c = list;
+
+        list = (struct gb_change *)c->turn.next;
+        c->turn.next = NULL;
+        list = join(c->group ? granted(c->group) : run_one(c), list);
     }
 }
 
@@ -179,4 +286,67 @@ void gb_change_proceed(struct gb_change *change) {
 void gb_change_abandon(struct gb_change *change, const struct gb_error *error) {
     change->error = *error;
     run(change);
+}
+
+/* A place for every name, each once. */
+static int places_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++) {
+        struct gb_change *c = g->changes[i];
+
+        c->group = g;
+        c->buffer = place_locked(g->session, &c->name);
+        if (!c->buffer)
+            return gb_no_memory(&g->error);
+        if (c->buffer->grouped == g)
+            return gb_error_set(&g->error, GB_ERR_INTERNAL, "a group has two changes of \"%s\"", c->name.s);
+        c->buffer->grouped = g;
+    }
+    return 0;
+}
+
+static void enter_all_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++)
+        g->waiting += !gb_turns_enter(&g->changes[i]->buffer->turns, &g->changes[i]->turn);
+}
+
+/* The places that nobody has are given up again. */
+static void forget_places_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count && g->changes[i]->buffer; i++) {
+        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->changes[i]->name.s);
+
+        if (b)
+            gb_buffer_reap_locked(g->session, b);
+    }
+}
+
+void gb_change_group_start(struct gb_change_group *group) {
+    struct gb_session *session = group->session;
+    bool mine = false;
+    size_t i;
+    int r;
+
+    pthread_mutex_lock(&session->lock);
+    r = places_locked(group);
+    for (i = 0; i < group->count; i++) {
+        if (group->changes[i]->buffer)
+            group->changes[i]->buffer->grouped = NULL;
+    }
+    if (r == 0) {
+        enter_all_locked(group);
+        mine = group->waiting == 0;
+    } else {
+        forget_places_locked(group);
+    }
+    pthread_mutex_unlock(&session->lock);
+    /* One that waits in line may have had its turns, and its end, by now. */
+    if (r < 0)
+        group->end(group);
+    else if (mine)
+        run(run_group(group));
 }

@@ -5,9 +5,12 @@
 
 #include "core/session.h"
 
+struct gb_change_group;
+
 struct gb_change {
-    struct gb_turn turn;        /* first */
-    struct gb_session *session; /* borrowed: the owner holds it until end */
+    struct gb_turn turn;           /* first */
+    struct gb_change_group *group; /* NULL: by itself */
+    struct gb_session *session;    /* borrowed: the owner holds it until end */
     struct gb_name name;
     struct gb_buffer *buffer; /* while it has the turn */
     bool removes;             /* else rec is put */
@@ -33,5 +36,21 @@ int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err);
 void gb_change_proceed(struct gb_change *change);
 /* Gives the reserved name up; end runs with the error. */
 void gb_change_abandon(struct gb_change *change, const struct gb_error *error);
+
+/* Several changes as one: each waits for its turn, then all are decided, put into the database in one transaction and made
+ * visible, under one hold of the session's lock; or none is. All turns are asked for at once, so groups cannot wait for each
+ * other in a circle. */
+struct gb_change_group {
+    struct gb_session *session;  /* borrowed until end, as all below */
+    struct gb_change **changes;  /* of that session, each of another name; their own end is not called */
+    struct gb_store_edit *edits; /* room for as many */
+    size_t count;
+    size_t waiting; /* turns that are not there yet; the session's lock */
+    struct gb_error error;
+    void (*end)(struct gb_change_group *group); /* once, without locks; may free group and changes */
+};
+
+/* end may run before this returns. */
+void gb_change_group_start(struct gb_change_group *group);
 
 #endif

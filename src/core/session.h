@@ -55,8 +55,9 @@ struct gb_buffer {
     struct gb_name name;
     int64_t id; /* 0: none yet */
     bool live;
-    bool deleting; /* still live in the database, gone for everyone else */
-    bool in_place; /* being overwritten where it is */
+    bool deleting;       /* still live in the database, gone for everyone else */
+    bool in_place;       /* being overwritten where it is */
+    const void *grouped; /* while a group of changes looks for its places */
     struct gb_buffer_rec rec;
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.

@@ -59,7 +59,7 @@ void gb_transfer_unref(struct gb_transfer *transfer) {
 }
 
 void gb_transfer_unlock_wake(struct gb_transfer *t) {
-    bool wanted = t->want_wake;
+    bool wanted = t->want_wake || (t->wake_on_error && t->error.code != GB_OK);
 
     t->want_wake = false;
     pthread_mutex_unlock(&t->lock);

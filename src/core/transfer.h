@@ -24,8 +24,9 @@ struct gb_transfer {
 
     pthread_mutex_t lock; /* for what follows, and for what the transfer says */
     bool want_wake;
-    bool slot_waiting; /* in line, with a reference */
-    bool closed;       /* the caller is gone */
+    bool wake_on_error; /* whether anybody waits or not */
+    bool slot_waiting;  /* in line, with a reference */
+    bool closed;        /* the caller is gone */
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */

@@ -82,12 +82,13 @@ static int begin_locked(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
-static void start(struct gb_upload *u) {
+void gb_upload_start(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     unsigned i;
 
     for (i = 0; i < GB_UPLOAD_FLIGHTS; i++)
         u->flights[i].transfer = &u->t;
+    u->unstarted = false;
     if (!u->intake)
         atomic_fetch_add(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
@@ -102,8 +103,8 @@ static void start(struct gb_upload *u) {
     gb_alloc_start(&u->alloc, u->params.wait_ms);
 }
 
-static struct gb_upload *make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                              struct gb_error *err) {
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
+                                 struct gb_error *err) {
     struct gb_session *s;
     struct gb_upload *u;
     int r;
@@ -136,11 +137,11 @@ static struct gb_upload *make(struct gb_core *core, const struct gb_upload_param
 
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err) {
-    struct gb_upload *u = make(core, params, NULL, err);
+    struct gb_upload *u = gb_upload_make(core, params, NULL, err);
 
     if (!u)
         return -1;
-    start(u);
+    gb_upload_start(u);
     *ret = u;
     return 0;
 }
@@ -164,21 +165,21 @@ static bool cancel(void *arg, bool act) {
 
 int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
                     struct gb_upload **ret, struct gb_error *err) {
-    struct gb_upload *u = make(core, params, NULL, err);
+    struct gb_upload *u = gb_upload_make(core, params, NULL, err);
 
     if (!u)
         return -1;
     u->intake = intake;
     u->t.want_wake = true;
     gb_transfer_silence(&u->t);
-    start(u);
+    gb_upload_start(u);
     *ret = u;
     return 0;
 }
 
 int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
                    struct gb_error *err) {
-    struct gb_upload *u = make(core, params, write, err);
+    struct gb_upload *u = gb_upload_make(core, params, write, err);
 
     if (!u)
         return -1;
@@ -187,7 +188,7 @@ int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, 
     u->t.want_wake = true;
     gb_transfer_ref(&u->t); /* it may come to its end meanwhile */
     gb_call_offer(write->call, hold, cancel, u);
-    start(u);
+    gb_upload_start(u);
     gb_transfer_unref(&u->t);
     return 0;
 }

@@ -52,6 +52,9 @@ struct gb_upload {
     struct gb_transfer t; /* first */
     struct gb_upload_params params;
     struct gb_write *write; /* NULL: the caller brings the payload */
+    struct gb_joint *joint; /* a reference; NULL: by itself */
+    bool unstarted;         /* of a joint: nothing runs yet */
+    bool joined;            /* it waits there for the others; the joint's lock */
 
     /* One of an intake's; see intake_internal.h. The list is the intake's lock's. */
     struct gb_intake *intake;  /* a reference; NULL: none of this */
@@ -119,6 +122,19 @@ static inline struct gb_upload *gb_upload_of(struct gb_transfer *transfer) {
 int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params, struct gb_write *write,
                         struct gb_plan *plan, struct gb_error *err);
 int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err);
+
+/* upload.c: an upload that nothing was queued for yet, with the caller's reference; and its start. */
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
+                                 struct gb_error *err);
+void gb_upload_start(struct gb_upload *upload);
+
+/* joint.c: one of several is there: its copies are done, its commit waits for the others. Takes over a reference of it. */
+void gb_joint_ready(struct gb_upload *upload);
+/* It was committed, and what it replaced is gone. */
+void gb_joint_finished(struct gb_joint *joint);
+void gb_joint_unref(struct gb_joint *joint);
+/* upload_end.c: after the commit; finished() for it follows. */
+void gb_upload_committed(struct gb_upload *upload);
 
 /* upload.c: a device write. write is the upload's from success on; its call is finished at the end. */
 int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,

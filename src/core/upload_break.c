@@ -32,6 +32,7 @@ static void finalize(struct gb_upload *u) {
     struct gb_intake *intake = u->intake;
     struct gb_core_device *device = u->t.device;
     bool part = u->carrier != NULL;
+    struct gb_joint *joint = u->joint;
 
     if (part)
         gb_part_gone(u);
@@ -42,9 +43,9 @@ static void finalize(struct gb_upload *u) {
         gb_quota_give_locked(s, 0, 1);
         pthread_mutex_unlock(&s->lock);
     }
-    if (!u->finished)
+    if (!u->finished && !u->unstarted)
         GB_TALLY(core, s, uploads_failed, u->write || part ? 0 : 1);
-    if (part || (!u->finished && !intake))
+    if (part || (!u->finished && !intake && !u->unstarted))
         atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
     gb_events_give(&u->t.device->events, u->usable);
@@ -56,6 +57,7 @@ static void finalize(struct gb_upload *u) {
         u->end_check.free_arg(u->end_check.arg);
     gb_transfer_done(&u->t);
     free(u);
+    gb_joint_unref(joint);
     if (write)
         gb_write_end(write);
     if (part)

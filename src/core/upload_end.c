@@ -201,6 +201,8 @@ static void finished(void *arg) {
     pthread_mutex_lock(&u->t.lock);
     u->finished = true;
     gb_transfer_unlock_wake(&u->t);
+    if (u->joint)
+        gb_joint_finished(u->joint);
     gb_transfer_unref(&u->t);
 }
 
@@ -214,13 +216,18 @@ static void refuse(struct gb_upload *u, const struct gb_error *error) {
     gb_transfer_unlock_wake(&u->t);
 }
 
-static void commit_end(struct gb_change *change) {
-    struct gb_upload *u = upload_of(change);
+void gb_upload_committed(struct gb_upload *u) {
     struct gb_content *replaced = u->replaced;
 
+    u->replaced = NULL;
+    gb_content_drop(replaced, finished, u);
+}
+
+static void commit_end(struct gb_change *change) {
+    struct gb_upload *u = upload_of(change);
+
     if (change->error.code == GB_OK) {
-        u->replaced = NULL;
-        gb_content_drop(replaced, finished, u);
+        gb_upload_committed(u);
         return;
     }
     if (u->intake)
@@ -230,18 +237,25 @@ static void commit_end(struct gb_change *change) {
     gb_transfer_unref(&u->t);
 }
 
+static void fill_change(struct gb_upload *u) {
+    u->change = (struct gb_change){.session = u->t.session,
+                                   .name = u->params.buffer.name,
+                                   .decide_locked = decide_locked,
+                                   .apply_locked = apply_locked,
+                                   .end = commit_end};
+}
+
 static void commit(struct gb_upload *u, const struct gb_error *error) {
     if (error) {
         gb_transfer_fail(&u->t, error);
         gb_transfer_unref(&u->t);
         return;
     }
-    u->change = (struct gb_change){.session = u->t.session,
-                                   .name = u->params.buffer.name,
-                                   .decide_locked = decide_locked,
-                                   .apply_locked = apply_locked,
-                                   .end = commit_end};
-    gb_change_start(&u->change);
+    fill_change(u);
+    if (u->joint)
+        gb_joint_ready(u);
+    else
+        gb_change_start(&u->change);
 }
 
 void gb_upload_commit(struct gb_upload *u) {
@@ -264,7 +278,7 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
                          (unsigned long long)upload->params.bytes);
     if (r == 0) {
         upload->ended = true;
-        upload->t.want_wake = true;
+        upload->t.want_wake = !upload->joint;
         complete = gb_upload_complete_locked(upload);
     }
     pthread_mutex_unlock(&upload->t.lock);
