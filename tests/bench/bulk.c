@@ -59,7 +59,7 @@ static void hang_up(struct worker *worker) {
 static bool call(struct worker *worker) {
     if (worker->fd >= 0)
         return true;
-    worker->fd = bench_connect(worker->options->port);
+    worker->fd = load_connect(worker->options);
     worker->connects++;
     if (worker->fd < 0)
         return fail(worker, "connect", 0);

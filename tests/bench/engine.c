@@ -42,9 +42,9 @@ struct engine {
 static void attach(struct engine *engine, struct connection *connection) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
 
-    connection->fd = bench_connect(engine->plan->options->port);
+    connection->fd = load_connect(engine->plan->options);
     if (connection->fd < 0)
-        bench_die("connect to port %d: %s", engine->plan->options->port, strerror(errno));
+        bench_die("connect: %s", strerror(errno));
     bench_nonblocking(connection->fd);
     connection->have = 0;
     if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event))

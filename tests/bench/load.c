@@ -14,7 +14,7 @@ static const struct {
              {"pairs", load_pairs}, {"idle", load_idle}, {"post", load_post}};
 
 static void usage(void) {
-    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle|post --port N [options]\n"
+    fputs("usage: gb-bench-load put|get|redis|poll|pairs|idle|post --port N|--socket PATH [options]\n"
           "  --path TEXT         target; one %d stands for the connection's number\n"
           "  --connections N     at once (1)\n"
           "  --bytes SIZE        of one body (64M)\n"
@@ -44,19 +44,28 @@ void load_path(const struct load_options *options, unsigned number, char *ret_te
         bench_die("the path is too long");
 }
 
+int load_connect(const struct load_options *options) {
+    return options->socket ? bench_connect_unix(options->socket) : bench_connect(options->port);
+}
+
 static void parse(int argc, char **argv, struct load_options *options) {
     static const struct option table[] = {
-        {"port", 1, NULL, 'p'},   {"path", 1, NULL, 'u'},     {"connections", 1, NULL, 'c'}, {"bytes", 1, NULL, 'b'},
-        {"piece", 1, NULL, 'k'},  {"requests", 1, NULL, 'n'}, {"seconds", 1, NULL, 's'},     {"expect", 0, NULL, 'x'},
-        {"fresh", 0, NULL, 'f'},  {"etag", 0, NULL, 'e'},     {"idle", 1, NULL, 'i'},        {"pid", 1, NULL, 'q'},
-        {"host", 1, NULL, 'h'},   {"method", 1, NULL, 'm'},   {"json", 1, NULL, 'j'},        {"body", 1, NULL, 'B'},
-        {"header", 1, NULL, 'H'}, {NULL, 0, NULL, 0}};
+        {"port", 1, NULL, 'p'},    {"path", 1, NULL, 'u'},   {"connections", 1, NULL, 'c'},
+        {"bytes", 1, NULL, 'b'},   {"piece", 1, NULL, 'k'},  {"requests", 1, NULL, 'n'},
+        {"seconds", 1, NULL, 's'}, {"expect", 0, NULL, 'x'}, {"fresh", 0, NULL, 'f'},
+        {"etag", 0, NULL, 'e'},    {"idle", 1, NULL, 'i'},   {"pid", 1, NULL, 'q'},
+        {"host", 1, NULL, 'h'},    {"method", 1, NULL, 'm'}, {"json", 1, NULL, 'j'},
+        {"body", 1, NULL, 'B'},    {"header", 1, NULL, 'H'}, {"socket", 1, NULL, 'S'},
+        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
         switch (c) {
         case 'p':
             options->port = (int)bench_parse_size(optarg, "port");
+            break;
+        case 'S':
+            options->socket = optarg;
             break;
         case 'u':
             options->path = optarg;
@@ -110,7 +119,7 @@ static void parse(int argc, char **argv, struct load_options *options) {
             usage();
         }
     }
-    if (optind != argc || !options->port || !options->connections || !options->piece_bytes)
+    if (optind != argc || (!options->port && !options->socket) || !options->connections || !options->piece_bytes)
         usage();
 }
 

@@ -8,6 +8,7 @@
 
 struct load_options {
     int port;
+    const char *socket;   /* path of a UNIX socket instead; NULL: none */
     const char *path;     /* one %d stands for the number of the connection */
     const char *host;     /* value of the Host field */
     unsigned connections; /* at once */
@@ -36,6 +37,9 @@ void load_poll(const struct load_options *options);
 void load_post(const struct load_options *options);
 void load_pairs(const struct load_options *options);
 void load_idle(const struct load_options *options);
+
+/* A connected socket, or -1. */
+int load_connect(const struct load_options *options);
 
 /* Writes options->path with the number in place of %d. */
 void load_path(const struct load_options *options, unsigned number, char *ret_text, size_t size);

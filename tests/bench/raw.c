@@ -127,9 +127,10 @@ static void *serve(void *arg) {
 int main(int argc, char **argv) {
     static const struct option table[] = {{"port", 1, NULL, 'p'},    {"bytes", 1, NULL, 'b'}, {"slot", 1, NULL, 's'},
                                           {"threads", 1, NULL, 't'}, {"cuda", 0, NULL, 'c'},  {"record", 1, NULL, 'r'},
-                                          {NULL, 0, NULL, 0}};
+                                          {"socket", 1, NULL, 'S'},  {NULL, 0, NULL, 0}};
     struct server server = {.kind = &raw_host, .bytes = 64 << 20, .slot_bytes = 1 << 20};
     unsigned threads = 8, i;
+    const char *socket = NULL;
     int port = 0, c;
 
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -141,19 +142,22 @@ int main(int argc, char **argv) {
             server.slot_bytes = bench_parse_size(optarg, "slot");
         else if (c == 't')
             threads = (unsigned)bench_parse_size(optarg, "threads");
+        else if (c == 'S')
+            socket = optarg;
         else if (c == 'c')
             server.kind = &raw_cuda;
         else if (c == 'r')
             raw_record_open(optarg);
         else
-            bench_die("usage: gb-bench-raw [--port N] [--bytes SIZE] [--threads N] [--record DATABASE] [--cuda [--slot "
+            bench_die("usage: gb-bench-raw [--port N|--socket PATH] [--bytes SIZE] [--threads N] [--record DATABASE] "
+                      "[--cuda [--slot "
                       "SIZE]]");
     }
     if (!threads || threads > PLACES_MAX || !server.slot_bytes)
         bench_die("--threads: 1 to %d", PLACES_MAX);
     pthread_mutex_init(&server.lock, NULL);
     place_give(&server, server.kind->make(server.bytes, server.slot_bytes));
-    server.listener = bench_listen(port, &port);
+    server.listener = socket ? bench_listen_unix(socket) : bench_listen(port, &port);
     printf("PORT %d\n", port);
     fflush(stdout);
     for (i = 0; i < threads; i++) {

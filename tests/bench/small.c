@@ -53,10 +53,10 @@ static void get_plan(const struct load_options *options, struct poll_plan *ret) 
     ret->request = get_request;
     ret->status[0] = 200;
     if (options->etag) {
-        int fd = bench_connect(options->port);
+        int fd = load_connect(options);
 
         if (fd < 0)
-            bench_die("connect to port %d: %s", options->port, strerror(errno));
+            bench_die("connect: %s", strerror(errno));
         get_one(fd, ret, 0, &reply);
         close(fd);
         if (!reply.etag[0])
@@ -171,7 +171,7 @@ void load_idle(const struct load_options *options) {
     poll_run(&plan, &without);
     before = resident_bytes(options->pid);
     for (i = 0; i < options->idle; i++) {
-        fds[i] = bench_connect(options->port);
+        fds[i] = load_connect(options);
         if (fds[i] < 0)
             bench_die("connection %u of %u: %s", i, options->idle, strerror(errno));
         get_one(fds[i], &plan, i, &reply);

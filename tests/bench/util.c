@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +122,44 @@ int bench_listen(int port, int *ret_port) {
         getsockname(fd, (struct sockaddr *)&addr, &len))
         bench_die("listen on port %d: %s", port, strerror(errno));
     *ret_port = ntohs(addr.sin_port);
+    return fd;
+}
+
+static struct sockaddr_un local(const char *path) {
+    struct sockaddr_un addr;
+
+    memset(&addr, 0, sizeof addr);
+    addr.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof addr.sun_path)
+        bench_die("%s is too long for a socket", path);
+    strcpy(addr.sun_path, path);
+    return addr;
+}
+
+static int local_socket(void) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        bench_die("socket: %s", strerror(errno));
+    return fd;
+}
+
+int bench_connect_unix(const char *path) {
+    struct sockaddr_un addr = local(path);
+    int fd = local_socket();
+
+    if (connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int bench_listen_unix(const char *path) {
+    struct sockaddr_un addr = local(path);
+    int fd = local_socket();
+
+    if (bind(fd, (struct sockaddr *)&addr, sizeof addr) || listen(fd, 4096))
+        bench_die("listen on %s: %s", path, strerror(errno));
     return fd;
 }
 

@@ -21,6 +21,8 @@ void bench_raise_nofile(void);
 /* Loopback TCP with TCP_NODELAY. bench_connect gives -1 when nobody listens. */
 int bench_connect(int port);
 int bench_listen(int port, int *ret_port);
+int bench_connect_unix(const char *path);
+int bench_listen_unix(const char *path);
 void bench_nodelay(int fd);
 void bench_nonblocking(int fd);
 /* A blocking send or recv that makes no progress for so long fails with EAGAIN. */

@@ -16,6 +16,7 @@ class Case:
     mode = ""
     connections = 1
     bytes = 0
+    unix = False  # over a UNIX socket
     unit = "GB/s"
 
     def __init__(self, key, title, targets, **kwargs):
@@ -65,6 +66,8 @@ class Transfer(Case):
         return (4 if self.mode == "put" else 3) * self.connections * self.bytes + 512 * MIB
 
     def kinds(self, settings):
+        if self.unix:
+            return [servers.Daemon, servers.Raw]
         if settings.device == "cuda":
             return [servers.Daemon, servers.Raw, servers.Aiohttp]
         if self.mode == "get":
@@ -349,6 +352,10 @@ def transfers(device):
             targets = {"raw": get[n], "nginx": 1, "aiohttp": 8}
             yield Transfer(f"get{size}-x{n}", f"GET {text}, x{n}", targets, mode="get", connections=n, bytes=size_bytes,
                            requests=requests[n])
+    for mode, what in (("put", "PUT"), ("get", "GET")):
+        for n in (1, many):
+            yield Transfer(f"unix-{mode}64m-x{n}", f"{what} 64 MiB, UNIX socket, x{n}", {"raw": 0.95 if n == 1 else 0.9},
+                           mode=mode, connections=n, bytes=64 * MIB, requests={1: 32, many: 12}[n], unix=True)
 
 
 def all_cases(device):

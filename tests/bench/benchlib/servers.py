@@ -158,6 +158,13 @@ class Server:
         """Puts the bodies that a GET case reads where this server finds them."""
         load(self.put_target() + ["--connections", self.case.connections, "--bytes", self.case.bytes, "--requests", 1])
 
+    def socket(self):
+        return os.path.join(self.folder, "socket")
+
+    def where(self):
+        """The words for the generator that say where it finds this server."""
+        return ["--socket", self.socket()] if self.case.unix else ["--port", self.port]
+
     def clean(self):
         """After each turn: gives back what another side needs to fit into memory."""
 
@@ -183,7 +190,7 @@ class Daemon(Server):
         state = os.path.join(self.folder, "state")
         listen = os.path.join(state, "listen")
         os.mkdir(state)
-        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", "none", "--state-dir", state,
+        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none", "--state-dir", state,
                     "--backend", self.settings.backend, "--log-level", "warning"] + self.settings.daemon_args)
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
 
@@ -200,10 +207,10 @@ class Daemon(Server):
             return len(reply.read())
 
     def put_target(self):
-        return ["put", "--port", self.port, "--path", BUFFERS + "/bench-%d/data"]
+        return ["put"] + self.where() + ["--path", BUFFERS + "/bench-%d/data"]
 
     def get_target(self):
-        return ["get", "--port", self.port, "--path", BUFFERS + "/bench-%d/data"]
+        return ["get"] + self.where() + ["--path", BUFFERS + "/bench-%d/data"]
 
     def poll_target(self):
         return ["poll", "--port", self.port, "--path", "/v1/stats"]
@@ -232,13 +239,15 @@ class Raw(Server):
                    str(self.case.connections)] + self.words()
         if self.settings.device == "cuda":
             command.append("--cuda")
+        if self.case.unix:
+            command += ["--socket", self.socket()]
         self.spawn_and_read_port(command)
 
     def put_target(self):
-        return ["put", "--port", self.port]
+        return ["put"] + self.where()
 
     def get_target(self):
-        return ["get", "--port", self.port]
+        return ["get"] + self.where()
 
     def prepare_get(self, load):
         pass
