@@ -139,9 +139,10 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
 static int read_record(const struct gb_http_request *request, struct gb_buffer_rec *ret, struct gb_error *err) {
     struct gb_name session;
     struct gb_name name;
+    struct gb_name stream; /* looked at here too, for answers that need no bytes */
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
-        gb_param_name(request, 1, "buffer name", &name, err) < 0)
+        gb_param_name(request, 1, "buffer name", &name, err) < 0 || gb_query_name(request, "stream", &stream, err) < 0)
         return -1;
     return gb_buffer_get(gb_api_of(request)->core, &session, &name, ret, err);
 }

@@ -99,6 +99,12 @@ int gb_json_object(const char *text, size_t n, const char *fields, json_t **ret,
 }
 
 static int read_whole(const json_t *value, const char *key, const char *wanted, uint64_t *ret, struct gb_error *err) {
+    /* 5.0 is a whole number to JSON's schemas, and what some languages write; beyond 2^53 it might stand for another. */
+    if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) <= 9007199254740992.0 &&
+        json_real_value(value) == (double)(uint64_t)json_real_value(value)) {
+        *ret = (uint64_t)json_real_value(value);
+        return 1;
+    }
     if (!json_is_integer(value))
         return wrong_type(key, wanted, value, err);
     if (json_integer_value(value) < 0)

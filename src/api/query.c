@@ -7,8 +7,17 @@ int gb_query_bool(const struct gb_http_request *request, const char *name, bool 
 
     if (!text)
         return 0;
-    if (gb_parse_bool(text->s, text->len, ret) != GB_PARSE_OK)
+    if (text->len == 0 || gb_parse_bool(text->s, text->len, ret) != GB_PARSE_OK)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s must be true or false", name);
+    return 1;
+}
+
+int gb_query_flag(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err) {
+    const struct gb_http_text *text = gb_http_query(request, name);
+
+    if (!text || text->len > 0)
+        return gb_query_bool(request, name, ret, err);
+    *ret = true;
     return 1;
 }
 

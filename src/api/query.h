@@ -12,6 +12,8 @@
 /* Each sets *ret when the parameter is given and leaves it alone otherwise. Returns 1 when given, 0 when not, -1 with
  * INVALID_ARGUMENT (or INVALID_NAME). */
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
+/* The same, and the parameter without a value means true. */
+int gb_query_flag(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
 int gb_query_u64(const struct gb_http_request *request, const char *name, uint64_t *ret, struct gb_error *err);
 int gb_query_name(const struct gb_http_request *request, const char *name, struct gb_name *ret, struct gb_error *err);
 

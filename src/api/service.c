@@ -39,7 +39,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
     bool verbose = false;
     bool ready;
 
-    if (gb_query_bool(request, "verbose", &verbose, err) < 0)
+    if (gb_query_flag(request, "verbose", &verbose, err) < 0)
         return GB_STEP_ERROR;
     if (atomic_load(&api->draining))
         gb_error_set(&accepting, GB_ERR_DRAINING, "the daemon is stopping; it finishes what runs");

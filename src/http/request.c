@@ -5,6 +5,9 @@
 #include "base/parse.h"
 #include "http/exchange.h"
 
+/* As long as RFC 9110 asks for. What does not fit the connection's memory libmicrohttpd itself answers 414. */
+#define TARGET_MAX 8000
+
 const char *gb_http_method_name(enum gb_http_method method) {
     static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "unknown"};
 
@@ -133,6 +136,8 @@ int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_pat
     const char *question = strchr(s, '?');
     const char *at;
 
+    if (ex->req.target.len > TARGET_MAX)
+        return gb_error_set(err, GB_ERR_URI_TOO_LONG, "the URI is longer than %d bytes", TARGET_MAX);
     for (at = s; *at; at++) {
         if (*at <= 0x20 || *at == 0x7f)
             return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the request target holds the byte 0x%02x",

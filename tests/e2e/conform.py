@@ -11,8 +11,8 @@ except ImportError:  # then only the statuses are looked at
 class Interface:
     def __init__(self, document):
         self.document = document
-        self.paths = [(re.compile(re.sub(r"{\w+}", "[^/]+", re.escape(p).replace(r"\{", "{").replace(r"\}", "}")) + "$"), item)
-                      for p, item in document["paths"].items()]
+        self.paths = [(re.compile(re.sub(r"{\w+}", "[^/]+", re.escape(p).replace(r"\{", "{").replace(r"\}", "}")) + "$"), p)
+                      for p in document["paths"]]
         self.validators = {}
 
     def resolve(self, node):
@@ -30,11 +30,25 @@ class Interface:
             self.validators[key] = jsonschema.Draft202012Validator(whole)
         return self.validators[key]
 
-    def operation(self, method, target):
+    def route(self, method, target):
+        """The path of the document that the target is of, where it has the method; else None."""
         path = target.split("?")[0]
-        found = [item for pattern, item in self.paths if pattern.match(path)]
-        exact = [item for item in found if method.lower() in item]
-        return exact[0][method.lower()] if exact else None
+        found = (p for pattern, p in self.paths if pattern.match(path) and method.lower() in self.document["paths"][p])
+        return next(found, None)
+
+    def operation(self, method, target):
+        route = self.route(method, target)
+        return self.document["paths"][route][method.lower()] if route is not None else None
+
+    def declared(self):
+        """{(method, route): {status: (names of headers, media types)}}"""
+        out = {}
+        for route, item in self.document["paths"].items():
+            for method in set(item) & {"get", "post", "put", "patch", "delete"}:
+                answers = {int(k): self.resolve(v) for k, v in item[method]["responses"].items()}
+                out[method.upper(), route] = {k: ({h.title() for h in v.get("headers", {})}, set(v.get("content", {})))
+                                              for k, v in answers.items()}
+        return out
 
     def check(self, method, target, reply):
         """The reply has a status that is described, and a body of the described form."""

@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import pytest
+from record import RECORD, requests_in
 
 BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
@@ -113,7 +114,9 @@ class Client:
             self.http.request(method, target, body, headers)
         except (BrokenPipeError, ConnectionResetError):
             pass  # refused in the middle of the body: the reply is there to be read
-        return self.http.getresponse()
+        response = self.http.getresponse()
+        RECORD.note(method, target, response.status, response.headers)
+        return response
 
     def ask(self, method, target, body=None, headers=None):
         try:
@@ -138,9 +141,10 @@ class Raw:
         self.sock.settimeout(PATIENCE_S)
         self.sock.connect(address)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\0" * 8)
-        self.buffer, self.continues = b"", 0
+        self.buffer, self.continues, self.asked = b"", 0, []
 
     def send(self, data):
+        self.asked += requests_in(bytes(data))
         self.sock.sendall(data)
         return self
 
@@ -166,7 +170,10 @@ class Raw:
                 return None
         head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         lines = head.decode("latin-1").split("\r\n")
-        return int(lines[0].split()[1]), {k.title(): v.strip() for k, v in (x.split(":", 1) for x in lines[1:])}
+        status, headers = int(lines[0].split()[1]), {k.title(): v.strip() for k, v in (x.split(":", 1) for x in lines[1:])}
+        if self.asked and status != 100:
+            RECORD.note(*self.asked.pop(0), status, headers)
+        return status, headers
 
     def exactly(self, n):
         data = self.rest(n)

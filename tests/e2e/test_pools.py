@@ -79,6 +79,7 @@ def test_refusals(s):
         ("DELETE", "pools/default", None, 409, "pool_protected", "default"),
         ("DELETE", "pools/default?force=true", None, 409, "pool_protected", "default"),
         ("DELETE", "pools/p?force=maybe", None, 400, "invalid_argument", "force"),
+        ("DELETE", "pools/p?force=", None, 400, "invalid_argument", "force"),
         ("POST", "pools/none/trim", {}, 404, "pool_not_found", "none"),
         ("POST", "pools/none/reset-peak", None, 404, "pool_not_found", "none"),
         ("POST", "pools/p/access", {}, 400, "invalid_argument", "device"),

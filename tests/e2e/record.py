@@ -1,0 +1,39 @@
+"""What the daemons answered in this run, for the tests that hold the whole of it against the interface's document."""
+import re
+
+LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
+# Of every answer, or of the connection; no part of what an operation is described to answer.
+COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options"}
+
+
+class Record:
+    def __init__(self):
+        self.seen = {}  # (method, path, status) -> [names of headers, media types]
+
+    def note(self, method, target, status, headers):
+        """headers: anything with keys(); names in any case."""
+        path = re.sub(r"^https?://[^/]+", "", target).split("?")[0]
+        names, kinds = self.seen.setdefault((method.upper(), path, int(status)), (set(), set()))
+        names.update(name.title() for name in headers.keys())
+        if int(status) != 304:  # which repeats the headers of a 200
+            kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
+
+    def by_operation(self, interface):
+        """{(method, route): {status: (names, media types)}}; HEAD counts as its GET."""
+        found = {}
+        for (method, path, status), (names, kinds) in self.seen.items():
+            method = "GET" if method == "HEAD" else method
+            route = interface.route(method, path)
+            if route is not None:
+                into = found.setdefault((method, route), {}).setdefault(status, (set(), set()))
+                into[0].update(names - COMMON)
+                into[1].update(kinds)
+        return found
+
+
+RECORD = Record()
+
+
+def requests_in(data):
+    """(method, target) of each request line in bytes that are about to be sent."""
+    return [(m.decode(), t.decode("latin-1")) for m, t in LINE.findall(data)] if b" HTTP/1." in data else []

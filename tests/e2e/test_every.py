@@ -1,0 +1,178 @@
+"""What every operation may answer whatever it is for: each is produced for each, and held against the document."""
+import json
+import re
+import resource
+
+import pytest
+
+from conform import interface
+from harness import until
+from test_access import token
+
+NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
+SAMPLES = {"from": "q/b", "pattern": 1, "to": "host", "side": "all", "stream": "default", "device": 0}
+DATA_ROUTE = "/v1/sessions/{s}/buffers/{b}/data"
+
+
+class Operation:
+    def __init__(self, described, method, route):
+        self.described, self.method, self.route = described, method, route
+        self.item = described.document["paths"][route][method.lower()]
+        self.statuses = set(self.item["responses"])
+        body = described.resolve(self.item.get("requestBody", {}))
+        self.schema = body.get("content", {}).get("application/json", {}).get("schema")
+        self.takes_body = bool(body)
+
+    def path(self, **names):
+        return re.sub(r"{(\w+)}", lambda m: {**NAMES, **names}.get(m.group(1), "x"), self.route)
+
+    def sample(self):
+        """A body of the described form, if one is needed."""
+        schema = self.described.resolve(self.schema)
+        more = {"bytes": 4} if self.route.endswith("/buffers") else {}
+        return {**{name: SAMPLES.get(name, "n") for name in schema.get("required", [])}, **more}
+
+    def send(self, r, target, headers=(), host="localhost"):
+        body = json.dumps(self.sample()).encode() if self.schema else b""
+        kind = ["Content-Type: application/json"] if self.schema else []
+        size = [f"Content-Length: {len(body)}"] if self.takes_body or self.method in ("POST", "PUT", "PATCH") else []
+        r.send("\r\n".join([f"{self.method} {target} HTTP/1.1", "Host: " + host, *kind, *size, *headers, "", ""]).encode() + body)
+        return self.reply(r, target)
+
+    def reply(self, r, target):
+        reply = r.reply(head_only=self.method == "HEAD")
+        assert reply is not None, (self.method, target)
+        if self.method != "HEAD":
+            self.described.check(self.method, target, reply)
+        return reply
+
+    def answered(self, daemon, status, target, headers=(), **more):
+        with daemon.raw() as r:
+            reply = self.send(r, target, headers, **more)
+        assert reply.status == status, (self.method, target, reply)
+        return reply
+
+
+def operations(daemon):
+    described = interface(daemon)
+    return [Operation(described, m.upper(), route) for route, item in described.document["paths"].items()
+            for m in item if m in ("get", "head", "post", "put", "patch", "delete")]
+
+
+def test_refused_for_what_the_request_is(start):
+    """400, 414, 421 and 431 are said before anybody looks what the request is for."""
+    d = start()
+    for op in operations(d):
+        target = op.path()
+        op.answered(d, 400, target + "?no-such-parameter=1")
+        op.answered(d, 414, target + "?" + "x" * 9000)
+        op.answered(d, 431, target, [f"X-{i}: 1" for i in range(70)])
+        op.answered(d, 421, target, host="elsewhere.example")
+
+
+def test_headers_beyond_the_memory_of_a_connection(start):
+    """What libmicrohttpd itself answers is 414 or 431 as well, and no more than text."""
+    d = start()
+    for op in operations(d):
+        with d.raw() as r:
+            assert op.send(r, op.path() + "?" + "x" * 40000).status == 414
+        with d.raw() as r:
+            assert op.send(r, op.path(), ["X: " + "x" * 40000]).status == 431
+
+
+def test_refused_for_its_body(start):
+    """413 and 415, where a body of JSON is taken."""
+    d = start("--max-json", "1K")
+    d.put("b", b"abcd").expect(201)
+    for op in operations(d):
+        if op.schema:
+            for status, kind, body in ((413, "application/json", b" " * 2000), (415, "text/plain", b"{}")):
+                with d.raw() as r:
+                    r.request(op.method, op.path(), ["Content-Type: " + kind, f"Content-Length: {len(body)}"], body)
+                    assert op.reply(r, op.path()).status == status, op.route
+
+
+def test_a_body_that_stops_is_given_up(start):
+    """408: also where the body is refused, for its bytes have to be gone before the refusal can be sent."""
+    d = start("--stall-timeout", "1")
+    waiting = [(op, d.raw()) for op in operations(d)]
+    for op, r in waiting:
+        r.request(op.method, op.path(), ["Content-Type: application/json", "Content-Length: 10"], b"{")
+    for op, r in waiting:
+        assert op.reply(r, op.path()).status == 408, op.route
+        assert r.closes()
+        r.close()
+
+
+def test_refused_for_who_asks(start, tmp_path):
+    """401 without a token; 403 with one that is of another session."""
+    other = token(tmp_path, "add", "other", "--scope", "write", "--session", "other")
+    d = start(state=str(tmp_path))
+    for op in operations(d):
+        if "401" in op.statuses:
+            assert op.answered(d, 401, op.path()).headers["Www-Authenticate"].startswith("Bearer")
+        if "403" in op.statuses:
+            op.answered(d, 403, op.path(), ["Authorization: Bearer " + other])
+
+
+def test_nothing_there(start):
+    d = start()
+    for op in operations(d):
+        if "404" in op.statuses:
+            op.answered(d, 404, op.path(s="none", d="99", o="none", u="none"))
+
+
+def test_one_connection_too_many(start):
+    """503 with Retry-After, and nothing else is looked at."""
+    d = start("--max-connections", "1")
+    listed = operations(d)
+    until("the one connection is free", lambda: d.client().ask("GET", "/livez").status == 200)
+    for op in listed:
+        assert int(op.answered(d, 503, op.path()).headers["Retry-After"]) >= 1
+
+
+def test_preconditions(start):
+    """412 wherever conditions are described."""
+    d = start()
+    for op in operations(d):
+        if "412" in op.statuses:
+            d.ask("POST", "/v1/sessions", {"name": "q"})
+            mirrored = op.route.endswith(("/sync", "/release"))
+            d.put("b", b"abcd", "q", "?mirrored=true" if mirrored else "")
+            op.answered(d, 412, op.path(s="q"), ['If-Match: "no"'])
+            d.ask("DELETE", "/v1/sessions/q")
+
+
+@pytest.fixture
+def full(start):
+    """A daemon whose database takes no more: no file may grow."""
+    d = start(restore_signals=False)
+    d.put("b", b"abcd").expect(201)
+    d.put("m", b"abcd", query="?mirrored=true").expect(201)
+    d.ask("POST", "/v1/sessions", {"name": "q"}).expect(201)
+    d.ask("POST", "/v1/sessions/default/pools", {"name": "q"}).expect(201)
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    return d
+
+
+S = "/v1/sessions/default"
+CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PATCH", S, {"labels": {"a": "b"}}), ("DELETE", "/v1/sessions/q", None),
+           ("POST", S + "/pools", {"name": "p"}), ("PATCH", S + "/pools/q", {"release_threshold_bytes": 1}), ("DELETE", S + "/pools/q", None),
+           ("POST", S + "/buffers", {"name": "n", "bytes": 4}), ("PATCH", S + "/buffers/b", {"labels": {"a": "b"}}),
+           ("PUT", S + "/buffers/b/data", b"1234"), ("PUT", S + "/buffers/n/data", b"1234"),
+           ("POST", S + "/buffers/b/fill", {"pattern": 1}), ("POST", S + "/buffers/n/copy", {"from": "b"}),
+           ("POST", S + "/buffers/m/sync", {"to": "device"}), ("POST", S + "/buffers/m/release", {"side": "all"}),
+           ("DELETE", S + "/buffers/b", None)]
+
+
+def test_a_full_disk(full):
+    described = interface(full)
+    full.settled()
+    before = full.contents()
+    for method, target, body in CHANGES:
+        reply = full.ask(method, target, body)
+        described.check(method, target, reply)
+        assert reply.problem(500, "store_failed")["retryable"], target
+    assert full.contents() == before
+    resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    assert full.ask("PUT", S + "/buffers/b/data", b"1234").status == 200
