@@ -46,9 +46,12 @@ class Operation:
             self.described.check(self.method, target, reply)
         return reply
 
-    def answered(self, daemon, status, target, headers=(), **more):
+    def told(self, daemon, target, headers=(), **more):
         with daemon.raw() as r:
-            reply = self.send(r, target, headers, **more)
+            return self.send(r, target, headers, **more)
+
+    def answered(self, daemon, status, target, headers=(), **more):
+        reply = self.told(daemon, target, headers, **more)
         assert reply.status == status, (self.method, target, reply)
         return reply
 
@@ -105,14 +108,16 @@ def test_a_body_that_stops_is_given_up(start):
 
 
 def test_refused_for_who_asks(start, tmp_path):
-    """401 without a token; 403 with one that is of another session."""
+    """401 without a token; 403 with one that is of another session, or may only read."""
+    reader = token(tmp_path, "add", "reader", "--scope", "read")
     other = token(tmp_path, "add", "other", "--scope", "write", "--session", "other")
     d = start(state=str(tmp_path))
     for op in operations(d):
         if "401" in op.statuses:
             assert op.answered(d, 401, op.path()).headers["Www-Authenticate"].startswith("Bearer")
         if "403" in op.statuses:
-            op.answered(d, 403, op.path(), ["Authorization: Bearer " + other])
+            told = [op.told(d, op.path(), ["Authorization: Bearer " + secret]) for secret in (other, reader)]
+            assert 403 in [reply.status for reply in told], (op.method, op.route, told)
 
 
 def test_nothing_there(start):
@@ -135,11 +140,12 @@ def test_preconditions(start):
     """412 wherever conditions are described."""
     d = start()
     for op in operations(d):
-        if "412" in op.statuses:
+        if "412" in op.statuses and "{u}" not in op.route:
             d.ask("POST", "/v1/sessions", {"name": "q"})
             mirrored = op.route.endswith(("/sync", "/release"))
             d.put("b", b"abcd", "q", "?mirrored=true" if mirrored else "")
-            op.answered(d, 412, op.path(s="q"), ['If-Match: "no"'])
+            left = d.ask("POST", "/v1/sessions/q/buffers/b/fill", {"pattern": 1}, {"Prefer": "respond-async"}).expect(202).json()
+            op.answered(d, 412, op.path(s="q", o=left["id"]), ['If-Match: "no"'])
             d.ask("DELETE", "/v1/sessions/q")
 
 
