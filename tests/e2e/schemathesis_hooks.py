@@ -22,6 +22,11 @@ def _ask(method, target, body):
     c.close()
 
 
+@schemathesis.serializer("application/partial-upload", "application/x-npy", "application/x-safetensors", "application/vnd.safetensors")
+def as_bytes(context, value):
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
 @schemathesis.hook
 def before_call(context, case, kwargs):
     names = {k: v for k, v in (case.path_parameters or {}).items() if isinstance(v, str) and NAME.match(v)}
