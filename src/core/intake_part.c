@@ -138,6 +138,7 @@ static void mark_locked(struct gb_upload *u, struct gb_intake_waiter **ret_settl
 
     gb_ranges_add(&intake->ranges, u->at, u->filled, u->crc, u->keeps);
     intake->touched_ns = gb_clock_ns();
+    intake->running--;
     u->arrived = true;
     if (u->keeps)
         intake->turn = false;
@@ -170,11 +171,12 @@ void gb_part_gone(struct gb_upload *u) {
     for (at = &intake->parts; *at != u; at = &(*at)->part_next)
         continue;
     *at = u->part_next;
-    intake->running--;
     if (!u->arrived && u->keeps) {
         if (u->t.error.code != GB_OK)
             u->filled = 0; /* what of it was copied is not known */
         mark_locked(u, &settled);
+    } else if (!u->arrived) {
+        intake->running--;
     }
     intake->touched_ns = gb_clock_ns();
     pthread_mutex_unlock(&intake->lock);

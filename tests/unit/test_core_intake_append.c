@@ -1,0 +1,248 @@
+/* Uploads that are appended to: broken lines, two at once, taking over, what comes before it is known what it is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "gb_test.h"
+#include "intake_fixture.h"
+
+#define BYTES (5 * CORE_SLOT_BYTES + 1234)
+
+static const char *const specs[] = {"host:bytes=16M", "host:discrete,bytes=16M", "host:discrete,managed=attach"};
+
+struct fix {
+    struct core_fixture f;
+    struct gb_core *core;
+    struct gb_error err;
+    struct gb_name s;
+    char data[BYTES];
+    struct gb_upload_params params; /* of "x" */
+    char id[GB_INTAKE_ID_SIZE];
+};
+
+static struct fix *fix_open(const char *spec) {
+    struct fix *x = calloc(1, sizeof(*x));
+
+    core_fixture_init(&x->f, spec);
+    x->core = x->f.core;
+    x->err = GB_ERROR_INIT;
+    x->s = core_name("default");
+    core_bytes(11, x->data, BYTES);
+    x->params = core_upload_params("default", "x", BYTES);
+    return x;
+}
+
+static void fix_done(struct fix *x) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_buffer_delete(x->core, "default", "x", &err);
+    core_until_idle(&x->f);
+    core_fixture_done(&x->f);
+    free(x);
+}
+
+static uint64_t stands(struct fix *x) {
+    struct intake_result r;
+
+    gb_assert_ok(intake_settle(x->core, x->id, &r, &x->err), x->err);
+    return r.view.offset;
+}
+
+/* Breaks after each of many numbers of bytes; every byte is kept. */
+START_TEST(broken_lines) {
+    static const unsigned pieces[] = {
+        0, 1, 100, CORE_SLOT_BYTES - 1, CORE_SLOT_BYTES, CORE_SLOT_BYTES + 1, 2 * CORE_SLOT_BYTES + 17, 3};
+    struct fix *x = fix_open(specs[_i]);
+    struct intake_result r;
+    unsigned at = 0;
+    unsigned i;
+
+    if (_i == 2) {
+        x->params.buffer.kind = GB_KIND_MANAGED;
+        x->params.buffer.has_kind = true;
+    }
+    gb_assert_ok(intake_append(x->core, x->id, &x->params, 0, x->data, 10, true, &x->err), x->err);
+    at = 10;
+    for (i = 0; i < 8; i++) {
+        ck_assert_uint_eq(stands(x), at);
+        gb_assert_fails(intake_append(x->core, x->id, NULL, at + 1, x->data, 0, false, &x->err), x->err,
+                        GB_ERR_UPLOAD_OFFSET_MISMATCH);
+        gb_assert_ok(intake_append(x->core, x->id, NULL, at, x->data + at, pieces[i], i % 2, &x->err), x->err);
+        at += pieces[i];
+    }
+    ck_assert_uint_eq(stands(x), at);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, at, x->data + at, BYTES - at, false, &x->err), x->err);
+    ck_assert_uint_eq(stands(x), BYTES);
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
+    ck_assert(r.view.completed);
+    ck_assert_uint_eq(r.view.offset, BYTES);
+    ck_assert_uint_eq(r.rec.crc32c, gb_crc32c(0, x->data, BYTES));
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    gb_assert_fails(intake_append(x->core, x->id, NULL, BYTES, x->data, 0, false, &x->err), x->err,
+                    GB_ERR_UPLOAD_COMPLETED);
+    fix_done(x);
+}
+END_TEST
+
+START_TEST(one_at_a_time) {
+    struct fix *x = fix_open(specs[_i]);
+    struct gb_append *first;
+    struct gb_append *second;
+    struct gb_upload *part;
+    struct core_pending p;
+    struct core_wake w;
+    struct gb_intake_view view;
+    uint64_t at;
+    void *room;
+    size_t n;
+    int r;
+
+    core_wake_init(&w);
+    gb_assert_ok(intake_append(x->core, x->id, &x->params, 0, x->data, 10, false, &x->err), x->err);
+    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &first, &at, &x->err), x->err);
+    while ((r = gb_append_room(first, &room, &n, &x->err)) == 0)
+        core_wake_wait(&w);
+    ck_assert_int_eq(r, 1);
+    memcpy(room, x->data + 10, 77);
+    gb_assert_ok(gb_append_fill(first, 77, &x->err), x->err);
+    gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &second, &at, &x->err), x->err,
+                    GB_ERR_UPLOAD_BUSY);
+    gb_assert_fails(gb_intake_part(x->core, &x->s, x->id, 10, 1, core_wake, &w, &part, &x->err), x->err,
+                    GB_ERR_UPLOAD_WRONG_KIND);
+    intake_get(x->core, x->id, &view);
+    ck_assert_uint_eq(view.offset, 10);
+    ck_assert_uint_eq(view.running, 1);
+    /* Who asks where it stands takes over. */
+    core_pending_init(&p);
+    gb_intake_settle(x->core, &x->s, x->id, p.call);
+    ck_assert(!core_pending_done(&p));
+    core_wake_wait(&w);
+    gb_assert_fails(gb_append_room(first, &room, &n, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
+    gb_append_free(first, false);
+    core_wake_wait(&p.wake);
+    ck_assert(core_pending_done(&p));
+    ck_assert_uint_eq(p.call->intake.offset, 87);
+    gb_call_unref(p.call);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, 87, x->data + 87, BYTES - 87, false, &x->err), x->err);
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    core_wake_done(&p.wake);
+    core_wake_done(&w);
+    fix_done(x);
+}
+END_TEST
+
+/* More than there is to be. */
+START_TEST(too_much) {
+    struct fix *x = fix_open(specs[_i]);
+
+    gb_assert_ok(intake_append(x->core, x->id, &x->params, 0, x->data, BYTES - 1, false, &x->err), x->err);
+    gb_assert_fails(intake_append(x->core, x->id, NULL, BYTES - 1, x->data + BYTES - 2, 2, false, &x->err), x->err,
+                    GB_ERR_BODY_TOO_LARGE);
+    ck_assert_uint_eq(stands(x), BYTES);
+    gb_assert_ok(intake_delete(x->core, x->id, &x->err), x->err);
+    fix_done(x);
+}
+END_TEST
+
+static struct gb_append *open_at(struct fix *x, uint64_t offset, struct core_wake *w) {
+    struct gb_append *a;
+    uint64_t at;
+
+    gb_assert_ok(gb_append_open(x->core, &x->s, x->id, offset, core_wake, w, &a, &at, &x->err), x->err);
+    return a;
+}
+
+static void lead(struct fix *x, struct gb_append *a, size_t want, const char *data, size_t n) {
+    void *room;
+    size_t size;
+
+    while (n > 0) {
+        ck_assert_int_eq(gb_append_lead_room(a, want, &room, &size, &x->err), 1);
+        if (size > n)
+            size = n;
+        memcpy(room, data, size);
+        gb_append_lead_fill(a, size);
+        data += size;
+        n -= size;
+    }
+}
+
+/* Twelve bytes, of which `skip` are no payload, come one by one over broken lines. */
+START_TEST(what_comes_first_is_kept) {
+    struct fix *x = fix_open(specs[_i % 3]);
+    uint64_t skip = _i < 3 ? 0 : 12;
+    struct intake_result r;
+    struct gb_append *a;
+    struct core_wake w;
+    struct gb_name b = core_name("x");
+    struct gb_intake_view view;
+    uint64_t length = BYTES;
+    size_t n;
+    unsigned i;
+
+    core_wake_init(&w);
+    gb_assert_ok(gb_append_new(x->core, &x->s, &b, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
+    gb_append_view(a, &view);
+    memcpy(x->id, view.id, sizeof(x->id));
+    ck_assert(!view.has_bytes);
+    gb_append_free(a, false);
+    for (i = 0; i < 12; i++) {
+        ck_assert_uint_eq(stands(x), i);
+        a = open_at(x, i, &w);
+        ck_assert(!gb_append_described(a));
+        gb_assert_fails(gb_append_length(a, BYTES + 1, &x->err), x->err, GB_ERR_UPLOAD_LENGTH_MISMATCH);
+        lead(x, a, 12, x->data + i, 1);
+        gb_append_free(a, false);
+    }
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
+    ck_assert(!r.view.completed && !r.view.has_bytes);
+    a = open_at(x, 12, &w);
+    ck_assert_int_eq(memcmp(gb_append_lead(a, &n), x->data, 12), 0);
+    ck_assert_uint_eq(n, 12);
+    x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = BYTES - skip;
+    gb_assert_ok(gb_append_describe(a, &x->params, skip, &x->err), x->err);
+    gb_append_free(a, false); /* before any of that is in its place */
+    ck_assert_uint_eq(stands(x), 12);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, 12, x->data + 12, 5, true, &x->err), x->err);
+    ck_assert_uint_eq(stands(x), 17);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, 17, x->data + 17, BYTES - 17, false, &x->err), x->err);
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
+    core_expect(x->core, "default", "x", x->data + skip, BYTES - skip);
+    core_wake_done(&w);
+    fix_done(x);
+}
+END_TEST
+
+START_TEST(mirrored) {
+    struct fix *x = fix_open(specs[_i]);
+    struct gb_upload_params put = x->params;
+    struct intake_result r;
+
+    put.buffer.mirrored = put.buffer.has_mirrored = true;
+    core_put(x->core, &put, 8, NULL);
+    gb_assert_ok(intake_append(x->core, x->id, &x->params, 0, x->data, 100, true, &x->err), x->err);
+    core_bytes(8, x->data, BYTES);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    core_bytes(11, x->data, BYTES);
+    ck_assert_uint_eq(stands(x), 100);
+    gb_assert_ok(intake_append(x->core, x->id, NULL, 100, x->data + 100, BYTES - 100, false, &x->err), x->err);
+    gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
+    ck_assert(r.rec.mirrored);
+    ck_assert_int_eq(r.rec.head, GB_HEAD_HOST);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    fix_done(x);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core: uploads that are appended to");
+
+    gb_test_add_loop(suite, "broken lines", broken_lines, 60, 3);
+    gb_test_add_loop(suite, "one at a time", one_at_a_time, 60, 2);
+    gb_test_add_loop(suite, "too much", too_much, 60, 2);
+    gb_test_add_loop(suite, "lead", what_comes_first_is_kept, 60, 6);
+    gb_test_add_loop(suite, "mirrored", mirrored, 60, 2);
+    return gb_test_run(suite);
+}
