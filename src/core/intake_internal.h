@@ -41,7 +41,7 @@ struct gb_intake {
     struct gb_upload *carrier;
     struct gb_ranges ranges;
     struct gb_upload *parts; /* under way */
-    unsigned running; /* of them, those that have not arrived */
+    unsigned running;        /* of them, those that have not arrived */
     uint64_t touched_ns;
     uint64_t bytes; /* of the payload; from OPENING on */
     bool has_length;

@@ -259,79 +259,6 @@ START_TEST(quota_and_limits) {
 }
 END_TEST
 
-START_TEST(bytes_in_all_are_bounded) {
-    struct core_fixture f;
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = core_upload_params("default", "x", 1000);
-    struct intake_result a;
-    struct intake_result b;
-
-    core_fixture_prepare(&f, "host:bytes=16M");
-    f.config.intake_bytes_max = 1500;
-    core_fixture_open(&f);
-    gb_assert_ok(intake_begin(f.core, &p, &a, &err), err);
-    gb_assert_fails(intake_begin(f.core, &p, &b, &err), err, GB_ERR_LIMIT_REACHED);
-    gb_assert_ok(intake_delete(f.core, a.view.id, &err), err);
-    gb_assert_ok(intake_begin(f.core, &p, &b, &err), err);
-    /* Closing ends it. */
-    core_fixture_done(&f);
-}
-END_TEST
-
-static bool is_gone(void *arg) {
-    struct fix *x = arg;
-    struct gb_core_stats stats;
-
-    gb_core_stats(x->core, &stats);
-    return stats.open_upload_bytes == 0;
-}
-
-START_TEST(idle_ones_end) {
-    struct core_fixture f;
-    struct fix x = {.err = GB_ERROR_INIT};
-    struct gb_upload_params p = core_upload_params("default", "x", 1000);
-    struct intake_result open;
-    struct intake_result done;
-    struct gb_upload *part;
-    struct gb_name s = core_name("default");
-    struct core_wake w;
-    char byte = 0;
-
-    core_wake_init(&w);
-    core_fixture_prepare(&f, specs[_i]);
-    f.config.intake_ttl_s = 1;
-    f.config.housekeeping_ms = 20;
-    core_fixture_open(&f);
-    x.core = f.core;
-    gb_assert_ok(intake_begin(f.core, &p, &open, &x.err), x.err);
-    p.bytes = p.buffer.bytes = 0;
-    p.buffer.shape.dim[0] = 0;
-    gb_assert_ok(intake_begin(f.core, &p, &done, &x.err), x.err);
-    gb_assert_ok(intake_complete(f.core, done.view.id, NULL, NULL, &done, &x.err), x.err);
-    ck_assert(done.view.completed);
-    core_until(is_gone, &x, "the open one has ended");
-    gb_assert_fails(intake_part(f.core, open.view.id, 0, &byte, 1, &x.err), x.err, GB_ERR_UPLOAD_NOT_FOUND);
-    while (gb_intake_get(f.core, &s, done.view.id, &done.view, &x.err) == 0)
-        continue;
-    ck_assert_int_eq(x.err.code, GB_ERR_UPLOAD_NOT_FOUND);
-    x.err = GB_ERROR_INIT;
-    /* Not while a part is under way. */
-    p = core_upload_params("default", "y", 1000);
-    gb_assert_ok(intake_begin(f.core, &p, &open, &x.err), x.err);
-    gb_assert_ok(gb_intake_part(f.core, &s, open.view.id, 0, 10, core_wake, &w, &part, &x.err), x.err);
-    gb_assert_ok(intake_begin(f.core, &p, &done, &x.err), x.err);
-    while (gb_intake_get(f.core, &s, done.view.id, &done.view, &x.err) == 0)
-        continue;
-    x.err = GB_ERROR_INIT;
-    gb_assert_ok(gb_intake_get(f.core, &s, open.view.id, &open.view, &x.err), x.err);
-    ck_assert_uint_eq(open.view.running, 1);
-    gb_upload_free(part);
-    core_until(is_gone, &x, "all have ended");
-    core_wake_done(&w);
-    core_fixture_done(&f);
-}
-END_TEST
-
 START_TEST(a_session_takes_them_along) {
     struct fix *x = fix_open(specs[_i]);
     struct gb_session_params sp = {.name = core_name("gone")};
@@ -364,43 +291,6 @@ START_TEST(a_session_takes_them_along) {
 }
 END_TEST
 
-struct seen {
-    unsigned count;
-    int64_t last;
-};
-
-static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *err) {
-    struct seen *seen = arg;
-
-    (void)err;
-    ck_assert_int_gt(view->number, seen->last);
-    seen->last = view->number;
-    seen->count++;
-    return 0;
-}
-
-/* Completed ones are remembered, so many and no more; they count to no limit. */
-START_TEST(the_list) {
-    struct fix *x = fix_open(specs[0]);
-    struct gb_upload_params p = core_upload_params("default", "x", 1);
-    struct gb_name s = core_name("default");
-    struct seen seen = {0, 0};
-    struct intake_result r;
-    bool more = true;
-    unsigned i;
-
-    for (i = 0; i < GB_INTAKES_DONE_MAX + 5; i++) {
-        gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
-        gb_assert_ok(intake_part(x->core, r.view.id, 0, x->data, 1, &x->err), x->err);
-        gb_assert_ok(intake_complete(x->core, r.view.id, NULL, NULL, NULL, &x->err), x->err);
-    }
-    while (more)
-        gb_assert_ok(gb_intake_list(x->core, &s, seen.last, 7, visit, &seen, &more, &x->err), x->err);
-    ck_assert_uint_eq(seen.count, GB_INTAKES_DONE_MAX);
-    fix_done(x);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("core: uploads in parts");
 
@@ -409,9 +299,6 @@ int main(void) {
     gb_test_add_loop(suite, "cannot be", parts_that_cannot_be, 60, 2);
     gb_test_add_loop(suite, "conditions", conditions_of_both_ends, 60, 2);
     gb_test_add_loop(suite, "quota and limits", quota_and_limits, 60, 2);
-    gb_test_add(suite, "bytes in all", bytes_in_all_are_bounded, 60);
-    gb_test_add_loop(suite, "idle", idle_ones_end, 60, 2);
     gb_test_add_loop(suite, "session", a_session_takes_them_along, 60, 2);
-    gb_test_add(suite, "list", the_list, 60);
     return gb_test_run(suite);
 }
