@@ -2,14 +2,16 @@
 import json
 import struct
 
-import ml_dtypes
 import numpy as np
 import pytest
-import safetensors
-import safetensors.numpy
 
 import values
+from harness import library
 from values import payload
+
+ml_dtypes = library("ml_dtypes")
+safetensors = library("safetensors")
+library("safetensors.numpy")
 
 TYPE = "application/x-safetensors"
 

@@ -3,10 +3,13 @@ import gzip
 import struct
 
 import pytest
-import safetensors.numpy
 
 import values
+from harness import library
 from test_safetensors import TYPE, file_of
+
+safetensors = library("safetensors")
+library("safetensors.numpy")
 
 TENSORS = "/v1/sessions/{}/tensors"
 
