@@ -331,9 +331,8 @@ class Idle(Case):
 
 def transfers(device):
     many = 8 if device == "cuda" else 4
-    put = {"expect": {1: 0.90, 4: 0.85}, "at once": {1: 0.85, 4: 0.60}} if device == "host" else \
-          {"expect": {1: 0.85, 8: 0.75}, "at once": {1: None, 8: None}}
-    get = {1: 0.95, 4: 0.80} if device == "host" else {1: 0.85, 8: 0.75}
+    put = {"expect": {1: 0.95, many: 0.90}, "at once": {1: 0.90, many: 0.80}}
+    get = {1: 0.95, many: 0.90}
     # Body and requests by each connection in a turn: about a second of work.
     sizes = [("64m", "64 MiB", 64 * MIB, {1: 32, many: 12}), ("1g", "1 GiB", GIB, {1: 3, many: 2})]
     for size, text, size_bytes, requests in sizes:
@@ -344,7 +343,7 @@ def transfers(device):
                                connections=n, bytes=size_bytes, requests=requests[n], expect=short == "expect")
     for way, short in (("expect", "expect"), ("at once", "once")):
         for n in (1, many):
-            targets = {"raw": 0.75 if device == "host" else None}
+            targets = {"raw": 0.85}
             yield Transfer(f"put1m-{short}-x{n}", f"PUT 1 MiB, {way}, x{n}", targets, mode="put", connections=n,
                            bytes=MIB, requests=2000 // n, expect=short == "expect")
     for size, text, size_bytes, requests in sizes:
