@@ -10,6 +10,7 @@
 #include "api/media.h"
 #include "api/render.h"
 #include "api/resumable.h"
+#include "api/slice.h"
 #include "base/clock.h"
 
 static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
@@ -71,9 +72,8 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
     static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored"};
     const struct gb_http_text *kind = gb_http_query(request, "kind");
     size_t i;
-    int r = gb_query_u64(request, "offset", &params->offset, err);
 
-    if (r < 0 || gb_query_bool(request, "in_place", &params->in_place, err) < 0 ||
+    if (gb_query_bool(request, "in_place", &params->in_place, err) < 0 ||
         gb_query_name(request, "stream", &params->buffer.stream, err) < 0 ||
         gb_query_name(request, "pool", &params->buffer.pool, err) < 0 ||
         gb_query_bool(request, "mirrored", &params->buffer.mirrored, err) < 0 || read_side(request, params, err) < 0)
@@ -84,12 +84,33 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
         return -1;
     if (kind && gb_kind_parse(kind->s, kind->len, &params->buffer.kind, err) < 0)
         return -1;
-    params->partial = r > 0;
     for (i = 0; params->partial && i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         if (gb_http_query(request, fixed[i]))
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                                "a write at an offset changes nothing but bytes; leave %s out", fixed[i]);
+                                "a write at an offset or a slice changes nothing but bytes; leave %s out", fixed[i]);
     }
+    return 0;
+}
+
+/* Where in the buffer the bytes go. */
+static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
+                     struct gb_upload_plan *plan, struct gb_error *err) {
+    const struct gb_http_text *slice = gb_http_query(request, "slice");
+    struct gb_upload_params *params = &plan->params;
+
+    if (!slice)
+        return gb_query_u64(request, "offset", &params->offset, err) < 0 ? -1 : 0;
+    if (gb_http_query(request, "offset"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a slice is of elements, an offset is of bytes: give one or the other");
+    if (gb_slice_parse(slice->s, slice->len, &rec->shape, rec->dtype, &plan->slice, &params->view, err) < 0)
+        return -1;
+    plan->sliced = true;
+    params->scattered = params->view.axes > 0;
+    params->bytes = params->view.bytes;
+    params->buffer.shape = rec->shape;
+    if (!params->scattered)
+        params->offset = params->view.offset;
     return 0;
 }
 
@@ -112,6 +133,8 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     params->buffer.mirrored = rec.mirrored;
     if (params->partial)
         params->buffer.dtype = rec.dtype;
+    if (params->partial && read_part(request, &rec, plan, err) < 0)
+        return -1;
     if (gb_query_bool(request, "in_place", &in_place, err) < 0)
         return -1;
     /* Bytes written in place are bytes of the same tensor. */
@@ -134,7 +157,7 @@ int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *
         gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
         read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
         return -1;
-    params->partial = gb_http_query(request, "offset") != NULL;
+    params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");
     if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
         return -1;
     gb_hook_stream(request, &params->buffer.stream);
@@ -176,6 +199,16 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
 
 enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     return gb_resumable_asked(request) ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
+}
+
+/* A write of a part: as PUT with an offset or a slice. */
+enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    if (gb_http_query(request, "offset") || gb_http_query(request, "slice"))
+        return put_whole(request, response, err);
+    gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                 "PATCH writes a part: give ?offset= or ?slice=; the whole is replaced with PUT");
+    return GB_STEP_ERROR;
 }
 
 /* As a form or a client that resumes sends it. */

@@ -14,7 +14,9 @@ struct gb_upload_plan {
     bool may_say;      /* its first bytes decide: .npy and safetensors say dtype and shape themselves */
     bool coded;        /* Content-Length is not that of the bytes: see filters.h */
     bool has_shape;
-    bool exists; /* there is a buffer of that name, with so many bytes */
+    bool sliced;           /* ?slice= */
+    struct gb_shape slice; /* what it makes of the buffer's shape */
+    bool exists;           /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */
 };

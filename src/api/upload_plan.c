@@ -1,6 +1,8 @@
 /* How the length of a body, a dtype and a shape fit together. */
 #include "api/upload.h"
 
+#include <string.h>
+
 #include "api/safetensors.h"
 #include "base/parse.h"
 
@@ -31,12 +33,15 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
     size_t width = gb_dtype_bytes(buffer->dtype);
     uint64_t bytes;
 
-    if (!has_length && (params->partial || !plan->has_shape))
+    if (!has_length && (params->partial || !plan->has_shape) && !plan->sliced)
         return length_required(plan, err);
     if (has_length && length > INT64_MAX)
         return too_large(err);
+    if (plan->sliced && has_length && length != params->view.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the slice has %llu bytes, the body %llu",
+                            (unsigned long long)params->view.bytes, (unsigned long long)length);
     if (params->partial) {
-        params->bytes = length;
+        params->bytes = plan->sliced ? params->view.bytes : length;
         return 0;
     }
     if (!plan->has_shape) {
@@ -60,6 +65,21 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
     return 0;
 }
 
+static bool same_shape(const struct gb_shape *a, const struct gb_shape *b) {
+    return a->dims == b->dims && memcmp(a->dim, b->dim, a->dims * sizeof(a->dim[0])) == 0;
+}
+
+static int slice_refused(const struct gb_upload_plan *plan, const char *what, const struct gb_shape *shape,
+                         struct gb_error *err) {
+    char is[GB_SHAPE_TEXT_SIZE];
+    char wanted[GB_SHAPE_TEXT_SIZE];
+
+    gb_shape_text(shape, is);
+    gb_shape_text(&plan->slice, wanted);
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the slice has the shape (%s), the %s (%s); nothing is broadcast",
+                        wanted, what, is);
+}
+
 int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_dtype dtype,
                         const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
     struct gb_buffer_params *buffer = &plan->params.buffer;
@@ -76,6 +96,8 @@ int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_d
     if (plan->params.partial && dtype != buffer->dtype)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the %s holds %s, the buffer %s; give ?format=raw for bytes",
                             what, gb_dtype_name(dtype), gb_dtype_name(buffer->dtype));
+    if (plan->sliced && !same_shape(shape, &plan->slice))
+        return slice_refused(plan, what, shape, err);
     plan->params.bytes = bytes;
     if (plan->params.partial)
         return 0;

@@ -288,6 +288,8 @@ static int check_early(const struct sink *s, struct gb_error *err) {
         s->plan.said == GB_FORM_SAFETENSORS ? GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX : GB_NPY_HEADER_MAX;
     uint64_t least = s->has_length && s->length > header ? s->length - header : 0;
 
+    if (s->plan.sliced)
+        return gb_upload_check(s->core, &s->plan.params, err);
     if (check_bytes(s, least, &why) == 0)
         return 0;
     /* The numbers that the client knows read better; what was refused for less is refused for more. */

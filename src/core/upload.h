@@ -100,6 +100,9 @@ struct gb_upload {
     size_t room;
     uint32_t crc;
     struct gb_flight *filling;
+    size_t filling_max; /* bytes that it is to hold */
+    char *scratch;      /* scattered, where the CPU writes: gathered here first */
+    size_t scratch_n;
 
     /* The transfer's lock: */
     bool open;  /* bytes may come */
@@ -180,6 +183,13 @@ void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check
  * be tried again. */
 int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);
 bool gb_upload_refused(struct gb_upload *upload);
+
+/* upload_scatter.c: a payload that does not lie side by side. Room in the scratch; the scratch's bytes to their places; so
+ * many bytes are to be in a slot; a full slot's copies, between gb_flight_open and _shut. */
+int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
+void gb_scatter_fill(struct gb_upload *upload, size_t n);
+size_t gb_scatter_slot(const struct gb_upload *upload);
+int gb_scatter_queue(struct gb_upload *upload, struct gb_flight *flight, struct gb_error *err);
 
 /* upload_data.c: sends what stands in a slot on its way. */
 int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);

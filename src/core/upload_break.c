@@ -56,6 +56,7 @@ static void finalize(struct gb_upload *u) {
     if (u->end_check.free_arg)
         u->end_check.free_arg(u->end_check.arg);
     gb_transfer_done(&u->t);
+    free(u->scratch);
     free(u);
     gb_joint_unref(joint);
     if (write)

@@ -23,6 +23,7 @@ static bool begin_slot_locked(struct gb_upload *u) {
     f->busy = true;
     f->bytes = 0;
     u->filling = f;
+    u->filling_max = u->params.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
     return true;
 }
 
@@ -36,6 +37,8 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
                             (unsigned long long)u->params.bytes);
     if (!u->open)
         return 0;
+    if (u->direct && u->params.scattered)
+        return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->direct) {
         *ret_ptr = (char *)u->content->ptr + u->at + u->filled;
         u->room = least(left, GB_PIECE_BYTES);
@@ -45,7 +48,7 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
     if (!u->filling && !begin_slot_locked(u))
         return 0;
     *ret_ptr = (char *)u->filling->slot + u->filling->bytes;
-    u->room = least(left, u->t.core->slots.slot_bytes - u->filling->bytes);
+    u->room = least(left, u->filling_max - u->filling->bytes);
     return 1;
 }
 
@@ -84,9 +87,18 @@ static void copied(void *arg, const struct gb_error *error) {
     gb_transfer_unref(&u->t);
 }
 
+static int copy(struct gb_upload *u, struct gb_flight *f, struct gb_error *err) {
+    struct gb_place dst = gb_content_place(u->content, u->at + u->filled - f->bytes);
+
+    if (!u->params.scattered)
+        return gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, gb_transfer_part(&u->t), err);
+    if (gb_flight_open(f, gb_transfer_part(&u->t), err) < 0 || gb_scatter_queue(u, f, err) < 0)
+        return -1;
+    return gb_flight_shut(f, err);
+}
+
 static int send(struct gb_upload *u, struct gb_error *err) {
     struct gb_flight *f = u->filling;
-    struct gb_place dst = gb_content_place(u->content, u->at + u->filled - f->bytes);
     struct gb_error why = GB_ERROR_INIT;
 
     u->filling = NULL;
@@ -96,8 +108,7 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
     gb_transfer_ref(&u->t);
-    if (gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, gb_transfer_part(&u->t), &why) == 0 &&
-        gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
+    if (copy(u, f, &why) == 0 && gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
         return 0;
     gb_transfer_fail(&u->t, &why);
     gb_flight_settle(f);
@@ -114,15 +125,19 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
     if (f)
         at = (char *)f->slot + f->bytes;
+    else if (upload->params.scattered)
+        at = upload->scratch + upload->scratch_n;
     else
         at = (char *)upload->content->ptr + upload->at + upload->filled;
     upload->crc = gb_crc32c(upload->crc, at, n);
     upload->filled += n;
     upload->room -= n;
+    if (!f && upload->params.scattered)
+        gb_scatter_fill(upload, n);
     if (!f)
         return 0;
     f->bytes += n;
-    if (f->bytes == upload->t.core->slots.slot_bytes || upload->filled == upload->params.bytes)
+    if (f->bytes == upload->filling_max || upload->filled == upload->params.bytes)
         return n > 0 ? send(upload, err) : 0;
     return 0;
 }

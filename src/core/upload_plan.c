@@ -1,4 +1,6 @@
 /* What a write needs, and whether it may: against records, quota and limits, before anything is taken. */
+#include <string.h>
+
 #include "base/parse.h"
 #include "core/upload.h"
 
@@ -67,6 +69,16 @@ int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err) {
     return 0;
 }
 
+static int check_view(const struct gb_upload_params *p, const struct gb_buffer *b, struct gb_error *err) {
+    const struct gb_shape *made_for = &p->buffer.shape;
+    const struct gb_shape *shape = &b->rec.shape;
+
+    if (shape->dims == made_for->dims && memcmp(shape->dim, made_for->dim, shape->dims * sizeof(shape->dim[0])) == 0 &&
+        p->bytes == p->view.bytes && gb_view_end(&p->view) <= b->rec.bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer's shape is no longer what the slice was meant for");
+}
+
 static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
     const struct gb_buffer *b = plan->buffer;
     uint64_t end;
@@ -78,6 +90,8 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
         return gb_error_set(
             err, GB_ERR_SHAPE_MISMATCH, "%llu bytes at offset %llu do not fit into the %llu bytes of the buffer",
             (unsigned long long)p->bytes, (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
+    if (p->scattered && check_view(p, b, err) < 0)
+        return -1;
     plan->bytes = b->rec.bytes;
     plan->at = p->offset;
     plan->payload = p->bytes;

@@ -27,21 +27,23 @@ static void usable(void *arg, const struct gb_error *error) {
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    uint64_t end = u->at + u->params.bytes;
+    /* What is scattered lies anywhere: it comes over what is there. */
+    uint64_t at = u->params.scattered ? u->bytes : u->at;
+    uint64_t end = u->params.scattered ? u->bytes : u->at + u->params.bytes;
     enum gb_copy_way way;
 
     if (!u->base && !u->zero)
         return 0;
     u->touched = u->touched || u->placed;
     if (u->zero) {
-        if (gb_content_zero(c, 0, u->at, stream, err) < 0)
+        if (gb_content_zero(c, 0, at, stream, err) < 0)
             return -1;
         return gb_content_zero(c, end, u->bytes - end, stream, err);
     }
     u->mirror_copied = u->mirrored;
     if (u->base->ready && gb_stream_wait(be, stream, u->base->ready->event, err) < 0)
         return -1;
-    if (gb_content_move(c, 0, u->base, 0, u->at, stream, &way, err) < 0)
+    if (gb_content_move(c, 0, u->base, 0, at, stream, &way, err) < 0)
         return -1;
     return gb_content_move(c, end, u->base, end, u->bytes - end, stream, &way, err);
 }

@@ -35,6 +35,15 @@ struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axi
     return view;
 }
 
+uint64_t gb_view_end(const struct gb_view *view) {
+    uint64_t end = view->offset + view->run;
+    unsigned i;
+
+    for (i = 0; i < view->axes; i++)
+        end += (view->axis[i].count - 1) * view->axis[i].stride;
+    return end;
+}
+
 uint64_t gb_view_straight(const struct gb_view *view, uint64_t at) {
     return view->run - at % view->run;
 }

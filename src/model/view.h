@@ -32,6 +32,9 @@ struct gb_view gb_view_plain(uint64_t offset, uint64_t bytes);
  * vanish, those that continue each other become one. */
 struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes);
 
+/* The last byte's end in the memory; 64 bits hold it where gb_view_make's promise is kept. */
+uint64_t gb_view_end(const struct gb_view *view);
+
 /* --- boxes ---------------------------------------------------------------------------------------------------------- */
 
 /* planes of rows of bytes, in memory with its pitches (bytes from row to row, from plane to plane), and packed elsewhere
