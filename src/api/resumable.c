@@ -92,8 +92,9 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
     if (gb_upload_plan_read(request, plan, err) < 0)
         return -1;
     if (plan->params.partial || plan->params.in_place)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "an upload that can be resumed makes all of a buffer anew: leave offset, slice and in_place out");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "an upload that can be resumed makes all of a buffer anew: leave offset, slice and in_place out");
     if (gb_conditions_read(request, &conditions, err) < 0)
         return -1;
     plan->params.check = gb_conditions_buffer_check(conditions);

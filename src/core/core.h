@@ -213,7 +213,8 @@ struct gb_upload_params {
     uint64_t bytes;                 /* of the payload */
     bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
     uint64_t offset;
-    bool scattered;      /* partial: the payload goes where view says; view.bytes is its length, offset is 0, and buffer.shape
+    bool
+        scattered; /* partial: the payload goes where view says; view.bytes is its length, offset is 0, and buffer.shape
                           * is the shape that the view was made for */
     struct gb_view view; /* not side by side: else an offset says it */
     bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL. A buffer that is not
