@@ -147,11 +147,11 @@ static int none_pleases(unsigned offered, struct gb_error *err) {
     for (i = 0; i < GB_FORM_COUNT; i++) {
         if (!(offered & 1u << i))
             continue;
-        if (i > 0)
+        if (list[0] != '\0')
             strcat(list, ", ");
         strcat(list, gb_media_type((enum gb_form)i));
     }
-    return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "this tensor can be had as %s (by Accept or ?format=)", list);
+    return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "what is here can be had as %s", list);
 }
 
 int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err) {
@@ -159,8 +159,10 @@ int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, str
     enum gb_form best = GB_FORM_RAW;
     int i;
 
+    while (!(offered & 1u << best))
+        best++;
     if (!accept || accept[strspn(accept, " \t")] == '\0') {
-        *ret = GB_FORM_RAW;
+        *ret = best;
         return 0;
     }
     read_wishes(accept, wishes);

@@ -30,8 +30,8 @@ const char *gb_media_type(enum gb_form form);
 /* Content-Encoding (NULL: absent): identity alone. Returns 0, or -1 with UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_encoding(const char *content_encoding, struct gb_error *err);
 
-/* Which form the Accept header (NULL: absent) prefers; raw where all please alike. offered: bits 1 << form, raw always among
- * them. Returns 0, or -1 with NOT_ACCEPTABLE that names them. */
+/* Which form the Accept header (NULL: absent) prefers; the first that is offered where all please alike. offered: bits
+ * 1 << form, at least one. Returns 0, or -1 with NOT_ACCEPTABLE that names them. */
 int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err);
 
 #endif

@@ -7,8 +7,6 @@
 #include "base/parse.h"
 #include "model/word.h"
 
-#define METADATA "__metadata__"
-
 int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err) {
     const unsigned char *p = prefix;
     uint64_t n = 0;
@@ -53,7 +51,7 @@ static int read_metadata(struct gb_json_text *t) {
 
     if (t->end - t->at >= 4 && memcmp(t->at, "null", 4) == 0)
         return gb_json_text_skip(t);
-    if (gb_json_text_expect(t, '{', METADATA " is not an object") < 0)
+    if (gb_json_text_expect(t, '{', GB_SAFETENSORS_METADATA " is not an object") < 0)
         return -1;
     while (gb_json_text_more(t, '}', &first, &failed)) {
         if (gb_json_text_string(t, NULL) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0 ||
@@ -170,7 +168,7 @@ static int read_object(struct reader *r) {
         kept = t->out;
         if (gb_json_text_string(t, &name) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0)
             return -1;
-        if (!word_is(&name, METADATA)) {
+        if (!word_is(&name, GB_SAFETENSORS_METADATA)) {
             if (read_tensor(r, &name) < 0)
                 return -1;
             continue;

@@ -16,6 +16,8 @@
 #define GB_SAFETENSORS_PREFIX 9
 /* The longest header that is read; the reference library reads 100 MB. */
 #define GB_SAFETENSORS_HEADER_MAX (16u << 20)
+/* Not a tensor's name. */
+#define GB_SAFETENSORS_METADATA "__metadata__"
 /* Tensors of one file, in and out. */
 #define GB_SAFETENSORS_TENSORS_MAX 8192
 

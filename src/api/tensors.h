@@ -21,4 +21,16 @@ struct gb_http_sink *gb_tensors_sink_new(struct gb_http_request *request, const 
  * or two tensors would get the same) or SATURATED. */
 int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret, struct gb_error *err);
 
+/* Which buffers a download takes: names in the order that is wanted, else all whose names begin so and that have the label.
+ * *ret is malloc'd; *ret_named: each must be there. Returns 0, or -1 with INVALID_ARGUMENT, INVALID_NAME, SESSION_NOT_FOUND
+ * or SATURATED. */
+int gb_tensors_select(const struct gb_http_request *request, const struct gb_name *session, struct gb_name **ret,
+                      size_t *ret_count, bool *ret_named, struct gb_error *err);
+
+/* The file's header for what the bundle holds, and the order of the bytes, malloc'd: larger elements first, so that each
+ * tensor is aligned. *ret_bytes: of all tensors. Returns 0, or -1 with NOT_ACCEPTABLE (a type that the format lacks),
+ * INVALID_ARGUMENT (two tensors of one name, or too much) or SATURATED. */
+int gb_tensors_header(const struct gb_bundle *bundle, struct gb_out *out, size_t **ret_order, uint64_t *ret_bytes,
+                      struct gb_error *err);
+
 #endif

@@ -348,6 +348,7 @@ int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scop
 int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
                       struct gb_error *err);
 
+#include "core/bundle.h"
 #include "core/joint.h"
 #include "core/scan.h"
 #include "core/write.h"

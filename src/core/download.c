@@ -17,11 +17,7 @@ static void destroy(struct gb_transfer *t) {
 
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
-static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
-                       struct gb_error *err) {
-    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
-        gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
-        return -1;
+static void set_road(struct gb_download *d) {
     if (d->content) {
         d->t.device = d->content->device;
         d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
@@ -29,7 +25,42 @@ static int hold_locked(struct gb_download *d, const struct gb_name *name, const 
         d->t.device = &d->t.core->devices[0]; /* zeros: none is asked */
         d->direct = true;
     }
+}
+
+static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
+                       struct gb_error *err) {
+    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
+        gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
+        return -1;
+    set_road(d);
     return 0;
+}
+
+static struct gb_download *make(struct gb_session *s, void (*wake)(void *arg), void *arg) {
+    struct gb_download *d = calloc(1, sizeof(*d));
+    unsigned i;
+
+    if (!d)
+        return NULL;
+    gb_transfer_init(&d->t, s, wake, arg, destroy);
+    for (i = 0; i < GB_DOWNLOAD_FLIGHTS; i++)
+        d->blocks[i].f.transfer = &d->t;
+    return d;
+}
+
+struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
+                                   struct gb_content *content, enum gb_kind kind, uint64_t bytes,
+                                   void (*wake)(void *arg), void *arg) {
+    struct gb_download *d = make(session, wake, arg);
+
+    if (!d)
+        return NULL;
+    d->t.stream = gb_core_stream_use_more(stream);
+    d->content = content;
+    d->rec.kind = kind;
+    d->rec.bytes = bytes;
+    set_road(d);
+    return d;
 }
 
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
@@ -37,7 +68,6 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
                      struct gb_error *err) {
     struct gb_session *s;
     struct gb_download *d;
-    unsigned i;
     int r;
 
     if (gb_core_alive(core, err) < 0)
@@ -45,14 +75,11 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
     s = gb_session_use(core, session, err);
     if (!s)
         return -1;
-    d = calloc(1, sizeof(*d));
+    d = make(s, wake, arg);
     if (!d) {
         gb_session_unref(s);
         return gb_no_memory(err);
     }
-    gb_transfer_init(&d->t, s, wake, arg, destroy);
-    for (i = 0; i < GB_DOWNLOAD_FLIGHTS; i++)
-        d->blocks[i].f.transfer = &d->t;
     pthread_mutex_lock(&s->lock);
     r = hold_locked(d, name, stream, err);
     pthread_mutex_unlock(&s->lock);

@@ -51,6 +51,14 @@ struct gb_download {
     unsigned count;
 };
 
+/* For others than the buffer of that name: a download of what somebody holds. Takes over the reference to content (NULL: a
+ * mirrored buffer that nobody has written), uses the stream once more. NULL when memory is exhausted. */
+struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
+                                   struct gb_content *content, enum gb_kind kind, uint64_t bytes,
+                                   void (*wake)(void *arg), void *arg);
+/* download_slots.c: queues its first copies, as far as slots are free. For one that is not asked for its bytes yet. */
+void gb_download_ahead(struct gb_download *download);
+
 /* Where byte `pos` of what is sent lies in the view; *ret_left: so many belong to its span from there on. */
 uint64_t gb_download_locate(const struct gb_download *download, uint64_t pos, uint64_t *ret_left);
 

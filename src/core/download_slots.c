@@ -100,15 +100,16 @@ static int start_block(struct gb_download *d, struct gb_block *b, struct gb_erro
     return gb_flight_shut(&b->f, err);
 }
 
-/* Queues the copy of the next block, if there is a slot for it. The first may stand in line, others take what is free. */
-static int queue_block(struct gb_download *d, struct gb_error *err) {
+/* Queues the copy of the next block, if there is a slot for it. The first may stand in line (wait), others take what is
+ * free. */
+static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
     struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_FLIGHTS];
     struct gb_ev *ready = d->content->ready;
 
     if (!d->ordered && ready && gb_stream_wait(d->t.core->backend, gb_transfer_part(&d->t), ready->event, err) < 0)
         return -1;
     d->ordered = true;
-    if (d->count > 0) {
+    if (d->count > 0 || !wait) {
         b->f.slot = gb_slots_try(&d->t.core->slots);
     } else {
         pthread_mutex_lock(&d->t.lock);
@@ -169,7 +170,7 @@ int gb_download_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
     if (!have_part(d))
         return 0;
     while (r > 0 && d->count < GB_DOWNLOAD_FLIGHTS && d->queued < d->length)
-        r = queue_block(d, err);
+        r = queue_block(d, true, err);
     if (r < 0 || d->count == 0)
         return r;
     if (!b->arrived && (r = wait_block(d, err)) <= 0)
@@ -177,6 +178,18 @@ int gb_download_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
     *ret_ptr = (char *)b->f.slot + b->sent;
     *ret_n = b->f.bytes - b->sent;
     return 1;
+}
+
+void gb_download_ahead(struct gb_download *d) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = 1;
+
+    if (d->direct || !d->started || !have_part(d))
+        return;
+    while (r > 0 && d->count < GB_DOWNLOAD_FLIGHTS && d->queued < d->length)
+        r = queue_block(d, false, &err);
+    if (r < 0)
+        gb_transfer_fail(&d->t, &err);
 }
 
 /* --- letting go -------------------------------------------------------------------------------------------------------------- */

@@ -1,38 +1,13 @@
 """Safetensors files of one tensor, as the reference library writes and reads them."""
-import json
+import io
 import struct
 
 import numpy as np
 import pytest
 
 import values
-from harness import library
+from tensors import TYPE, TYPES, file_of, ml_dtypes, one, safetensors, width
 from values import payload
-
-ml_dtypes = library("ml_dtypes")
-safetensors = library("safetensors")
-library("safetensors.numpy")
-
-TYPE = "application/x-safetensors"
-
-# dtype of ours, of the format
-TYPES = (("bool", "BOOL"), ("uint8", "U8"), ("uint16", "U16"), ("uint32", "U32"), ("uint64", "U64"), ("int8", "I8"),
-         ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"), ("float32", "F32"),
-         ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e4m3fnuz", "F8_E4M3FNUZ"),
-         ("float8_e5m2fnuz", "F8_E5M2FNUZ"), ("float8_e8m0fnu", "F8_E8M0"), ("complex64", "C64"))
-
-
-def file_of(header, data=b""):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def one(dtype, shape, data, name="t"):
-    return file_of({name: {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(data)]}}, data)
-
-
-def width(dtype):
-    return np.dtype(getattr(ml_dtypes, dtype, None) or dtype).itemsize
 
 
 @pytest.mark.parametrize("dtype,name", TYPES)
@@ -135,7 +110,6 @@ def test_ranges_and_tags(daemon, session):
 
 def test_bfloat16_as_npy(daemon, session):
     """What numpy.save writes of an ml_dtypes array: bfloat16 alone can be told from others."""
-    import io
     array = np.arange(12, dtype=ml_dtypes.bfloat16).reshape(3, 4)
     out = io.BytesIO()
     np.save(out, array)

@@ -5,34 +5,7 @@ import struct
 import pytest
 
 import values
-from harness import library
-from test_safetensors import TYPE, file_of
-
-safetensors = library("safetensors")
-library("safetensors.numpy")
-
-TENSORS = "/v1/sessions/{}/tensors"
-
-
-def put(daemon, session, body, query="", headers=None):
-    return daemon.ask("PUT", TENSORS.format(session) + query, body, headers)
-
-
-def names(daemon, session):
-    return sorted(b["name"] for b in daemon.get(f"/v1/sessions/{session}/buffers?limit=1000")["items"])
-
-
-def model(seed=0, count=6):
-    shapes = ((16, 33), (), (0, 7), (5,), (1000, 130), (3, 2, 1))
-    dtypes = ("float32", "int64", "float16", "uint8", "float32", "bool")
-    return {f"layer.{i}.{dtypes[i % 6]}": values.array_of(dtypes[i % 6], shapes[i % 6], seed + i) for i in range(count)}
-
-
-def same(daemon, session, arrays, prefix=""):
-    for name, array in arrays.items():
-        meta = daemon.meta(prefix + name, session)
-        assert (meta["dtype"], meta["shape"], meta["bytes"]) == (str(array.dtype), list(array.shape), array.nbytes)
-        assert daemon.data(prefix + name, session).body == array.tobytes(), name
+from tensors import TENSORS, TYPE, file_of, model, names, put, safetensors, same
 
 
 def test_a_file_becomes_buffers(daemon, session):
