@@ -257,13 +257,14 @@ void gb_bulk_tick(struct gb_bulk *bulk) {
 }
 
 void gb_bulk_woken(struct gb_bulk *bulk) {
+    unsigned left = gb_inbox_visit(&bulk->inbox);
     struct gb_exchange *ex;
 
-    gb_inbox_clear(&bulk->inbox);
-    while ((ex = gb_inbox_take(&bulk->inbox))) {
+    for (; left > 0 && (ex = gb_inbox_take(&bulk->inbox)); left--) {
         on_woken(bulk, ex);
         gb_exchange_unref(ex);
     }
+    gb_inbox_leave(&bulk->inbox);
 }
 
 /* One round: waits for events up to timeout_ms (-1: without limit) and handles them. */

@@ -45,6 +45,27 @@ void gb_inbox_clear(struct gb_inbox *inbox) {
         return;
 }
 
+unsigned gb_inbox_visit(struct gb_inbox *inbox) {
+    unsigned count;
+
+    gb_inbox_clear(inbox);
+    pthread_mutex_lock(&inbox->lock);
+    count = inbox->count;
+    pthread_mutex_unlock(&inbox->lock);
+    return count;
+}
+
+/* Who puts one where others are does not signal. */
+void gb_inbox_leave(struct gb_inbox *inbox) {
+    bool more;
+
+    pthread_mutex_lock(&inbox->lock);
+    more = inbox->head != NULL;
+    pthread_mutex_unlock(&inbox->lock);
+    if (more)
+        gb_inbox_signal(inbox);
+}
+
 static void inbox_put(struct gb_inbox *inbox, struct gb_exchange *ex) {
     bool was_empty;
 
@@ -56,6 +77,7 @@ static void inbox_put(struct gb_inbox *inbox, struct gb_exchange *ex) {
     else
         inbox->tail->inbox_next = ex;
     inbox->tail = ex;
+    inbox->count++;
     pthread_mutex_unlock(&inbox->lock);
     if (was_empty)
         gb_inbox_signal(inbox);
@@ -68,6 +90,7 @@ static struct gb_exchange *inbox_pop(struct gb_inbox *inbox) {
     pthread_mutex_lock(&inbox->lock);
     ex = inbox->head;
     if (ex) {
+        inbox->count--;
         inbox->head = ex->inbox_next;
         if (!inbox->head)
             inbox->tail = NULL;

@@ -12,6 +12,7 @@ struct gb_inbox {
     pthread_mutex_t lock;
     struct gb_exchange *head; /* in order of arrival */
     struct gb_exchange *tail;
+    unsigned count;
     int event_fd;
 };
 
@@ -20,6 +21,10 @@ void gb_inbox_done(struct gb_inbox *inbox);
 void gb_inbox_signal(struct gb_inbox *inbox);
 /* Clears the descriptor. Call before taking. */
 void gb_inbox_clear(struct gb_inbox *inbox);
+/* A visit: clears, and says how many to take. Those that come meanwhile, from those that were taken too, are for the next
+ * visit, which gb_inbox_leave asks for: between the two others have their turn. */
+unsigned gb_inbox_visit(struct gb_inbox *inbox);
+void gb_inbox_leave(struct gb_inbox *inbox);
 
 enum gb_phase {
     GB_PHASE_HEAD,    /* headers are known, the handler has not run */

@@ -199,16 +199,18 @@ static int loop_timeout(struct gb_loop *loop) {
 static void visit_inbox(struct gb_loop *loop) {
     struct gb_arrival arrival;
     struct gb_exchange *ex;
+    unsigned left;
 
-    gb_inbox_clear(&loop->inbox);
+    left = gb_inbox_visit(&loop->inbox);
     if (atomic_load(&loop->server->draining))
         gb_listen_tick(loop, loop->now_ns);
     while (gb_arrivals_take(&loop->arrivals, &arrival))
         adopt(loop, &arrival);
-    while ((ex = gb_inbox_take(&loop->inbox))) {
+    for (; left > 0 && (ex = gb_inbox_take(&loop->inbox)); left--) {
         gb_mhd_woken(loop, ex);
         gb_exchange_unref(ex);
     }
+    gb_inbox_leave(&loop->inbox);
 }
 
 /* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
