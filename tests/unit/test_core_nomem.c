@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core_fixture.h"
 #include "gb_test.h"
+#include "joint_fixture.h"
 
 /* Sanitizers bring a malloc of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -65,15 +65,24 @@ static unsigned play(struct core_fixture *f, unsigned round) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_params session = {.name = core_name("s")};
     struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    char names[3][32];
+    struct core_part some[3] = {{names[0], 100}, {"x", BYTES - 200}, {names[2], 100}};
+    const struct core_parts parts = {some, 3, GB_KIND_DEVICE};
     unsigned failed = 0;
     char name[32];
 
     snprintf(name, sizeof(name), "b%u", round);
+    snprintf(names[0], sizeof(names[0]), "j%u", round);
+    snprintf(names[2], sizeof(names[2]), "k%u", round);
     failed += step(core_buffer_create(f->core, "default", name, 1000, 0, &err), &err);
     if (failed == 0)
         failed += step(core_upload(f->core, &p, data, NULL, &err), &err);
     if (failed == 0)
         failed += step(core_download(f->core, "default", "x", 0, BYTES, back, &err), &err);
+    if (failed == 0)
+        failed += step(core_joint(f->core, &parts, data, &err), &err);
+    if (failed == 0)
+        failed += step(core_bundle(f->core, &parts, back, &err), &err);
     if (failed == 0)
         failed += step(core_session_create(f->core, &session, &err), &err);
     if (failed == 0)
@@ -93,6 +102,10 @@ static void tidy(struct core_fixture *f, unsigned round) {
 
     snprintf(name, sizeof(name), "b%u", round);
     core_buffer_delete(f->core, "default", name, &err);
+    name[0] = 'j';
+    core_buffer_delete(f->core, "default", name, &err);
+    name[0] = 'k';
+    core_buffer_delete(f->core, "default", name, &err);
     core_buffer_delete(f->core, "default", "x", &err);
     core_session_delete(f->core, "s", &err);
     core_until_idle(f);
@@ -104,7 +117,7 @@ START_TEST(each_allocation_fails_once) {
     long n;
 
     core_bytes(1, data, BYTES);
-    for (n = 0; n < 160; n++) {
+    for (n = 0; n < 260; n++) {
         unsigned failed;
 
         core_fixture_init(&f, specs[_i]);
