@@ -1,0 +1,161 @@
+"""A client that misbehaves, the same way in every run: what it does comes of a seed."""
+import os
+import random
+import threading
+import time
+
+from harness import DATA, Client, until
+
+ENDS = ("close", "reset") * 4 + ("half-close",)  # which the daemon may notice a second later only
+
+
+class Bad:
+    """Sends parts of requests to one daemon and leaves in some rude way."""
+
+    def __init__(self, daemon, seed):
+        self.daemon, self.random, self.open = daemon, random.Random(seed), []
+
+    def raw(self, **more):
+        return self.daemon.raw(unix=self.random.random() < 0.25, **more)
+
+    def leave(self, r, how=None):
+        """Ends the connection: closes it, says that nothing more comes and waits for the answer, or resets it."""
+        how = how or self.random.choice(ENDS)
+        if how == "reset":
+            return r.reset()
+        try:
+            if how == "half-close":
+                r.half_close()
+                r.closes()
+        except OSError:
+            pass
+        r.close()
+
+    def send_part(self, data, cut, how=None):
+        """data up to byte cut, in pieces, then leaves."""
+        r = self.raw()
+        at = 0
+        try:
+            while at < cut:
+                step = min(cut - at, self.random.choice((1, 7, 100, 4096, 1 << 20)) if cut - at < 10000 else 1 << 18)
+                r.send(data[at:at + step])
+                at += step
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # refused in the middle
+        self.leave(r, how)
+
+    def read_part(self, target, n, how="reset"):
+        """The first n bytes of an answer, then leaves."""
+        r = self.raw(receive_bytes=4096)
+        r.request("GET", target, ["Connection: close"])
+        got = r.rest(n)
+        self.leave(r, how)
+        return got
+
+    def stay(self, data, **more):
+        """Sends data and then nothing more, until let_go."""
+        r = self.raw(**more).send(data)
+        self.open.append(r)
+        return r
+
+    def let_go(self):
+        for r in self.open:
+            self.leave(r, self.random.choice(("close", "reset")))
+        self.open = []
+
+
+def request(method, target, body=b"", *headers, length=None):
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) if length is None else length}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def chunked(target, body, sizes, *headers):
+    """An upload in chunks of these sizes, again and again."""
+    out, at, i = [], 0, 0
+    while at < len(body):
+        n = min(sizes[i % len(sizes)], len(body) - at)
+        out.append(b"%x\r\n" % n + body[at:at + n] + b"\r\n")
+        at, i = at + n, i + 1
+    head = "\r\n".join([f"PUT {target} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", *headers]).encode()
+    return head + b"\r\n\r\n" + b"".join(out) + b"0\r\n\r\n"
+
+
+class Footprint:
+    """What a daemon holds: descriptors, slots, what runs, quotas, memory of pools. Nothing of it may stay with a broken client."""
+
+    def __init__(self, daemon, session):
+        self.daemon, self.session = daemon, session
+        samples = [self.now() for _ in range(5) if not time.sleep(0.05)]  # connections of before may still be noticed
+        self.before = {**samples[-1], "descriptors": min(x["descriptors"] for x in samples)}
+
+    def now(self):
+        s = self.daemon.stats()
+        used = self.daemon.get(f"/v1/sessions/{self.session}/stats")["quota"]
+        return {"descriptors": len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), "free slots": s["slots"]["free"],
+                "running": s["running"], "buffers": s["buffers"], "quota": used, "used": [p["used_bytes"] for p in s["pools"]]}
+
+    def same(self, *but):
+        """Everything is as it was, but for what is named, as soon as the daemon has noticed."""
+
+        def differs():
+            now = self.now()
+            return {k: (v, now[k]) for k, v in self.before.items()
+                    if k not in but and (now[k] > v if k == "descriptors" else now[k] != v)}
+
+        left = {}
+        try:
+            until("all is given back", lambda: not (left.update(left.clear() or differs()) or left))
+        except AssertionError:
+            raise AssertionError(f"was, is: {left}") from None
+
+
+class Others:
+    """Ordinary clients beside the bad one, each on one connection that it keeps: small requests and whole tensors."""
+
+    def __init__(self, daemon, session, body):
+        self.daemon, self.body, self.target = daemon, body, DATA.format(session, "others")
+        self.done, self.failed, self.polls, self.rounds = threading.Event(), [], 0, 0
+        self.threads = [threading.Thread(target=self.run, args=(f,)) for f in (self.poll, self.transfer)]
+
+    def run(self, turn):
+        c = Client(self.daemon.tcp)
+        try:
+            while not self.done.wait(0.01):
+                turn(c)
+            assert c.connects == 1, f"the connection was lost {c.connects - 1} times"
+        except Exception as e:  # told by the test's own thread
+            self.failed.append(e)
+        finally:
+            c.close()
+
+    def poll(self, c):
+        assert c.ask("GET", "/v1/stats").status == 200
+        self.polls += 1
+
+    def transfer(self, c):
+        assert c.ask("PUT", self.target, self.body).status in (200, 201)
+        assert c.ask("GET", self.target).body == self.body
+        self.rounds += 1
+
+    def more(self):
+        """Waits until each was served twice more."""
+        polls, rounds = self.polls + 2, self.rounds + 2
+        until("others are served", lambda: self.failed or (self.polls >= polls and self.rounds >= rounds))
+
+    def __enter__(self):
+        self.daemon.ask("PUT", self.target, self.body)
+        for t in self.threads:
+            t.start()
+        self.more()
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self.more()
+        finally:
+            self.done.set()
+            for t in self.threads:
+                t.join()
+        if kind is None:
+            assert not self.failed, self.failed
