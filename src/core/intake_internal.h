@@ -112,6 +112,6 @@ void gb_intake_carrier_gone(struct gb_intake *intake, struct gb_core_device *dev
 struct gb_upload *gb_part_new_locked(struct gb_intake *intake, uint64_t at, uint64_t bytes, bool keeps,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
 void gb_part_arrived(struct gb_upload *part); /* instead of a commit; drops the reference that goes with it */
-void gb_part_gone(struct gb_upload *part);    /* nothing uses it any more */
+void gb_part_gone(struct gb_upload *part);    /* nothing uses it any more; the carrier's reference stays */
 
 #endif

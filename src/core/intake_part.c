@@ -181,7 +181,6 @@ void gb_part_gone(struct gb_upload *u) {
     intake->touched_ns = gb_clock_ns();
     pthread_mutex_unlock(&intake->lock);
     gb_intake_tell(intake, settled, NULL);
-    gb_transfer_unref(&u->carrier->t);
 }
 
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err) {

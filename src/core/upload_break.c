@@ -31,7 +31,8 @@ static void finalize(struct gb_upload *u) {
     struct gb_write *write = u->write;
     struct gb_intake *intake = u->intake;
     struct gb_core_device *device = u->t.device;
-    bool part = u->carrier != NULL;
+    struct gb_upload *carrier = u->carrier;
+    bool part = carrier != NULL;
     struct gb_joint *joint = u->joint;
 
     if (part)
@@ -61,6 +62,9 @@ static void finalize(struct gb_upload *u) {
     gb_joint_unref(joint);
     if (write)
         gb_write_end(write);
+    /* The carrier goes last: whoever waits for the end of the intake finds the memory given back. */
+    if (part)
+        gb_transfer_unref(&carrier->t);
     if (part)
         gb_intake_unref(intake);
     else if (intake)
