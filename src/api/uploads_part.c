@@ -1,10 +1,14 @@
-/* PUT .../parts?offset=N: any number at once. */
+/* PUT .../parts?offset=N: any number at once. A part that arrived already and comes again, because the answer was lost, touches
+ * nothing: its bytes are read for their checksum alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/filters.h"
 #include "api/uploads.h"
+#include "base/crc32c.h"
+
+#define SCRATCH_BYTES (64u << 10)
 
 struct sink {
     struct gb_http_sink sink; /* first */
@@ -14,18 +18,38 @@ struct sink {
     const char *id; /* the request's */
     uint64_t offset;
     uint64_t bytes;
+    bool replace;
+    char *scratch; /* it arrived: instead of part */
+    uint64_t read;
+    uint32_t crc;
+    uint32_t arrived_crc;
 };
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    return gb_upload_room(((struct sink *)sink)->part, ret_ptr, ret_n, err);
+    struct sink *s = (struct sink *)sink;
+
+    if (!s->scratch)
+        return gb_upload_room(s->part, ret_ptr, ret_n, err);
+    *ret_ptr = s->scratch;
+    *ret_n = s->bytes - s->read < SCRATCH_BYTES ? (size_t)(s->bytes - s->read) : SCRATCH_BYTES;
+    return 1;
 }
 
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
-    return gb_upload_fill(((struct sink *)sink)->part, n, err);
+    struct sink *s = (struct sink *)sink;
+
+    if (!s->scratch)
+        return gb_upload_fill(s->part, n, err);
+    s->crc = gb_crc32c(s->crc, s->scratch, n);
+    s->read += n;
+    return 0;
 }
 
 static void sink_pause(struct gb_http_sink *sink, bool stalled) {
-    gb_upload_pause(((struct sink *)sink)->part, stalled);
+    struct sink *s = (struct sink *)sink;
+
+    if (s->part)
+        gb_upload_pause(s->part, stalled);
 }
 
 static enum gb_step reply(const struct sink *s, uint32_t crc, struct gb_http_response *response, struct gb_error *err) {
@@ -63,9 +87,24 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
+/* It may have been overwritten meanwhile: then there is nothing to compare with, and it is told as it was. */
+static enum gb_step compare(const struct sink *s, struct gb_http_response *response, struct gb_error *err) {
+    if (s->crc == s->arrived_crc)
+        return reply(s, s->crc, response, err);
+    gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
+                 "the range arrived with the CRC32C %08" PRIx32 ", these bytes have %08" PRIx32
+                 ": ?replace=true overwrites it",
+                 s->arrived_crc, s->crc);
+    return GB_STEP_ERROR;
+}
+
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
                              struct gb_http_response *response, struct gb_error *err) {
-    if (gb_upload_end(((struct sink *)sink)->part, err) < 0)
+    struct sink *s = (struct sink *)sink;
+
+    if (s->scratch)
+        return compare(s, response, err);
+    if (gb_upload_end(s->part, err) < 0)
         return GB_STEP_ERROR;
     request->resume = finish;
     request->deadline_ns = 0;
@@ -73,8 +112,11 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
 }
 
 static void sink_free(struct gb_http_sink *sink) {
-    gb_upload_free(((struct sink *)sink)->part);
-    free(sink);
+    struct sink *s = (struct sink *)sink;
+
+    gb_upload_free(s->part);
+    free(s->scratch);
+    free(s);
 }
 
 static void wake(void *arg) {
@@ -84,7 +126,7 @@ static void wake(void *arg) {
 static int read_part(const struct gb_http_request *request, struct sink *s, struct gb_error *err) {
     int r = gb_query_u64(request, "offset", &s->offset, err);
 
-    if (r < 0)
+    if (r < 0 || gb_query_bool(request, "replace", &s->replace, err) < 0)
         return -1;
     if (r == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "say where the part begins: ?offset=N");
@@ -92,6 +134,21 @@ static int read_part(const struct gb_http_request *request, struct sink *s, stru
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length: it tells where the part ends");
     s->bytes = request->content_length;
     return gb_path_upload(request, &s->session, &s->id, err);
+}
+
+static int begin(struct gb_http_request *request, struct sink *s, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_intake_part(s->core, &s->session, s->id, s->offset, s->bytes, s->replace, wake, request, &s->part, &why) ==
+        0)
+        return 0;
+    if (why.code == GB_ERR_UPLOAD_OVERLAP && !s->replace &&
+        gb_intake_arrived(s->core, &s->session, s->id, s->offset, s->bytes, &s->arrived_crc)) {
+        s->scratch = malloc(SCRATCH_BYTES);
+        return s->scratch ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    }
+    *err = why;
+    return -1;
 }
 
 enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_response *response,
@@ -110,8 +167,7 @@ enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_
     s->sink = (struct gb_http_sink){
         .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
     s->core = gb_api_of(request)->core;
-    if (read_part(request, s, err) < 0 ||
-        gb_intake_part(s->core, &s->session, s->id, s->offset, s->bytes, wake, request, &s->part, err) < 0) {
+    if (read_part(request, s, err) < 0 || begin(request, s, err) < 0) {
         free(s);
         return GB_STEP_ERROR;
     }

@@ -64,11 +64,15 @@ int gb_intake_list(struct gb_core *core, const struct gb_name *session, int64_t 
                    int (*visit)(void *, const struct gb_intake_view *, struct gb_error *), void *arg, bool *ret_more,
                    struct gb_error *err);
 
-/* [now] One part: a transfer to be fed as an upload is (gb_upload_room, _fill, _pause, _end, _free). A range that arrived
- * may be sent again, whole parts at a time. All of a part arrives or nothing. RANGE_NOT_SATISFIABLE, UPLOAD_BUSY where
- * another part is under way, UPLOAD_RANGE_CUTS through an earlier part, UPLOAD_NO_PARTS, LIMIT_REACHED. */
+/* [now] One part: a transfer to be fed as an upload is (gb_upload_room, _fill, _pause, _end, _free). All of a part arrives
+ * or nothing. With replace what arrived is overwritten, whole parts at a time, and is missing until this has arrived.
+ * RANGE_NOT_SATISFIABLE, UPLOAD_BUSY where another part is under way, UPLOAD_OVERLAP with what arrived,
+ * UPLOAD_WRONG_KIND, LIMIT_REACHED. */
 int gb_intake_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset, uint64_t bytes,
-                   void (*wake)(void *arg), void *arg, struct gb_upload **ret, struct gb_error *err);
+                   bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret, struct gb_error *err);
+/* [now] That range is made of whole parts that arrived, and this is its checksum. */
+bool gb_intake_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                       uint64_t bytes, uint32_t *ret_crc);
 /* After gb_upload_end. 1: it arrived, and this is its checksum; 0: not yet; -1. */
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err);
 

@@ -276,8 +276,12 @@ void gb_intake_carrier_gone(struct gb_intake *intake, struct gb_core_device *dev
 static void cut_all_locked(struct gb_intake *intake, const struct gb_error *why) {
     struct gb_upload *part;
 
-    for (part = intake->parts; part; part = part->part_next)
+    for (part = intake->parts; part; part = part->part_next) {
+        pthread_mutex_lock(&part->t.lock);
+        part->t.want_wake = true; /* though it waits for nothing but its client */
+        pthread_mutex_unlock(&part->t.lock);
         gb_transfer_fail(&part->t, why);
+    }
     if (intake->append) {
         intake->append->cut = true;
         intake->append->wake(intake->append->arg);

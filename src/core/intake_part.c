@@ -74,9 +74,14 @@ static int check_others(const struct gb_intake *intake, uint64_t offset, uint64_
 }
 
 /* What arrived there before is overwritten from now on. */
-static int make_way(struct gb_intake *intake, uint64_t offset, uint64_t bytes, struct gb_error *err) {
+static int make_way(struct gb_intake *intake, uint64_t offset, uint64_t bytes, bool replace, struct gb_error *err) {
     if (intake->ranges.count + intake->running >= GB_INTAKE_PARTS_MAX)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED, "an upload is made of at most %d parts", GB_INTAKE_PARTS_MAX);
+    if (!replace && gb_ranges_meet(&intake->ranges, offset, bytes))
+        return gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
+                            "of %llu bytes at offset %llu some arrived: send what is missing; ?replace=true overwrites "
+                            "parts that arrived",
+                            (unsigned long long)bytes, (unsigned long long)offset);
     if (gb_ranges_take(&intake->ranges, offset, bytes))
         return 0;
     return gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
@@ -85,7 +90,7 @@ static int make_way(struct gb_intake *intake, uint64_t offset, uint64_t bytes, s
                         (unsigned long long)bytes, (unsigned long long)offset);
 }
 
-static struct gb_upload *begin_locked(struct gb_intake *intake, uint64_t offset, uint64_t bytes,
+static struct gb_upload *begin_locked(struct gb_intake *intake, uint64_t offset, uint64_t bytes, bool replace,
                                       void (*wake)(void *arg), void *arg, struct gb_error *err) {
     if (intake->appends) {
         gb_error_set(err, GB_ERR_UPLOAD_WRONG_KIND,
@@ -93,26 +98,41 @@ static struct gb_upload *begin_locked(struct gb_intake *intake, uint64_t offset,
         return NULL;
     }
     if (gb_intake_check_locked(intake, err) < 0 || check_range(intake, offset, bytes, err) < 0 ||
-        check_others(intake, offset, bytes, err) < 0 || make_way(intake, offset, bytes, err) < 0)
+        check_others(intake, offset, bytes, err) < 0 || make_way(intake, offset, bytes, replace, err) < 0)
         return NULL;
     return gb_part_new_locked(intake, offset, bytes, false, wake, arg, err);
 }
 
 int gb_intake_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset, uint64_t bytes,
-                   void (*wake)(void *arg), void *arg, struct gb_upload **ret, struct gb_error *err) {
+                   bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret, struct gb_error *err) {
     struct gb_intake *intake = gb_core_alive(core, err) < 0 ? NULL : gb_intake_find(core, session, id, true, err);
     struct gb_upload *u;
 
     if (!intake)
         return -1;
     pthread_mutex_lock(&intake->lock);
-    u = begin_locked(intake, offset, bytes, wake, arg, err);
+    u = begin_locked(intake, offset, bytes, replace, wake, arg, err);
     pthread_mutex_unlock(&intake->lock);
     gb_intake_unref(intake);
     if (!u)
         return -1;
     *ret = u;
     return 0;
+}
+
+bool gb_intake_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                       uint64_t bytes, uint32_t *ret_crc) {
+    struct gb_intake *intake = gb_intake_find(core, session, id, true, NULL);
+    bool arrived;
+
+    if (!intake)
+        return false;
+    pthread_mutex_lock(&intake->lock);
+    arrived = intake->state == GB_INTAKE_OPEN && offset <= intake->bytes && bytes <= intake->bytes - offset &&
+              gb_ranges_cover(&intake->ranges, offset, bytes, ret_crc);
+    pthread_mutex_unlock(&intake->lock);
+    gb_intake_unref(intake);
+    return arrived;
 }
 
 /* --- the end ----------------------------------------------------------------------------------------------------------------------- */

@@ -77,6 +77,25 @@ bool gb_ranges_take(struct gb_ranges *r, uint64_t at, uint64_t bytes) {
     return true;
 }
 
+bool gb_ranges_meet(const struct gb_ranges *r, uint64_t at, uint64_t bytes) {
+    size_t i = find(r, at);
+
+    return i < r->count && r->pieces[i].at < at + bytes;
+}
+
+bool gb_ranges_cover(const struct gb_ranges *r, uint64_t at, uint64_t bytes, uint32_t *ret_crc) {
+    uint64_t end = at;
+    uint32_t crc = 0;
+    size_t i;
+
+    for (i = find(r, at); i < r->count && end < at + bytes && r->pieces[i].at == end; i++) {
+        crc = gb_crc32c_join(crc, r->pieces[i].crc, r->pieces[i].end - end);
+        end = r->pieces[i].end;
+    }
+    *ret_crc = crc;
+    return end == at + bytes;
+}
+
 uint64_t gb_ranges_prefix(const struct gb_ranges *r) {
     uint64_t end = 0;
     size_t i;

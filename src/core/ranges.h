@@ -38,6 +38,12 @@ void gb_ranges_add(struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32
  * piece there is no checksum. */
 bool gb_ranges_take(struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
 
+/* Does a piece lie in [at, at + bytes), in part or as a whole? */
+bool gb_ranges_meet(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
+
+/* Is [at, at + bytes) made of whole pieces? Then *ret_crc is its checksum. */
+bool gb_ranges_cover(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t *ret_crc);
+
 /* How many bytes from 0 on are there without a gap. */
 uint64_t gb_ranges_prefix(const struct gb_ranges *ranges);
 

@@ -72,7 +72,7 @@ int intake_part_broken(struct gb_core *core, const char *id, uint64_t offset, si
     int r;
 
     core_wake_init(&w);
-    r = gb_intake_part(core, &standard, id, offset, n, core_wake, &w, &part, err);
+    r = gb_intake_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, sent, err);
         gb_upload_free(part);
@@ -89,7 +89,7 @@ int intake_part(struct gb_core *core, const char *id, uint64_t offset, const voi
     int r;
 
     core_wake_init(&w);
-    r = gb_intake_part(core, &standard, id, offset, n, core_wake, &w, &part, err);
+    r = gb_intake_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, n, err);
         if (r == 0)

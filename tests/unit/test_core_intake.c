@@ -142,22 +142,22 @@ START_TEST(parts_that_cannot_be) {
     core_wake_init(&w);
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     gb_assert_fails(intake_part(x->core, r.view.id, BYTES, x->data, 1, &x->err), x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, UINT64_MAX, 2, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 1, BYTES, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 5, 0, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_intake_part(x->core, &s, "00000000-1", 5, 1, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_fails(gb_intake_part(x->core, &s, "", 5, 1, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 100, 100, core_wake, &w, &part, &x->err), x->err);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 199, 1, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 200, 1, core_wake, &w, &more, &x->err), x->err);
+    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
     gb_upload_free(more);
     /* Ends under its hands. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
@@ -276,7 +276,7 @@ START_TEST(a_session_takes_them_along) {
     core_wake_init(&w);
     gb_assert_ok(core_session_create(x->core, &sp, &x->err), x->err);
     gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
     gb_assert_ok(core_upload_send(part, &w, x->data, CORE_SLOT_BYTES + 5, &x->err), x->err);
     gb_assert_ok(gb_append_new(x->core, &s, &p.buffer.name, &length, malloc(1), free, core_wake, &w, &append, &x->err),
                  x->err);

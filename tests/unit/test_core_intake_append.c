@@ -108,7 +108,7 @@ START_TEST(one_at_a_time) {
     gb_assert_ok(gb_append_fill(first, 77, &x->err), x->err);
     gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &second, &at, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &x->s, x->id, 10, 1, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_intake_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_WRONG_KIND);
     intake_get(x->core, x->id, &view);
     ck_assert_uint_eq(view.offset, 10);

@@ -30,6 +30,16 @@ static bool model_free(const struct model *m, unsigned at, unsigned n) {
     return true;
 }
 
+static bool model_full(const struct model *m, unsigned at, unsigned n) {
+    unsigned i;
+
+    for (i = at; i < at + n; i++) {
+        if (!m->owner[i])
+            return false;
+    }
+    return true;
+}
+
 static bool model_cuts(const struct model *m, unsigned at, unsigned n) {
     bool first = at > 0 && m->owner[at] && m->owner[at] == m->owner[at - 1];
     bool last = at + n < TOTAL && m->owner[at + n] && m->owner[at + n] == m->owner[at + n - 1];
@@ -92,10 +102,16 @@ START_TEST(any_order_of_pieces) {
         if (n > TOTAL - at)
             n = TOTAL - at;
         if (model_free(&m, at, n)) {
+            ck_assert(!gb_ranges_meet(&r, at, n));
             add(&r, &m, at, n, random_below(&state, 2), data);
         } else if (random_below(&state, 3) == 0) {
             bool cuts = model_cuts(&m, at, n);
+            uint32_t crc;
 
+            ck_assert(gb_ranges_meet(&r, at, n));
+            ck_assert_int_eq(gb_ranges_cover(&r, at, n, &crc), !cuts && model_full(&m, at, n));
+            if (!cuts && model_full(&m, at, n))
+                ck_assert_uint_eq(crc, gb_crc32c(0, data + at, n));
             ck_assert_int_eq(gb_ranges_take(&r, at, n), !cuts);
             if (!cuts)
                 memset(m.owner + at, 0, n * sizeof(m.owner[0]));
