@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "api/hook.h"
+
 /* Under contention each round lets one of the rivals through. */
 #define TRIES 16
 
@@ -43,6 +45,7 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
         wait->tries = ((struct wait *)request->state)->tries + 1;
         wait_free(request->state);
     }
+    wait->call->mark = gb_hook_mark(request);
     request->state = wait;
     request->state_free = wait_free;
     return wait->call;
@@ -59,6 +62,8 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     struct wait *wait = request->state;
 
     if (atomic_load(&wait->call->finished)) {
+        if (wait->call->error.code == GB_OK)
+            gb_hook_done(request);
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
         if (wait->call->error.code == GB_ERR_PRECONDITION_FAILED && wait->retry && !request->timed_out)

@@ -139,7 +139,9 @@ int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, con
     op->number = ++ops->last_number;
     snprintf(op->id, sizeof(op->id), "%08" PRIx32 "-%" PRId64, ops->run, op->number);
     r = gb_map_put(&ops->by_id, op->id, op);
-    if (r == 0) {
+    if (r < 0) {
+        op->number = 0;
+    } else {
         op->refs++;
         op->prev = ops->last;
         if (op->prev)

@@ -36,6 +36,17 @@ static void render_operations(struct gb_out *out, struct gb_api *api) {
     gb_out_close(out, '}');
 }
 
+static void render_keys(struct gb_out *out, const struct gb_api *api) {
+    struct gb_key_stats stats;
+
+    gb_key_stats(api->core, &stats);
+    gb_out_open(out, "idempotency", '{');
+    gb_out_u64(out, "keys", stats.kept);
+    gb_out_u64(out, "under_way", stats.under_way);
+    gb_out_u64(out, "replays", stats.replays);
+    gb_out_close(out, '}');
+}
+
 static void render_stats(struct gb_out *out, struct gb_api *api) {
     struct gb_core_stats stats;
 
@@ -62,6 +73,7 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_u64(out, "writes", stats.writes_running);
     gb_out_close(out, '}');
     render_operations(out, api);
+    render_keys(out, api);
     render_pools(out, api);
     gb_out_open(out, "slots", '{');
     gb_out_u64(out, "total", stats.slots_total);

@@ -65,6 +65,7 @@ static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *sess
     if (check)
         op->check = *check;
     op->change.session = s;
+    op->change.call = call;
     op->change.name = *name;
     return op;
 }

@@ -21,6 +21,10 @@ void gb_call_unref(struct gb_call *call) {
     free(call);
 }
 
+const struct gb_store_mark *gb_call_mark(const struct gb_call *call) {
+    return call && call->mark.key[0] ? &call->mark : NULL;
+}
+
 int gb_cancelled(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CANCELLED, "the work was cancelled while it was queued; nothing was changed");
 }

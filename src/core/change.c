@@ -114,9 +114,9 @@ static struct gb_change *run_one(struct gb_change *c) {
     if (r < 0)
         c->end(c);
     else if (c->removes)
-        gb_store_del_buffer(session->core->store, c->rec.id, committed, c);
+        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, gb_call_mark(c->call), committed, c);
     else
-        gb_store_put_buffer(session->core->store, &c->rec, committed, c);
+        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, gb_call_mark(c->call), committed, c);
     return next;
 }
 
@@ -180,6 +180,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
 static struct gb_change *run_group(struct gb_change_group *g) {
     struct gb_session *session = g->session;
     struct gb_change *next = NULL;
+    struct gb_store_edits edits = {.edits = g->edits, .count = g->count};
     size_t i = 0;
     int r = 0;
 
@@ -201,7 +202,7 @@ static struct gb_change *run_group(struct gb_change_group *g) {
     if (r < 0)
         g->end(g);
     else
-        gb_store_edit_buffers(session->core->store, g->edits, g->count, group_committed, g);
+        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, gb_call_mark(g->call), group_committed, g);
     return next;
 }
 

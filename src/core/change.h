@@ -12,8 +12,9 @@ struct gb_change {
     struct gb_change_group *group; /* NULL: by itself */
     struct gb_session *session;    /* borrowed: the owner holds it until end */
     struct gb_name name;
-    struct gb_buffer *buffer; /* while it has the turn */
-    bool removes;             /* else rec is put */
+    struct gb_buffer *buffer;   /* while it has the turn */
+    const struct gb_call *call; /* whose key is marked with it; NULL: none */
+    bool removes;               /* else rec is put */
     struct gb_buffer_rec rec;
     struct gb_error error;
 
@@ -45,7 +46,8 @@ struct gb_change_group {
     struct gb_change **changes;  /* of that session, each of another name; their own end is not called */
     struct gb_store_edit *edits; /* room for as many */
     size_t count;
-    size_t waiting; /* turns that are not there yet; the session's lock */
+    const struct gb_call *call; /* as of a change */
+    size_t waiting;             /* turns that are not there yet; the session's lock */
     struct gb_error error;
     void (*end)(struct gb_change_group *group); /* once, without locks; may free group and changes */
 };

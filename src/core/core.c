@@ -87,6 +87,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     pthread_cond_init(&core->objects_gone, NULL);
     gb_house_init(core);
     gb_tokens_init(&core->tokens);
+    gb_keys_init(core);
     if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
@@ -135,6 +136,7 @@ void gb_core_close(struct gb_core *core) {
     gb_map_done(&core->sessions);
     gb_idlist_done(&core->sessions_by_id);
     gb_tokens_done(&core->tokens);
+    gb_keys_done(&core->keys);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);

@@ -38,7 +38,9 @@ struct gb_core_config {
     uint64_t intake_ttl_s;         /* an upload of which nothing comes; 0: GB_INTAKE_TTL_S */
     struct gb_quota default_quota; /* of a session that gives none */
     uint64_t sample_interval_s;    /* pool history; 0: none */
-    uint64_t housekeeping_ms;      /* expiry and samples are looked at this often; 0: 1000 */
+    uint64_t keys_max;             /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
+    uint64_t key_ttl_s;
+    uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
 /* Loads sessions and buffer records (their bytes are LOST: they died with the earlier process), makes the session
@@ -74,8 +76,9 @@ struct gb_call {
     atomic_bool finished; /* results may be read once this is true */
     void (*done)(void *arg);
     void *arg;
-    struct gb_error error; /* code GB_OK: success */
-    bool created;          /* the call made the resource */
+    struct gb_store_mark mark; /* the starter's: the key of its request, committed with what the call does; "": none */
+    struct gb_error error;     /* code GB_OK: success */
+    bool created;              /* the call made the resource */
     struct gb_session_view session;
     struct gb_buffer_rec buffer;
     enum gb_copy_way way; /* of a device write or sync: how the bytes went */
@@ -350,6 +353,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
 
 #include "core/bundle.h"
 #include "core/joint.h"
+#include "core/keys.h"
 #include "core/scan.h"
 #include "core/write.h"
 

@@ -17,6 +17,7 @@
 #include "core/events.h"
 #include "core/house.h"
 #include "core/idlist.h"
+#include "core/key_table.h"
 #include "core/lane.h"
 #include "core/slots.h"
 #include "core/tally.h"
@@ -87,6 +88,7 @@ struct gb_core {
 
     struct gb_house house;
     struct gb_tokens tokens;
+    struct gb_keys keys;
 
     pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */
@@ -124,6 +126,8 @@ int gb_core_load(struct gb_core *core, struct gb_error *err);
 void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)(void *arg, bool act), void *arg);
 /* Not any more, before arg ends. -1 with CANCELLED when it was cancelled (not where hold is given: arg knows). */
 int gb_call_withdraw(struct gb_call *call, struct gb_error *err);
+/* For the store: NULL when the call has no key, or is NULL. */
+const struct gb_store_mark *gb_call_mark(const struct gb_call *call);
 int gb_cancelled(struct gb_error *err); /* sets CANCELLED; -1 */
 
 /* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */

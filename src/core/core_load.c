@@ -149,7 +149,7 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     gb_tally_set(&core->tally, &counters);
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
-        gb_store_load_buffers(core->store, load_buffer, core, err) < 0)
+        gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)
         return -1;
     return make_default(core, err);
 }

@@ -190,6 +190,7 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *sessio
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
     op->change.session = s;
+    op->change.call = call;
     op->change.name = *name;
     op->change.decide_locked = decide_locked;
     op->change.apply_locked = apply_locked;

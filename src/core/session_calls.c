@@ -88,7 +88,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     }
     op->session = gb_session_ref(s);
     op->call = call;
-    gb_store_put_session(core->store, &rec, created, op);
+    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(call), created, op);
 }
 
 /* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
@@ -200,9 +200,9 @@ static void run(struct session_op *op) {
         if (r < 0)
             op_end(op, &err);
         else if (op->removes)
-            gb_store_del_session(s->core->store, s->id, deleted, op);
+            gb_store_change(s->core->store, GB_STORE_DEL_SESSION, &s->id, gb_call_mark(op->call), deleted, op);
         else
-            gb_store_put_session(s->core->store, &op->rec, patched, op);
+            gb_store_change(s->core->store, GB_STORE_PUT_SESSION, &op->rec, gb_call_mark(op->call), patched, op);
     }
 }
 

@@ -239,6 +239,7 @@ static void commit_end(struct gb_change *change) {
 
 static void fill_change(struct gb_upload *u) {
     u->change = (struct gb_change){.session = u->t.session,
+                                   .call = u->write ? u->write->call : NULL,
                                    .name = u->params.buffer.name,
                                    .decide_locked = decide_locked,
                                    .apply_locked = apply_locked,

@@ -68,6 +68,8 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .intake_bytes_max = o->max_upload_bytes,
         .intake_ttl_s = o->upload_ttl,
         .events_max = o->max_events,
+        .keys_max = o->max_idempotency_keys,
+        .key_ttl_s = o->idempotency_ttl,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
     };

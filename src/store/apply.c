@@ -63,7 +63,7 @@ static int put_sample(struct gb_apply *apply, const struct gb_pool_sample *sampl
 }
 
 /* A failure takes the whole transaction with it. */
-static int edit_buffers(struct gb_apply *apply, const struct gb_edits *record, struct gb_error *err) {
+static int edit_buffers(struct gb_apply *apply, const struct gb_store_edits *record, struct gb_error *err) {
     size_t i;
     int r = 0;
 
@@ -76,6 +76,22 @@ static int edit_buffers(struct gb_apply *apply, const struct gb_edits *record, s
             r = gb_apply_change(apply, GB_CHANGE_PUT_BUFFER, edit->rec, err);
     }
     return r;
+}
+
+int gb_apply_mark(struct gb_apply *apply, const struct gb_store_mark *mark, struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_ANSWER];
+
+    return run(apply, stmt, gb_row_bind_answer(stmt, mark, 0, "", 0, NULL, 0), err);
+}
+
+static int put_answer(struct gb_apply *apply, const struct gb_answer_record *a, struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_ANSWER];
+    int bound =
+        gb_row_bind_answer(stmt, &a->mark, a->status, a->text, a->headers_len, a->text + a->headers_len, a->body_len);
+
+    if (run(apply, stmt, bound, err) < 0 || run_with_int(apply, GB_ROW_EXPIRE_ANSWERS, a->now_us, err) < 0)
+        return -1;
+    return run_with_int(apply, GB_ROW_DROP_ANSWERS, a->keep, err);
 }
 
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err) {
@@ -98,6 +114,8 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         return run_with_int(apply, GB_ROW_DEL_POOL, *(const int64_t *)record, err);
     case GB_CHANGE_EDIT_BUFFERS:
         return edit_buffers(apply, record, err);
+    case GB_CHANGE_PUT_ANSWER:
+        return put_answer(apply, record, err);
     case GB_CHANGE_PUT_SAMPLE:
         return put_sample(apply, record, err);
     case GB_CHANGE_FLUSH:

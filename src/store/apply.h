@@ -23,9 +23,10 @@ int gb_apply_init(struct gb_apply *apply, sqlite3 *db, uint64_t samples_max, str
 /* Accepts a zeroed or half-built value. */
 void gb_apply_done(struct gb_apply *apply);
 
-/* Failures of the three are STORE_FAILED. After one, gb_apply_rollback leaves no transaction open. */
+/* Failures of the four are STORE_FAILED. After one, gb_apply_rollback leaves no transaction open. */
 int gb_apply_begin(struct gb_apply *apply, struct gb_error *err);
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err);
+int gb_apply_mark(struct gb_apply *apply, const struct gb_store_mark *mark, struct gb_error *err);
 int gb_apply_commit(struct gb_apply *apply, struct gb_error *err);
 void gb_apply_rollback(struct gb_apply *apply);
 

@@ -83,6 +83,17 @@ static const char *const steps[] = {
     ") STRICT;"
     "ALTER TABLE buffers ADD COLUMN mirrored INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE buffers ADD COLUMN head TEXT NOT NULL DEFAULT 'uninitialized';",
+
+    "CREATE TABLE answers("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " key TEXT NOT NULL UNIQUE,"
+    " fingerprint TEXT NOT NULL,"
+    " expires_at_us INTEGER NOT NULL,"
+    " status INTEGER NOT NULL," /* 0: carried out, and the answer is not known */
+    " headers TEXT NOT NULL,"
+    " body BLOB"
+    ") STRICT;"
+    "CREATE INDEX answers_by_expiry ON answers(expires_at_us);",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -1,5 +1,7 @@
 #include "store/rows.h"
 
+#include "store/answers.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -39,6 +41,9 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 #include "model/counters.def"
 #undef GB_COUNTER
                             ")",
+    [GB_ROW_PUT_ANSWER] = GB_ANSWER_PUT_SQL,
+    [GB_ROW_EXPIRE_ANSWERS] = "DELETE FROM answers WHERE expires_at_us <= ?1",
+    [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
 };
 
 const char gb_row_get_sessions_sql[] =

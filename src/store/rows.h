@@ -17,6 +17,9 @@ enum gb_row_stmt {
     GB_ROW_PUT_SAMPLE,
     GB_ROW_DROP_SAMPLES,
     GB_ROW_PUT_COUNTERS,
+    GB_ROW_PUT_ANSWER,
+    GB_ROW_EXPIRE_ANSWERS,
+    GB_ROW_DROP_ANSWERS,
     GB_ROW_STMT_COUNT
 };
 
@@ -29,16 +32,22 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec);
 int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
 int gb_row_bind_sample(sqlite3_stmt *stmt, const struct gb_pool_sample *sample);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
+struct gb_store_mark;
+int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,
+                       size_t headers_len, const void *body, size_t body_len);
 
 extern const char gb_row_get_sessions_sql[];
 extern const char gb_row_get_buffers_sql[];
 extern const char gb_row_get_pools_sql[];
 extern const char gb_row_get_counters_sql[];
+extern const char gb_row_get_answers_sql[];
 
 /* Read the present row. Return 0, or -1 with INTERNAL naming the record that cannot be understood. */
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err);
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err);
 int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err);
+struct gb_store_answer;
+int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_answer *ret, struct gb_error *err);
 void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret);
 
 #endif

@@ -1,6 +1,7 @@
 #include "store/store.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/db.h"
 #include "store/lock.h"
@@ -163,46 +164,108 @@ int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_er
 }
 
 void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), NULL, done, arg);
 }
 
 void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), NULL, done, arg);
 }
 
 void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count, gb_store_done_fn *done,
                            void *arg) {
-    const struct gb_edits record = {.edits = edits, .count = count};
+    const struct gb_store_edits record = {.edits = edits, .count = count};
 
-    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), NULL, done, arg);
 }
 
 void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), NULL, done, arg);
 }
 
 void gb_store_del_session(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), NULL, done, arg);
 }
 
 void gb_store_del_buffer(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), NULL, done, arg);
 }
 
 void gb_store_del_pool(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), NULL, done, arg);
 }
 
 void gb_store_put_sample(struct gb_store *s, const struct gb_pool_sample *sample, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_SAMPLE, sample, sizeof(*sample), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SAMPLE, sample, sizeof(*sample), NULL, done, arg);
 }
 
 void gb_store_put_counters(struct gb_store *s, const struct gb_counters *counters, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_COUNTERS, counters, sizeof(*counters), done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_COUNTERS, counters, sizeof(*counters), NULL, done, arg);
 }
 
 void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, done, arg);
+    gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, NULL, done, arg);
+}
+
+void gb_store_change(struct gb_store *s, enum gb_store_what what, const void *record, const struct gb_store_mark *mark,
+                     gb_store_done_fn *done, void *arg) {
+    static const struct {
+        enum gb_change_kind kind;
+        size_t bytes;
+    } kinds[] = {
+        [GB_STORE_PUT_SESSION] = {GB_CHANGE_PUT_SESSION, sizeof(struct gb_session_rec)},
+        [GB_STORE_PUT_BUFFER] = {GB_CHANGE_PUT_BUFFER, sizeof(struct gb_buffer_rec)},
+        [GB_STORE_PUT_POOL] = {GB_CHANGE_PUT_POOL, sizeof(struct gb_pool_rec)},
+        [GB_STORE_DEL_SESSION] = {GB_CHANGE_DEL_SESSION, sizeof(int64_t)},
+        [GB_STORE_DEL_BUFFER] = {GB_CHANGE_DEL_BUFFER, sizeof(int64_t)},
+        [GB_STORE_DEL_POOL] = {GB_CHANGE_DEL_POOL, sizeof(int64_t)},
+        [GB_STORE_EDIT_BUFFERS] = {GB_CHANGE_EDIT_BUFFERS, sizeof(struct gb_store_edits)},
+    };
+
+    gb_writer_submit(s->writer, kinds[what].kind, record, kinds[what].bytes, mark, done, arg);
+}
+
+void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
+                         gb_store_done_fn *done, void *arg) {
+    size_t headers_len = strlen(answer->headers);
+    size_t bytes = sizeof(struct gb_answer_record) + headers_len + answer->body_len;
+    struct gb_answer_record *record = malloc(bytes);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!record) {
+        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
+        done(arg, &err);
+        return;
+    }
+    *record = (struct gb_answer_record){.mark = answer->mark,
+                                        .status = answer->status,
+                                        .now_us = now_us,
+                                        .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,
+                                        .headers_len = headers_len,
+                                        .body_len = answer->body_len};
+    memcpy(record->text, answer->headers, headers_len);
+    if (answer->body_len > 0)
+        memcpy(record->text + headers_len, answer->body, answer->body_len);
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_ANSWER, record, bytes, NULL, done, arg);
+    free(record);
+}
+
+struct answer_walk {
+    int (*visit)(void *, const struct gb_store_answer *, struct gb_error *);
+    void *arg;
+};
+
+static int answer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
+    struct answer_walk *walk = arg;
+    struct gb_store_answer answer;
+
+    return gb_row_read_answer(stmt, &answer, err) < 0 ? -1 : walk->visit(walk->arg, &answer, err);
+}
+
+int gb_store_load_answers(struct gb_store *s, int (*visit)(void *, const struct gb_store_answer *, struct gb_error *),
+                          void *arg, struct gb_error *err) {
+    struct answer_walk walk = {.visit = visit, .arg = arg};
+
+    return each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
 }
 
 void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {

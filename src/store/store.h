@@ -79,6 +79,49 @@ void gb_store_del_session(struct gb_store *store, int64_t id, gb_store_done_fn *
 void gb_store_del_buffer(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
 void gb_store_del_pool(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
 
+/* --- answers to requests with a key ----------------------------------------------------------------------------------- */
+
+/* A request with an Idempotency-Key was carried out. key and fingerprint are opaque to the store. */
+struct gb_store_mark {
+    char key[65];
+    char fingerprint[65];
+    int64_t expires_at_us;
+};
+
+/* The changes above (of buffers, sessions and pools), in one transaction with the mark of a key; mark NULL: without.
+ * Otherwise as the function of the same name; EDIT_BUFFERS takes a struct gb_store_edits, DEL_* the id. */
+enum gb_store_what {
+    GB_STORE_PUT_SESSION,
+    GB_STORE_PUT_BUFFER,
+    GB_STORE_PUT_POOL,
+    GB_STORE_DEL_SESSION,
+    GB_STORE_DEL_BUFFER,
+    GB_STORE_DEL_POOL,
+    GB_STORE_EDIT_BUFFERS
+};
+struct gb_store_edits {
+    const struct gb_store_edit *edits;
+    size_t count;
+};
+void gb_store_change(struct gb_store *store, enum gb_store_what what, const void *record,
+                     const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
+
+/* What it was answered; status 0: not known. Replaces the mark. */
+struct gb_store_answer {
+    struct gb_store_mark mark;
+    int status;
+    const char *headers; /* lines */
+    const void *body;
+    size_t body_len;
+};
+/* Copies. Drops what expired before now_us, and the oldest beyond keep. */
+void gb_store_put_answer(struct gb_store *store, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
+                         gb_store_done_fn *done, void *arg);
+/* Before the first change, oldest first. Pointers are valid during the visit. */
+int gb_store_load_answers(struct gb_store *store,
+                          int (*visit)(void *, const struct gb_store_answer *, struct gb_error *), void *arg,
+                          struct gb_error *err);
+
 /* Appends to the pool history and drops the oldest rows beyond samples_max. */
 void gb_store_put_sample(struct gb_store *store, const struct gb_pool_sample *sample, gb_store_done_fn *done,
                          void *arg);

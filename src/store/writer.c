@@ -15,6 +15,8 @@ struct change {
     enum gb_change_kind kind;
     gb_store_done_fn *done;
     void *arg;
+    bool marked;
+    struct gb_store_mark mark;
     alignas(max_align_t) unsigned char record[];
 };
 
@@ -42,8 +44,11 @@ static int transact(struct gb_writer *w, struct change *first, struct change *en
     struct change *c;
     int r = gb_apply_begin(&w->apply, err);
 
-    for (c = first; c != end && r == 0; c = c->next)
+    for (c = first; c != end && r == 0; c = c->next) {
         r = gb_apply_change(&w->apply, c->kind, c->record, err);
+        if (r == 0 && c->marked)
+            r = gb_apply_mark(&w->apply, &c->mark, err);
+    }
     if (r == 0)
         r = gb_apply_commit(&w->apply, err);
     if (r < 0)
@@ -186,7 +191,7 @@ static void admit_locked(struct gb_writer *w, struct change *c) {
 }
 
 void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void *record, size_t bytes,
-                      gb_store_done_fn *done, void *arg) {
+                      const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
     struct gb_error err = GB_ERROR_INIT;
     struct change *c = malloc(sizeof(*c) + bytes);
     bool was_empty;
@@ -197,7 +202,9 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
             done(arg, &err);
         return;
     }
-    *c = (struct change){.kind = kind, .done = done, .arg = arg};
+    *c = (struct change){.kind = kind, .done = done, .arg = arg, .marked = mark != NULL};
+    if (mark)
+        c->mark = *mark;
     if (bytes > 0)
         memcpy(c->record, record, bytes);
     pthread_mutex_lock(&w->lock);

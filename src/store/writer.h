@@ -16,16 +16,22 @@ enum gb_change_kind {
     GB_CHANGE_DEL_BUFFER,
     GB_CHANGE_DEL_POOL,
     GB_CHANGE_EDIT_BUFFERS,
+    GB_CHANGE_PUT_ANSWER,
     GB_CHANGE_PUT_SAMPLE,
     GB_CHANGE_PUT_COUNTERS,
     GB_CHANGE_FLUSH,   /* writes nothing */
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
 };
 
-/* The record of GB_CHANGE_EDIT_BUFFERS. */
-struct gb_edits {
-    const struct gb_store_edit *edits;
-    size_t count;
+/* The record of GB_CHANGE_PUT_ANSWER. */
+struct gb_answer_record {
+    struct gb_store_mark mark;
+    int status;
+    int64_t now_us;
+    int64_t keep;
+    size_t headers_len;
+    size_t body_len;
+    char text[]; /* headers, body */
 };
 
 struct gb_writer;
@@ -36,9 +42,10 @@ int gb_writer_new(sqlite3 *db, uint64_t samples_max, uint64_t queue_max, struct 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
 
-/* Copies record[0..bytes), the model record or the id that the kind needs, and queues the change. [any thread] */
+/* Copies record[0..bytes), the model record or the id that the kind needs, and the mark (may be NULL), and queues the
+ * change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
-                      gb_store_done_fn *done, void *arg);
+                      const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
 void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret);
 

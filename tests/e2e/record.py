@@ -3,7 +3,8 @@ import re
 
 LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
 # Of every answer, or of the connection; no part of what an operation is described to answer.
-COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options"}
+COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options",
+          "Idempotency-Replayed"}
 
 
 class Record:

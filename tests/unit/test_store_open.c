@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 2
+#define SCHEMA_NEWEST 3
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -183,7 +183,7 @@ START_TEST(an_older_schema_is_migrated) {
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     store_fixture_close(&f);
-    store_sql_exec(f.path, "DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
+    store_sql_exec(f.path, "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
                            "ALTER TABLE buffers DROP COLUMN head; PRAGMA user_version = 1");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);

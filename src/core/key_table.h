@@ -1,0 +1,38 @@
+/* The table behind keys.h. */
+#ifndef GB_CORE_KEY_TABLE_H
+#define GB_CORE_KEY_TABLE_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "core/core.h"
+
+struct gb_key_entry {
+    struct gb_key_entry *prev; /* by the time of the claim */
+    struct gb_key_entry *next;
+    struct gb_key key;
+    enum gb_key_state state; /* UNDER_WAY, ANSWERED, UNANSWERED */
+    int64_t expires_at_us;
+    struct gb_answer *answer;
+    char note[GB_KEY_NOTE_SIZE];
+};
+
+struct gb_keys {
+    bool ready;
+    pthread_mutex_t lock; /* a leaf */
+    struct gb_map map;
+    struct gb_key_entry *first;
+    struct gb_key_entry *last;
+    uint64_t under_way;
+    uint64_t bytes;
+    uint64_t replays;
+    uint64_t max;
+    int64_t ttl_us;
+};
+
+void gb_keys_init(struct gb_core *core);
+void gb_keys_done(struct gb_keys *keys);
+/* From the database, at start. */
+int gb_keys_load(struct gb_core *core, struct gb_error *err);
+
+#endif

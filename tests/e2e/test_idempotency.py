@@ -1,0 +1,343 @@
+"""Idempotency-Key: asked again, the daemon gives the same answer and does nothing twice, whatever came between."""
+import sqlite3
+import threading
+
+import pytest
+
+from conform import Session
+from harness import until
+from test_access import token
+from test_every import operations
+
+ASYNC = {"Prefer": "respond-async"}
+
+
+def key(text, **more):
+    return {"Idempotency-Key": text, **more}
+
+
+def same(first, again):
+    assert (first.status, first.body) == (again.status, again.body), (first, again)
+    assert first.headers.get("ETag") == again.headers.get("ETag")
+    assert first.headers.get("Location") == again.headers.get("Location")
+    assert "Idempotency-Replayed" not in first.headers and again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_again(s):
+    s.put("x", b"12345678")
+    table = [
+        ("POST", "buffers", {"name": "a", "bytes": 8}, 201),
+        ("POST", "buffers/x/fill", {"pattern": 1}, 200),
+        ("POST", "buffers/x/copy", {"from": "a"}, 200),
+        ("PATCH", "buffers/x", {"labels": {"k": "v"}}, 200),
+        ("POST", "streams", {"name": "st"}, 201),
+        ("POST", "streams/st/sync", None, 200),
+        ("POST", "events", {"name": "e"}, 201),
+        ("POST", "pools", {"name": "p", "max_bytes": 32 << 20}, 201),
+        ("PATCH", "pools/p", {"release_threshold_bytes": 0}, 200),
+        ("DELETE", "pools/p", None, 204),
+        ("DELETE", "buffers/a", None, 204),
+        ("POST", "/v1/sessions", {"name": s.name + "-made"}, 201),
+        ("PATCH", f"/v1/sessions/{s.name}-made", {"labels": {"a": "b"}}, 200),
+        ("DELETE", f"/v1/sessions/{s.name}-made", None, 204),
+    ]
+    firsts = []
+    for i, (method, path, body, status) in enumerate(table):
+        firsts.append(s.ask(method, path, body, key(f"{s.name}-{i}")).expect(status))
+        same(firsts[-1], s.ask(method, path, body, key(f"{s.name}-{i}")))
+    generation = s.meta("x")["generation"]
+    for i, (method, path, body, status) in enumerate(table):  # much later, and quoted
+        same(firsts[i], s.ask(method, path, body, key(f'"{s.name}-{i}"')))
+    assert s.meta("x")["generation"] == generation == 3 and s.names("buffers") == ["x"]
+
+
+def test_another_request(s):
+    s.put("x", b"12345678")
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k")).expect(200)
+    for method, path, body in [("POST", "buffers/x/fill", {"pattern": 2}), ("POST", "buffers/y/fill", {"pattern": 1}),
+                               ("PATCH", "buffers/x", {"pattern": 1}), ("DELETE", "buffers/x", None),
+                               ("POST", "buffers/x/fill", b'{"pattern":1}')]:
+        p = s.ask(method, path, body, key("k")).problem(422, "idempotency_key_reused")
+        assert not p["retryable"]
+    assert s.data("x") == b"\1" * 8 and s.meta("x")["generation"] == 2
+    # Where requests are idempotent by themselves the key is not looked at.
+    s.ask("PUT", "buffers/x/data", b"abc", key("k")).expect(200)
+    s.ask("GET", "buffers/x", None, key("k")).expect(200)
+
+
+@pytest.mark.parametrize("text", ["", '""', "x" * 256, "a b", 'a"b', "a\\b", "\xe9", '"'])
+def test_malformed(s, text):
+    s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key(text)).problem(400, "invalid_argument")
+    assert s.names("buffers") == []
+
+
+def test_two_keys(daemon, s):
+    body = b'{"name":"a","bytes":8}'
+    r = daemon.raw().request("POST", s.base + "/buffers", ["Idempotency-Key: a", "Idempotency-Key: b", f"Content-Length: {len(body)}"], body)
+    r.reply().problem(400, "invalid_argument")
+    r.close()
+
+
+def test_the_longest(s):
+    first = s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("!" * 255)).expect(201)
+    same(first, s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("!" * 255)))
+
+
+def test_refusals_are_kept_when_they_would_come_again(s):
+    first = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("a")).expect(404)
+    s.put("x", b"12345678")
+    same(first, s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("a")))
+    first = s.ask("POST", "buffers", {"name": "x", "bytes": 1}, key("b")).expect(409)
+    s.delete("buffers/x")
+    same(first, s.ask("POST", "buffers", {"name": "x", "bytes": 1}, key("b")))
+    first = s.ask("POST", "buffers", b"{", key("c")).expect(400)
+    same(first, s.ask("POST", "buffers", b"{", key("c")))
+
+
+def test_what_may_change_is_tried_again(simulated, start):
+    s = Session(start(spec=simulated("bytes=64M")))
+    s.buffer("a", bytes=60 << 20)
+    s.ask("POST", "buffers", {"name": "b", "bytes": 50 << 20}, key("k")).problem(507, "out_of_memory")
+    s.delete("buffers/a")
+    first = s.ask("POST", "buffers", {"name": "b", "bytes": 50 << 20}, key("k")).expect(201)
+    same(first, s.ask("POST", "buffers", {"name": "b", "bytes": 50 << 20}, key("k")))
+
+
+def test_while_the_first_is_under_way(start, backend):
+    d = start(spec=f"fault:place_fill@1=stall/1500:{backend}")
+    s = Session(d)
+    s.put("x", b"12345678")
+    body = b'{"pattern": 1}'
+    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"], body)
+    until("it is under way", lambda: s.get("/v1/stats")["running"]["writes"] == 1)
+    r = s.ask("POST", "buffers/x/fill", body, key("k"))
+    assert r.problem(409, "idempotency_key_in_use")["retryable"] and r.headers["Retry-After"] == "1"
+    assert s.get("/v1/stats")["idempotency"]["under_way"] == 1
+    r = first.reply().expect(200)
+    again = s.ask("POST", "buffers/x/fill", body, key("k")).expect(200)
+    assert (again.body, again.headers["ETag"], again.headers["Idempotency-Replayed"]) == (r.body, r.headers["Etag"], "true")
+    assert s.meta("x")["generation"] == 2
+
+
+def test_many_connections(s):
+    """Exactly one effect, and one answer for all."""
+    s.put("x", b"12345678")
+    for round in range(10):
+        answers, before = [], s.meta("x")["generation"]
+
+        def work():
+            client = s.daemon.client()
+            while True:
+                r = client.ask("POST", s.base + "/buffers/x/fill", {"pattern": round}, key(f"r{round}"))
+                if r.status == 409:
+                    assert r.json()["code"] == "idempotency_key_in_use"
+                    continue
+                answers.append((r.status, r.body, r.headers["ETag"]))
+                return
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert len(answers) == 16 and len(set(answers)) == 1 and answers[0][0] == 200
+        assert s.meta("x")["generation"] == before + 1
+
+
+def test_left_to_itself(start, backend):
+    s = Session(start(spec=f"fault:place_fill@1=stall/1500:{backend}"))
+    s.put("x", b"12345678")
+    first = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k", **ASYNC)).expect(202)
+    again = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k", **ASYNC)).expect(202)
+    assert again.headers["Location"] == first.headers["Location"]
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k")).problem(409, "idempotency_key_in_use")
+    op = s.ask("GET", first.headers["Location"], None, {"Prefer": "wait=30"}).expect(200).json()
+    assert op["state"] == "done"
+    last = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k", **ASYNC)).expect(200)
+    assert last.json() == op["result"] and last.headers["Idempotency-Replayed"] == "true" and s.meta("x")["generation"] == 2
+
+
+def test_one_that_times_out_goes_on(start, backend):
+    s = Session(start("--wait-max", "1", spec=f"fault:place_fill@1=stall/2500:{backend}"))
+    s.put("x", b"12345678")
+    p = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k")).problem(503, "timed_out")
+    assert "same key" in p["detail"]
+
+    def again():
+        r = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k"))
+        assert r.status == 200 or r.problem(409, "idempotency_key_in_use")
+        return r.status == 200 and r
+    assert until("it has ended", again).headers["Idempotency-Replayed"] == "true"
+    assert s.meta("x")["generation"] == 2
+
+
+def test_a_client_that_goes(start, backend):
+    d = start(spec=f"fault:place_fill@1=stall/1000:{backend}")
+    s = Session(d)
+    s.put("x", b"12345678")
+    body = b'{"pattern": 1}'
+    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"], body)
+    until("it is under way", lambda: s.get("/v1/stats")["running"]["writes"] == 1)
+    first.reset()
+    r = until("it has ended", lambda: next((r for r in [s.ask("POST", "buffers/x/fill", body, key("k"))] if r.status == 200), None))
+    assert r.headers["Idempotency-Replayed"] == "true" and s.meta("x")["generation"] == 2
+
+
+def test_after_a_restart(start, tmp_path):
+    d = start(state=str(tmp_path))
+    s = Session(d)
+    made = s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("a")).expect(201)
+    gone = s.ask("POST", "buffers/b/fill", {"pattern": 1}, key("b")).expect(404)
+    session = s.ask("POST", "/v1/sessions", {"name": "t"}, key("c")).expect(201)
+    d.kill()
+    s = Session(start(state=str(tmp_path)))
+    same(made, s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("a")))
+    same(gone, s.ask("POST", "buffers/b/fill", {"pattern": 1}, key("b")))
+    same(session, s.ask("POST", "/v1/sessions", {"name": "t"}, key("c")))
+    s.ask("POST", "buffers", {"name": "a", "bytes": 9}, key("a")).problem(422, "idempotency_key_reused")
+    assert s.names("buffers") == ["a"]
+
+
+def names(s):
+    found, page = set(), s.get("buffers?limit=1000")
+    while True:
+        found |= {b["name"] for b in page["items"]}
+        if not page["next_cursor"]:
+            return found
+        page = s.get("buffers?limit=1000&cursor=" + page["next_cursor"])
+
+
+def test_killed_in_between(start, tmp_path):
+    """At any moment: afterwards the key has its answer, or says that it is lost, or nothing was done; and nothing is twice."""
+    seen = set()
+    for round in range(24):
+        d = start(state=str(tmp_path))
+        s = Session(d)
+        have = names(s)
+        stop, sent = threading.Event(), []
+
+        def work(number):
+            client = d.client()
+            i = 0
+            while not stop.is_set():
+                name = f"r{round}-{number}-{i}"
+                sent.append(name)
+                try:
+                    if client.ask("POST", s.base + "/buffers", {"name": name, "bytes": 8}, key(name)).status != 201:
+                        return
+                except Exception:
+                    return
+                i += 1
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for t in threads:
+            t.start()
+        until("some are made", lambda: len(sent) > 10 + 7 * round)
+        d.kill()
+        stop.set()
+        for t in threads:
+            t.join()
+        s = Session(start(state=str(tmp_path)))
+        there = names(s)
+        for name in sent:
+            r = s.ask("POST", "buffers", {"name": name, "bytes": 8}, key(name))
+            seen.add((r.status, "Idempotency-Replayed" in r.headers))
+            if name in there:  # it was carried out: never again, and never a plain refusal
+                assert r.headers.get("Idempotency-Replayed") == "true" and r.status == 201 or r.problem(409, "idempotency_answer_lost")
+            else:
+                assert r.status == 201 and "Idempotency-Replayed" not in r.headers
+        assert have <= there
+        s.daemon.stop()
+    assert (201, True) in seen
+
+
+def test_killed_between_the_commit_and_the_answer(start, tmp_path):
+    """As the database then stands: the mark of the key, which is committed with what was done, and no answer."""
+    d = start(state=str(tmp_path))
+    s = Session(d)
+    s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("k")).expect(201)
+    d.kill()
+    with sqlite3.connect(tmp_path / "gpubufd.db") as db:
+        assert db.execute("UPDATE answers SET status = 0, headers = '', body = NULL").rowcount == 1
+    db.close()
+    s = Session(start(state=str(tmp_path)))
+    for _ in range(2):
+        p = s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("k")).problem(409, "idempotency_answer_lost")
+        assert not p["retryable"] and "look at the resource" in p["detail"]
+    s.ask("POST", "buffers", {"name": "b", "bytes": 8}, key("k")).problem(422, "idempotency_key_reused")
+    assert s.names("buffers") == ["a"]
+
+
+def test_bounds(start, tmp_path):
+    d = start("--max-idempotency-keys", "5", state=str(tmp_path))
+    s = Session(d)
+    for i in range(12):
+        s.ask("POST", "buffers", {"name": f"b{i}", "bytes": 8}, key(f"k{i}")).expect(201)
+        assert s.get("/v1/stats")["idempotency"]["keys"] <= 5
+    for i in range(8, 12):
+        assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": f"b{i}", "bytes": 8}, key(f"k{i}")).expect(201).headers
+    s.ask("POST", "buffers", {"name": "b0", "bytes": 8}, key("k0")).problem(409, "buffer_exists")
+    d.stop()
+    s = Session(start("--max-idempotency-keys", "2", state=str(tmp_path)))
+    assert s.get("/v1/stats")["idempotency"]["keys"] == 2
+    assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": "b11", "bytes": 8}, key("k11")).expect(201).headers
+
+
+def test_too_many_under_way(start, backend):
+    d = start("--max-idempotency-keys", "2", spec=f"fault:place_fill@1=stall/1500:{backend}")
+    s = Session(d)
+    s.put("x", b"12345678")
+    for i in range(2):
+        s.ask("POST", "buffers/x/fill", {"pattern": 1, "bytes": 4}, key(f"k{i}", **ASYNC)).expect(202)
+    p = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k2")).problem(503, "saturated")
+    assert "--max-idempotency-keys" in p["detail"]
+
+
+def test_expiry(start, tmp_path):
+    d = start("--idempotency-ttl", "1", state=str(tmp_path))
+    s = Session(d)
+    s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("k")).expect(201)
+    until("it has expired", lambda: s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("k")).status == 409)
+    s.ask("POST", "buffers", {"name": "b", "bytes": 8}, key("l")).expect(201)
+    d.stop()
+    s = Session(start("--idempotency-ttl", "1", state=str(tmp_path)))
+    until("nothing is kept", lambda: s.ask("POST", "buffers", {"name": "b", "bytes": 8}, key("l")).status == 409)
+
+
+def test_each_has_its_own(start, tmp_path):
+    secrets = {name: token(tmp_path, "add", name, "--scope", "write") for name in ("one", "two")}
+    d = start(state=str(tmp_path))
+    r = d.ask("POST", "/v1/sessions", {"name": "a"}, key("k"), secrets["one"]).expect(201)
+    d.ask("POST", "/v1/sessions", {"name": "a"}, key("k"), secrets["two"]).problem(409, "session_exists")
+    same(r, d.ask("POST", "/v1/sessions", {"name": "a"}, key("k"), secrets["one"]))
+    d.ask("POST", "/v1/sessions", {"name": "a"}, key("k")).problem(401, "unauthenticated")
+
+
+def test_a_session_of_the_same_name_is_another(s, daemon):
+    name = s.name + "-again"
+    for _ in range(2):
+        daemon.ask("POST", "/v1/sessions", {"name": name}).expect(201)
+        r = daemon.ask("POST", f"/v1/sessions/{name}/buffers", {"name": "a", "bytes": 8}, key("k")).expect(201)
+        assert "Idempotency-Replayed" not in r.headers
+        daemon.ask("DELETE", "/v1/sessions/" + name).expect(204)
+
+
+def test_every_operation_hears_a_key(start, tmp_path):
+    """A malformed key, one that was used for something else, and one whose answer was lost."""
+    d = start(state=str(tmp_path))
+    s = Session(d)
+    s.put("b", b"12345678")
+    hearing = [op for op in operations(d) if any("IdempotencyKey" in p.get("$ref", "") for p in op.item.get("parameters", []))]
+    assert len(hearing) > 20
+    for path in ("/v1/sessions/none", "/v1/sessions/default/buffers/none"):  # of no session, and of the default one
+        d.ask("DELETE", path, None, key("used")).expect(404)
+    for op in hearing:
+        op.answered(d, 400, op.path(), ["Idempotency-Key: a b"]).problem(400, "invalid_argument")
+        op.answered(d, 422, op.path(), ["Idempotency-Key: used"]).problem(422, "idempotency_key_reused")
+    kept = [op for i, op in enumerate(hearing) if op.told(d, op.path(s="default"), [f"Idempotency-Key: every-{i}"]).status < 500]
+    d.kill()
+    with sqlite3.connect(tmp_path / "gpubufd.db") as db:
+        assert db.execute("UPDATE answers SET status = 0, headers = '', body = NULL").rowcount >= len(kept)
+    db.close()
+    d = start(state=str(tmp_path))
+    for i, op in enumerate(hearing):
+        if op in kept:
+            op.answered(d, 409, op.path(s="default"), [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
