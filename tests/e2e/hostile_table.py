@@ -67,6 +67,23 @@ HOSTS = [
     ("other-port", request("DELETE", "{b}/x", "Origin: http://localhost:1"), 403, "cross_origin"),
 ]
 
+SLICES = [
+    *((f"slice-{n}", request("GET", "{d}?slice=" + text), 400, "invalid_argument") for n, text in (
+        ("empty", ""), ("step-0", "1:2:0"), ("backwards", "::-1"), ("commas", "," * 3000), ("colons", ":" * 3000), ("nul", "0%00"),
+        ("many", ":," * 1000), ("float", "1e3"), ("hex", "0x1"), ("text", "abc"), ("dots", "...."))),
+    ("slice-10000-commas", request("GET", "{d}?slice=" + ":," * 10000), None, None),
+    ("slice-beyond", request("GET", "{d}?slice=" + "9" * 1000), 416, "range_not_satisfiable"),
+    ("slice-below", request("GET", "{d}?slice=-" + "9" * 1000), 416, "range_not_satisfiable"),
+    ("slice-and-offset", request("GET", "{d}?slice=0&offset=0"), 400, "invalid_argument"),
+    ("length-huge", request("GET", "{d}?offset=1&length=9223372036854775807"), 416, "range_not_satisfiable"),
+    ("length-2^64", request("GET", "{d}?length=18446744073709551616"), 400, "invalid_argument"),
+    ("range-and-offset", request("GET", "{d}?offset=1", "Range: bytes=0-1"), 400, "invalid_argument"),
+    ("range-beyond-all", request("GET", "{d}", "Range: bytes=" + ",".join(f"{10 ** n}-" for n in range(2, 60))), 416, "range_not_satisfiable"),
+    ("slice-write-beyond", sized("PUT", "{d}?slice=16", b""), 416, "range_not_satisfiable"),
+    ("slice-write-short", sized("PATCH", "{d}?slice=0:9", b"abc"), 422, "shape_mismatch"),
+    ("patch-nowhere", sized("PATCH", "{d}", b"abc"), 400, "invalid_argument"),
+]
+
 TARGETS = [
     ("no-route", request("GET", "/v2"), 404, "no_route"),
     ("trailing-slash", request("GET", "{b}/"), 400, "invalid_name"),
@@ -218,5 +235,5 @@ JSON += [("json-media-type", sized("POST", "{b}", b"{}", "Content-Type: text/pla
          ("chunked-too-large", request("POST", "{b}", "Transfer-Encoding: chunked",
                                        body=b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(5)) + b"0\r\n\r\n"), 413, "body_too_large")]
 
-ALL = [(group + ":" + c[0], *c[1:]) for group, cases in (("framing", FRAMING), ("host", HOSTS), ("target", TARGETS), ("number", NUMBERS),
+ALL = [(group + ":" + c[0], *c[1:]) for group, cases in (("framing", FRAMING), ("host", HOSTS), ("slice", SLICES), ("target", TARGETS), ("number", NUMBERS),
                                                        ("upload", UPLOADS), ("json", JSON)) for c in cases]
