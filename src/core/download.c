@@ -111,6 +111,13 @@ static int check_spans(const struct gb_view *view, const struct gb_span *spans, 
     return 0;
 }
 
+static int check_view(const struct gb_download *d, struct gb_error *err) {
+    if (d->view.bytes == 0 || gb_view_end(&d->view) <= d->rec.bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE, "the view ends at byte %llu of the buffer's %llu",
+                        (unsigned long long)gb_view_end(&d->view), (unsigned long long)d->rec.bytes);
+}
+
 int gb_download_start_view(struct gb_download *d, const struct gb_view *view, const struct gb_span *spans,
                            unsigned count, struct gb_error *err) {
     unsigned i;
@@ -121,7 +128,7 @@ int gb_download_start_view(struct gb_download *d, const struct gb_view *view, co
     d->whole = (struct gb_span){.first = 0, .length = d->view.bytes};
     d->spans = spans ? spans : &d->whole;
     d->span_count = spans ? count : 1;
-    if (check_spans(&d->view, d->spans, d->span_count, err) < 0)
+    if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
         return -1;
     for (i = 0; i < d->span_count; i++)
         d->length += d->spans[i].length;
