@@ -129,7 +129,8 @@ struct gb_http_request {
     bool timed_out;
 
     /* May be set with GB_STEP_WAIT: whether what is waited for can still be undone as if nobody had asked for it; act: does
-     * so, and resume finds that out. Called by the application alone, on any thread, before the request has ended. */
+     * so, and resume finds that out. Called by the application on any thread before the request has ended, and by the
+     * server when it sees that the client has gone. */
     bool (*cancel)(struct gb_http_request *request, bool act);
     /* May be set with GB_STEP_WAIT: thousands may wait so, and long. Their wakes then cost the others nothing. */
     bool park;

@@ -121,6 +121,14 @@ static bool has_ended(const struct gb_conn *c) {
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* Of one that waits for its answer. Who closes only its own side is taken for gone as well: the two look alike. */
+static bool has_left(const struct gb_conn *c) {
+    char byte;
+    ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     struct gb_http_server *server = c->server;
     uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
@@ -151,6 +159,9 @@ static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns)
         sweep_idle(c, now_ns);
     } else if (c->replied_ns) {
         sweep_replying(c, now_ns);
+    } else if (ex && ex->phase == GB_PHASE_WAIT) {
+        if (ex->req.cancel && has_left(c))
+            ex->req.cancel(&ex->req, true);
     } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
         if (!ex->suspended && has_ended(c))
             gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",

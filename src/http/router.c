@@ -53,10 +53,28 @@ static void append_method(char *allow, const char *name) {
     snprintf(allow + used, 64 - used, "%s%s", used ? ", " : "", name);
 }
 
+/* Below this path the method may have its place: ", PUT .../data". */
+static void append_below(char *out, size_t size, const struct gb_http_route *routes, size_t count, const char *path,
+                         enum gb_http_method method) {
+    size_t n = strlen(path);
+    size_t used = 0;
+    size_t i;
+
+    out[0] = '\0';
+    for (i = 0; i < count && used < size; i++) {
+        const char *rest = routes[i].path + n;
+
+        if (routes[i].method == method && strncmp(routes[i].path, path, n) == 0 && *rest == '/' && !strchr(rest, '{'))
+            used += (size_t)snprintf(out + used, size - used, "%s...%s", used ? ", " : "", rest);
+    }
+}
+
 int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, size_t count, struct gb_http_text path,
                     char *ret_allow, struct gb_error *err) {
     enum gb_http_method method = ex->req.method == GB_HTTP_HEAD ? GB_HTTP_GET : ex->req.method;
     struct gb_http_text captures[GB_HTTP_PARAMS_MAX];
+    const char *found = NULL;
+    char below[128];
     size_t i;
     unsigned n;
 
@@ -68,12 +86,18 @@ int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, 
             ex->req.route = &routes[i];
             return set_params(ex, captures, n, err);
         }
+        found = routes[i].path;
         append_method(ret_allow, gb_http_method_name(routes[i].method));
         if (routes[i].method == GB_HTTP_GET)
             append_method(ret_allow, "HEAD");
     }
-    if (ret_allow[0])
+    if (found) {
+        append_below(below, sizeof(below), routes, count, found, method);
+        if (below[0])
+            return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s; %s goes to %s below it", ret_allow,
+                                gb_http_method_name(method), below);
         return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s", ret_allow);
+    }
     return gb_error_set(err, GB_ERR_NO_ROUTE, "there is nothing at this path; GET /v1 lists what there is");
 }
 

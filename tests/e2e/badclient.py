@@ -90,9 +90,8 @@ class Footprint:
 
     def now(self):
         s = self.daemon.stats()
-        used = self.daemon.get(f"/v1/sessions/{self.session}/stats")["quota"]
         return {"descriptors": len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), "free slots": s["slots"]["free"],
-                "running": s["running"], "buffers": s["buffers"], "quota": used, "used": [p["used_bytes"] for p in s["pools"]]}
+                "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"]]}
 
     def same(self, *but):
         """Everything is as it was, but for what is named, as soon as the daemon has noticed."""
@@ -107,6 +106,19 @@ class Footprint:
             until("all is given back", lambda: not (left.update(left.clear() or differs()) or left))
         except AssertionError:
             raise AssertionError(f"was, is: {left}") from None
+        self.no_quota_is_held()
+
+    def no_quota_is_held(self):
+        """With room for one buffer of 10 bytes more than there is, one is taken."""
+        path = "/v1/sessions/" + self.session
+        had = self.daemon.get(path)["quota"]
+        there = self.daemon.get(path + "/stats")["buffers"]
+        tight = {"bytes": there["bytes"] + 10, "buffers": there["count"] + 1}
+        self.daemon.ask("PATCH", path, {"quota": tight}).expect(200)
+        self.daemon.put("probe", b"0123456789", self.session).expect(201)
+        self.daemon.put("probe2", b"", self.session).problem(507, "quota_exceeded")
+        self.daemon.ask("DELETE", path + "/buffers/probe").expect(204)
+        self.daemon.ask("PATCH", path, {"quota": {k: had[k] for k in tight}}).expect(200)
 
 
 class Others:

@@ -1,5 +1,6 @@
 """Broken clients: all that they had is given back, others are served meanwhile, and what is left is a state with a name."""
 import errno
+import json
 import resource
 
 import pytest
@@ -163,7 +164,7 @@ def test_64_uploads_stall_and_others_are_served(start):
             d.ask("DELETE", f"/v1/sessions/default/buffers/u{i}").expect(204)
     for r in bad.open[::2]:
         r.close()
-    before.same("buffers", "quota", "used")
+    before.same("buffers", "used")
     d.put("others", b"x").expect(200)
     before.same()
 
@@ -218,7 +219,7 @@ def test_pipelined_garbage(start):
                     except OSError as e:
                         assert e.errno in (errno.ENOTCONN, errno.ECONNRESET), "the connection was kept"
     d.ask("DELETE", "/v1/sessions/default/buffers/others").expect(204)
-    before.same("used", "quota")
+    before.same("used")
     assert d.data("x").body == b"xyz"
 
 
@@ -254,3 +255,39 @@ def test_anything_at_any_moment(start, seed):
     d.put("x", body).expect(200)
     d.put("others", b"x").expect(200)
     before.same()
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, how):
+    """A creation and a copy that wait: quota and name are free long before the wait would have ended."""
+    d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"))
+    d.put("x", payload(SLOT)).expect(201)
+    d.ask("POST", "/v1/sessions/default/buffers", {"name": "big", "bytes": 128 << 20}).expect(201)
+    d.ask("PATCH", "/v1/sessions/default", {"quota": {"buffers": 3}}).expect(200)
+    bad = Bad(d, 8)
+
+    def create(name):
+        return d.ask("POST", "/v1/sessions/default/buffers", {"name": name, "bytes": 1})
+
+    for target, body in (("/v1/sessions/default/buffers", {"name": "n", "bytes": 160 << 20}),
+                         ("/v1/sessions/default/buffers/n/copy", {"from": "big"})):
+        body = json.dumps(body).encode()
+        r = bad.stay(request("POST", target, body, "Content-Type: application/json", "Prefer: wait=500"))
+        until("it waits, and its quota is taken", lambda: create("other").status == 507 or not delete(d, "other"))
+        create("other").problem(507, "quota_exceeded")
+        bad.leave(r, how)
+        until("its quota is free", lambda: create("n").status == 201)
+        delete(d, "n")
+
+
+def delete(daemon, name):
+    daemon.ask("DELETE", "/v1/sessions/default/buffers/" + name).expect(204)
+    return True
+
+
+def test_the_wrong_method_is_told_where_it_belongs(daemon, session):
+    buffer = f"/v1/sessions/{session}/buffers/x"
+    p = daemon.ask("PUT", buffer, b"1").problem(405, "method_not_allowed")
+    assert ".../data" in p["detail"] and "PUT" in p["detail"]
+    assert ".../copy" in daemon.ask("POST", buffer, b"1").problem(405, "method_not_allowed")["detail"]
+    assert "below" not in daemon.ask("DELETE", buffer + "/copy").problem(405, "method_not_allowed")["detail"]
