@@ -162,7 +162,12 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
 
 static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
                                   struct gb_http_response *response, struct gb_error *err) {
-    return gb_intake_reply(request, &call->intake, 200, response, err);
+    (void)request;
+    if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
+        gb_intake_headers(&call->intake, call->intake.completed, response, err) < 0)
+        return GB_STEP_ERROR;
+    response->status = 204;
+    return GB_STEP_REPLY;
 }
 
 enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_response *response,

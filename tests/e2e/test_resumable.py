@@ -1,0 +1,290 @@
+"""Uploads that go on after a broken line: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without 104)."""
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from harness import DATA, SLOT, until
+from values import crc32c, npy, payload
+
+SIZE = 9 * SLOT + 77
+IANA = "https://iana.org/assignments/http-problem-types#"
+PARTIAL = {"Content-Type": "application/partial-upload"}
+
+
+def create(s, name="x", body=b"", query="", length=None, method="PUT", **headers):
+    h = {"Upload-Complete": "?0", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    if length is not None:
+        h["Upload-Length"] = str(length)
+    return s.ask(method, f"buffers/{name}/data{query}", body, h)
+
+
+def append(s, path, offset, body, complete=False, **headers):
+    h = {**PARTIAL, "Upload-Offset": str(offset), "Upload-Complete": "?1" if complete else "?0", **headers}
+    return s.ask("PATCH", path, body, {k.replace("_", "-"): v for k, v in h.items()})
+
+
+def head(s, path):
+    r = s.ask("HEAD", path).expect(204)
+    assert r.headers["Cache-Control"] == "no-store" and r.body == b""
+    return r
+
+
+def offset(s, path):
+    return int(head(s, path).headers["Upload-Offset"])
+
+
+def problem(r, status, code, slug=None):
+    p = r.json()
+    assert (r.status, p["code"], p["status"]) == (status, code, status), p
+    assert p["type"] == (IANA + slug if slug else "urn:gpubuf:error:" + code)
+    return p
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_create_and_append(s, method):
+    data = payload(SIZE, 1)
+    r = create(s, length=SIZE, query="?dtype=uint8", method=method).expect(201)
+    path = r.headers["Location"]
+    assert (r.headers["Upload-Offset"], r.headers["Upload-Complete"]) == ("0", "?0")
+    assert r.json()["takes"] == "appends" and r.json()["bytes"] == SIZE
+    assert append(s, path, 0, data[:1000]).expect(204).headers["Upload-Offset"] == "1000"
+    h = head(s, path).headers
+    assert (h["Upload-Offset"], h["Upload-Complete"], h["Upload-Length"]) == ("1000", "?0", str(SIZE))
+    assert h["Upload-Limit"].startswith("max-age=")
+    s.ask("GET", "buffers/x").problem(404, "buffer_not_found")
+    r = append(s, path, 1000, data[1000:], complete=True).expect(201)
+    assert r.headers["Upload-Complete"] == "?1" and r.headers["Location"].endswith("/buffers/x")
+    assert r.json()["crc32c"] == crc32c(data)
+    assert s.data("x") == data
+    h = head(s, path).headers
+    assert (h["Upload-Offset"], h["Upload-Complete"]) == (str(SIZE), "?1")
+    problem(append(s, path, SIZE, b"", complete=True), 409, "upload_completed", "completed-upload")
+
+
+def test_first_bytes_and_last_request_without_any(s):
+    data = payload(1000, 2)
+    s.put("x", b"old")
+    path = create(s, body=data[:10], length=1000, query="?format=raw").expect(201).headers["Location"]
+    assert offset(s, path) == 10
+    append(s, path, 10, data[10:]).expect(204)
+    assert s.data("x") == b"old"
+    r = append(s, path, 1000, b"", complete=True).expect(200)
+    assert r.headers["ETag"] and s.data("x") == data
+    r = create(s, "empty", length=0).expect(201)
+    append(s, r.headers["Location"], 0, b"", complete=True).expect(201)
+    assert s.data("empty") == b""
+
+
+def test_the_whole_at_once_is_an_ordinary_upload(s):
+    data = payload(1000, 2)
+    for method in ("PUT", "POST"):
+        s.ask(method, "buffers/x/data", data, {"Upload-Complete": "?1"})
+        assert s.data("x") == data
+    s.ask("POST", "buffers/x/data", data).problem(400, "invalid_argument")
+    assert s.get("uploads")["items"] == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_resets_at_any_byte(daemon, s, seed):
+    """A .npy or raw bytes; each line breaks somewhere, within the header too; every byte that arrived is kept."""
+    rng = random.Random(seed)
+    a = np.arange(SIZE // 4, dtype="float32").reshape(-1, 1) if seed % 2 else None
+    data = npy(a) if seed % 2 else payload(SIZE, seed)
+    path = create(s, length=len(data) if seed != 3 else None).expect(201).headers["Location"]
+    at = top = breaks = 0  # top: of all that was sent, for a line may be heard of late
+    while at < len(data):
+        few = rng.choice([3, 100, SLOT, 4 * SLOT])
+        sent = min(rng.randrange(few), len(data) - at - 1)
+        r = daemon.raw()
+        r.request("PATCH", path, ["Content-Type: application/partial-upload", f"Upload-Offset: {at}",
+                                  "Upload-Complete: ?1", f"Content-Length: {len(data) - at}"], data[at:at + sent])
+        r.reset() if rng.randrange(2) else r.close()
+        breaks += 1
+        top = max(top, at + sent)
+        new = offset(s, path)
+        assert at <= new <= top
+        at = new
+        if breaks == 25:
+            break
+    for _ in range(breaks + 1):
+        r = append(s, path, at, data[at:], complete=True)
+        if r.status != 409:
+            break
+        at = offset(s, path)
+    r.expect(201)
+    if a is not None:
+        assert (r.json()["dtype"], r.json()["shape"]) == ("float32", list(a.shape))
+        assert s.data("x") == a.tobytes()
+    else:
+        assert s.data("x") == data
+    assert daemon.settled() and s.get("stats")["open_uploads"] == {"count": 0, "bytes": 0}
+
+
+def test_a_line_that_hangs_is_taken_over(daemon, s):
+    data = payload(SIZE, 3)
+    path = create(s, length=SIZE, query="?format=raw").expect(201).headers["Location"]
+    r = daemon.raw()
+    r.request("PATCH", path, ["Content-Type: application/partial-upload", "Upload-Offset: 0", "Upload-Complete: ?1",
+                              f"Content-Length: {SIZE}"], data[:2 * SLOT + 5])
+    until("it is under way", lambda: s.get("uploads")["items"][0]["running"] == 1)
+    problem(append(s, path, 0, data), 409, "upload_busy")
+    at = offset(s, path)
+    assert r.reply().status == 409
+    r.close()
+    append(s, path, at, data[at:], complete=True).expect(201)
+    assert s.data("x") == data
+
+
+def test_many_at_once_and_one_gets_through(daemon, s):
+    data = payload(4 * SLOT, 4)
+    path = create(s, length=len(data), query="?format=raw").expect(201).headers["Location"]
+    statuses = []
+
+    def go():
+        c = daemon.client()
+        h = {**PARTIAL, "Upload-Offset": "0", "Upload-Complete": "?0"}
+        statuses.append(c.ask("PATCH", path, data, h).status)
+        c.close()
+
+    threads = [threading.Thread(target=go) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(statuses) == [204] + [409] * 5
+    append(s, path, len(data), b"", complete=True).expect(201)
+    assert s.data("x") == data
+
+
+def test_offsets_and_lengths(s):
+    path = create(s, body=b"12345", length=100, query="?format=raw").expect(201).headers["Location"]
+    r = append(s, path, 4, b"x")
+    p = problem(r, 409, "upload_offset_mismatch", "mismatching-upload-offset")
+    assert (p["expected-offset"], p["provided-offset"]) == (5, 4)
+    assert (r.headers["Upload-Offset"], r.headers["Upload-Complete"]) == ("5", "?0")
+    for body, complete, headers in ((b"x" * 96, False, {}), (b"x" * 94, True, {}), (b"x", False, {"Upload-Length": "101"}),
+                                    (b"", True, {})):
+        problem(append(s, path, 5, body, complete, **headers), 400, "upload_length_mismatch",
+                "inconsistent-upload-length")
+    for headers in ({"Content-Type": "application/octet-stream"}, {"Content-Encoding": "gzip"}):
+        append(s, path, 5, b"x", **headers).problem(415, "unsupported_media_type")
+    assert s.ask("PATCH", path, b"x", {"Content-Type": "text/plain"}).headers["Accept-Patch"] == PARTIAL["Content-Type"]
+    for headers in ({"Upload-Offset": "five"}, {"Upload-Complete": "yes"}, {"Upload-Offset": "-1"}):
+        append(s, path, 5, b"x", **headers).problem(400, "malformed_request")
+    append(s, path, 5, b"x", **{"Content-Digest": "sha-256=:" + "A" * 43 + "=:"}).problem(400, "invalid_argument")
+    s.ask("PUT", path + "/parts?offset=5", b"x").problem(409, "upload_wrong_kind")
+    assert offset(s, path) == 5
+    s.ask("DELETE", path).expect(204)
+    append(s, path, 5, b"x").problem(404, "upload_not_found")
+    parts = s.ask("POST", "uploads", {"buffer": "x", "bytes": 5}).expect(201).headers["Location"]
+    append(s, parts, 0, b"x").problem(409, "upload_wrong_kind")
+    s.ask("DELETE", parts).expect(204)
+
+
+def test_what_cannot_be_begun(s):
+    before = s.get()["used_bytes"]
+    for query, length, headers, status in (
+            ("?format=raw", None, {}, 411), ("?offset=0", 5, {}, 404), ("?in_place=true", 5, {}, 400),
+            ("?dtype=float32", 6, {}, 422), ("?dtype=float32&shape=2", 9, {}, 422),
+            ("?format=raw", 5, {"Content_Encoding": "gzip"}, 415), ("?format=raw", 1 << 49, {}, 507),
+            ("?format=raw", 5, {"If_Match": "*"}, 412), ("?format=raw", 2, {}, 400)):
+        r = create(s, body=b"abc", query=query, length=length, **headers)
+        assert r.status == status, (query, length, headers, r)
+    p = create(s, body=b"\x93NUMPY\x01\x00\x06\x00{'a': ", length=100)
+    assert p.status == 400, p
+    create(s, body=npy(np.zeros(3)), query="?dtype=uint8", length=152).problem(400, "invalid_argument")
+    assert s.get("uploads")["items"] == [] and s.get()["used_bytes"] == before
+
+
+def test_npy_headers_in_pieces(s):
+    a = np.arange(1000, dtype="int16").reshape(10, 100)
+    for version in ((1, 0), (2, 0), (3, 0)):
+        data = npy(a, version)
+        path = create(s, body=data[:1]).expect(201).headers["Location"]
+        at = 1
+        for step in (5, 3, 2, 1, 50, 20, 100):
+            append(s, path, at, data[at:at + step]).expect(204)
+            at += step
+            assert offset(s, path) == at
+        assert head(s, path).headers["Upload-Length"] == str(len(data))
+        append(s, path, at, data[at:], complete=True)
+        assert s.data("x") == a.tobytes() and s.meta("x")["dtype"] == "int16"
+    path = create(s, body=data[:40]).expect(201).headers["Location"]
+    append(s, path, 40, data[40:60], complete=True).problem(400, "malformed_request")
+    assert s.get("uploads")["items"][-1]["state"] == "completed"  # that one is gone
+
+
+def test_safetensors(s):
+    from safetensors.numpy import save
+
+    a = np.arange(5000, dtype="float32")
+    data = save({"w": a})
+    path = create(s, body=data[:20], length=len(data)).expect(201).headers["Location"]
+    append(s, path, 20, data[20:500]).expect(204)
+    append(s, path, 500, data[500:], complete=True).expect(201)
+    assert s.meta("x")["dtype"] == "float32" and s.data("x") == a.tobytes()
+
+
+def test_chunked_appends(daemon, s):
+    data = payload(3 * SLOT, 5)
+    path = create(s, length=len(data), query="?format=raw").expect(201).headers["Location"]
+
+    def chunked(at, body, complete):
+        r = daemon.raw()
+        r.request("PATCH", path, ["Content-Type: application/partial-upload", f"Upload-Offset: {at}",
+                                  f"Upload-Complete: ?{complete}", "Transfer-Encoding: chunked"])
+        for i in range(0, len(body), 100000):
+            piece = body[i:i + 100000]
+            r.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        reply = r.send(b"0\r\n\r\n").reply()
+        r.close()
+        return reply
+
+    assert chunked(0, data[:300001], 0).status == 204
+    p = problem(chunked(300001, data[300001:-1], 1), 409, "upload_incomplete")
+    assert p["missing"] == [{"offset": len(data) - 1, "bytes": 1}]
+    assert chunked(len(data) - 1, data[-1:], 1).status == 201
+    assert s.data("x") == data
+
+
+def test_conditions_hold_at_the_end(s):
+    data = payload(1000, 6)
+    one, two = (create(s, body=data, length=1000, query="?format=raw", If_None_Match="*").expect(201).headers["Location"]
+                for _ in range(2))
+    append(s, one, 1000, b"", complete=True).expect(201)
+    r = append(s, two, 1000, b"", complete=True)
+    r.problem(412, "precondition_failed")
+    assert r.headers["Upload-Complete"] == "?1"  # said of the whole
+    s.ask("DELETE", two).expect(204)
+    s.ask("DELETE", one).expect(204)
+    assert s.get("uploads")["items"] == []
+
+
+def test_quota_is_got_at_once_and_given_back(daemon, s):
+    assert s.ask("PATCH", "", {"quota": {"bytes": SIZE}}).status == 200
+    path = create(s, length=SIZE, query="?format=raw").expect(201).headers["Location"]
+    create(s, "y", length=1, query="?format=raw").problem(507, "quota_exceeded")
+    s.ask("DELETE", path).expect(204)
+    assert s.get()["used_bytes"] == 0
+    # Refused at the header, before the body.
+    r = daemon.raw()
+    r.request("PUT", DATA.format(s.name, "y") + "?format=raw",
+              ["Upload-Complete: ?0", f"Upload-Length: {SIZE + 1}", f"Content-Length: {SIZE + 1}", "Expect: 100-continue"])
+    assert r.head()[0] == 507
+    r.close()
+    assert s.get("uploads")["items"] == []
+
+
+def test_it_ends_with_the_process_and_the_old_bytes_are_told_of(start, tmp_path):
+    state = str(tmp_path)
+    d = start(state=state)
+    d.put("x", payload(1000, 1)).expect(201)
+    h = {"Upload-Complete": "?0", "Upload-Length": "5000"}
+    path = d.ask("PUT", DATA.format("default", "x") + "?format=raw", b"x" * 100, h).expect(201).headers["Location"]
+    d.kill()
+    d = start(state=state)
+    assert d.ask("HEAD", path).status == 404
+    d.ask("PATCH", path, b"", {**PARTIAL, "Upload-Offset": "100", "Upload-Complete": "?0"}).problem(404, "upload_not_found")
+    assert d.meta("x")["bytes"] == 1000
