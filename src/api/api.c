@@ -82,9 +82,11 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
         gb_api_free(api);
         return NULL;
     }
-    gb_api_set_limits(
-        api, &(struct gb_api_limits){
-                 .expanded_bytes = 64ull << 30, .decoders = 64, .operations_max = 1024, .operation_ttl_s = 600});
+    gb_api_set_limits(api, &(struct gb_api_limits){.expanded_bytes = 64ull << 30,
+                                                   .decoders = 64,
+                                                   .operations_max = 1024,
+                                                   .batch_max = 1000,
+                                                   .operation_ttl_s = 600});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);

@@ -27,6 +27,7 @@ struct gb_api_limits {
     uint64_t expanded_bytes;  /* of a body that comes in a content coding */
     unsigned decoders;        /* such bodies at a time */
     uint64_t operations_max;  /* under way at a time, and as many that have ended are kept */
+    uint64_t batch_max;       /* operations of one batch */
     uint64_t operation_ttl_s; /* for which one that has ended is kept */
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);

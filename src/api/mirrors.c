@@ -1,27 +1,23 @@
 /* POST /v1/sessions/{s}/buffers/{b}/{sync,release}: the two sides of a mirrored buffer. */
 #include <string.h>
 
+#include "api/actions.h"
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
 #include "api/hook.h"
 #include "api/render.h"
 
-struct sides {
-    bool host;
-    bool device;
-};
-
 /* The field `key`: host, device or, where that makes sense, all. */
-static int read_sides(const json_t *body, const char *key, bool all, struct sides *ret, struct gb_error *err) {
+int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
     const char *word = "";
-    struct sides sides;
+    struct gb_sides sides;
     int r = gb_json_string(body, key, &word, err);
     bool both = all && strcmp(word, "all") == 0;
 
     if (r < 0)
         return -1;
-    sides = (struct sides){.host = both || strcmp(word, "host") == 0, .device = both || strcmp(word, "device") == 0};
+    sides = (struct gb_sides){.host = both || strcmp(word, "host") == 0, .device = both || strcmp(word, "device") == 0};
     if (!sides.host && !sides.device)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give '%s': %s", key,
                             all ? "host, device or all" : "host or device");
@@ -59,27 +55,27 @@ static enum gb_step reply_released(struct gb_http_request *request, const struct
     return gb_reply_json(&out, 200, response, err);
 }
 
-static int read_sync(const struct gb_http_request *request, struct sides *ret_to, struct gb_name *ret_stream,
+static int read_sync(const struct gb_http_request *request, struct gb_sides *ret_to, struct gb_name *ret_stream,
                      struct gb_error *err) {
     json_t *body;
     int r;
 
     if (gb_body_object(request, "to stream", false, &body, err) < 0)
         return -1;
-    r = read_sides(body, "to", false, ret_to, err);
+    r = gb_action_read_sides(body, "to", false, ret_to, err);
     if (r == 0)
         r = gb_json_name(body, "stream", ret_stream, err);
     json_decref(body);
     return r < 0 ? -1 : 0;
 }
 
-static int read_release(const struct gb_http_request *request, struct sides *ret, struct gb_error *err) {
+static int read_release(const struct gb_http_request *request, struct gb_sides *ret, struct gb_error *err) {
     json_t *body;
     int r;
 
     if (gb_body_object(request, "side", false, &body, err) < 0)
         return -1;
-    r = read_sides(body, "side", true, ret, err);
+    r = gb_action_read_sides(body, "side", true, ret, err);
     json_decref(body);
     return r;
 }
@@ -107,7 +103,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     struct gb_call *call;
     struct gb_name session;
     struct gb_name name;
-    struct sides to;
+    struct gb_sides to;
 
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
         return GB_STEP_ERROR;
@@ -128,7 +124,7 @@ enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_ht
     struct gb_call *call;
     struct gb_name session;
     struct gb_name name;
-    struct sides side;
+    struct gb_sides side;
 
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_release(request, &side, err) < 0)
         return GB_STEP_ERROR;

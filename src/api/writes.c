@@ -1,6 +1,7 @@
 /* POST /v1/sessions/{s}/buffers/{b}/{copy,fill}: writes that the device makes. */
 #include <string.h>
 
+#include "api/actions.h"
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
@@ -60,7 +61,8 @@ static int read_side(const json_t *body, struct gb_write_params *params, struct 
 static int read_target(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
     int r;
 
-    strcpy(params->stream.s, "default");
+    if (params->stream.s[0] == '\0')
+        strcpy(params->stream.s, "default");
     if (gb_json_u64(body, "offset", &params->offset, err) < 0 ||
         gb_json_name(body, "stream", &params->stream, err) < 0 ||
         gb_json_bool(body, "in_place", &params->in_place, err) < 0 || read_side(body, params, err) < 0)
@@ -70,23 +72,25 @@ static int read_target(const json_t *body, struct gb_write_params *params, struc
     return r < 0 ? -1 : 0;
 }
 
-static int read_body(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
-    json_t *body;
+int gb_action_read_write(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
     int r;
 
-    if (gb_body_object(request,
-                       params->copy ? "from from_offset offset bytes stream in_place side"
-                                    : "pattern width offset bytes stream in_place side",
-                       false, &body, err) < 0)
-        return -1;
     if (params->copy)
         r = read_from(body, params, err) < 0 ? -1 : gb_json_u64(body, "from_offset", &params->from_offset, err);
     else
         r = read_pattern(body, params, err);
-    if (r >= 0)
-        r = read_target(body, params, err);
+    return r < 0 ? -1 : read_target(body, params, err);
+}
+
+static int read_body(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, params->copy ? GB_COPY_FIELDS : GB_FILL_FIELDS, false, &body, err) < 0)
+        return -1;
+    r = gb_action_read_write(body, params, err);
     json_decref(body);
-    return r < 0 ? -1 : 0;
+    return r;
 }
 
 static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call, bool copy,

@@ -202,7 +202,7 @@ static struct gb_change *run_group(struct gb_change_group *g) {
     if (r < 0)
         g->end(g);
     else
-        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, gb_call_mark(g->call), group_committed, g);
+        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, g->mark, group_committed, g);
     return next;
 }
 
@@ -247,6 +247,9 @@ void gb_change_start(struct gb_change *change) {
     struct gb_session *session = change->session;
     struct gb_buffer *b;
     bool mine = false;
+
+    if (gb_gather_put(change))
+        return;
 
     pthread_mutex_lock(&session->lock);
     b = place_locked(session, &change->name);

@@ -46,8 +46,8 @@ struct gb_change_group {
     struct gb_change **changes;  /* of that session, each of another name; their own end is not called */
     struct gb_store_edit *edits; /* room for as many */
     size_t count;
-    const struct gb_call *call; /* as of a change */
-    size_t waiting;             /* turns that are not there yet; the session's lock */
+    const struct gb_store_mark *mark; /* committed with it; NULL: none */
+    size_t waiting;                   /* turns that are not there yet; the session's lock */
     struct gb_error error;
     void (*end)(struct gb_change_group *group); /* once, without locks; may free group and changes */
 };

@@ -22,6 +22,7 @@
 #include "store/store.h"
 
 struct gb_core;
+struct gb_gather;
 
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
@@ -76,6 +77,8 @@ struct gb_call {
     atomic_bool finished; /* results may be read once this is true */
     void (*done)(void *arg);
     void *arg;
+    struct gb_gather *gather;  /* the starter's: what it commits with; a reference, NULL: by itself */
+    bool gathered;             /* the core's: its change is there */
     struct gb_store_mark mark; /* the starter's: the key of its request, committed with what the call does; "": none */
     struct gb_error error;     /* code GB_OK: success */
     bool created;              /* the call made the resource */
@@ -352,6 +355,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
                       struct gb_error *err);
 
 #include "core/bundle.h"
+#include "core/gather.h"
 #include "core/joint.h"
 #include "core/keys.h"
 #include "core/scan.h"

@@ -128,6 +128,11 @@ void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)
 int gb_call_withdraw(struct gb_call *call, struct gb_error *err);
 /* For the store: NULL when the call has no key, or is NULL. */
 const struct gb_store_mark *gb_call_mark(const struct gb_call *call);
+/* gather.c. True: the change waits for the others of its call's gather, and goes on with them. */
+struct gb_change;
+bool gb_gather_put(struct gb_change *change);
+/* The call ends: one that has put no change is not waited for any more. */
+void gb_gather_leave(struct gb_call *call);
 int gb_cancelled(struct gb_error *err); /* sets CANCELLED; -1 */
 
 /* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */

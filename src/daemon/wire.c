@@ -84,6 +84,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .decoders = (unsigned)o->max_decoders,
         .operations_max = o->max_operations,
         .operation_ttl_s = o->operation_ttl,
+        .batch_max = o->max_batch,
     };
 
     daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);
@@ -114,6 +115,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .connections_max = (unsigned)o->max_connections,
         .connection_memory = (size_t)o->connection_memory,
         .json_max = (size_t)o->max_json,
+        .json_list_max = (size_t)(o->max_json + o->max_batch * 1024),
         .takeover_bytes = o->takeover_bytes,
         .idle_timeout_s = (unsigned)o->idle_timeout,
         .stall_timeout_s = (unsigned)o->stall_timeout,

@@ -41,6 +41,7 @@ typedef enum gb_step gb_http_handler(struct gb_http_request *request, struct gb_
 enum gb_http_body {
     GB_BODY_NONE,  /* a body is refused */
     GB_BODY_JSON,  /* collected up to the server's limit; request->body */
+    GB_BODY_LIST,  /* the same with another limit, json_list_max */
     GB_BODY_STREAM /* handler is called at the headers and gives a sink */
 };
 
@@ -247,6 +248,7 @@ struct gb_http_server_config {
     unsigned connections_max;  /* one more gets 503 and is closed */
     size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
     size_t json_max;           /* bytes of a JSON body */
+    size_t json_list_max;      /* of GB_BODY_LIST */
     uint64_t takeover_bytes;   /* answers this long are streamed; bodies this long leave libmicrohttpd at the header */
     unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
     unsigned stall_timeout_s;  /* a body that does not move */

@@ -79,7 +79,8 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
 }
 
 static int check_body(struct gb_exchange *ex, struct gb_error *err) {
-    size_t max = ex->server->config.json_max;
+    const struct gb_http_server_config *config = &ex->server->config;
+    size_t max = ex->req.route->body == GB_BODY_LIST ? config->json_list_max : config->json_max;
 
     switch (ex->req.route->body) {
     case GB_BODY_NONE:
@@ -88,6 +89,7 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
                                 gb_http_method_name(ex->req.method));
         return 0;
     case GB_BODY_JSON:
+    case GB_BODY_LIST:
         if (ex->req.content_length > max)
             return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "a JSON body of %llu bytes; at most %zu are permitted",
                                 (unsigned long long)ex->req.content_length, max);

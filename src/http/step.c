@@ -58,7 +58,7 @@ void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler) {
     enum gb_step step;
 
     if (ex->req.sink && ex->phase == GB_PHASE_BODY) {
-        if (ex->req.route->body == GB_BODY_JSON)
+        if (ex->req.route->body == GB_BODY_JSON || ex->req.route->body == GB_BODY_LIST)
             gb_collector_end(ex->req.sink, &ex->req);
         else
             handler = end_sink;

@@ -1,0 +1,21 @@
+/* What the bodies of actions on buffers say, for single requests and batches. */
+#ifndef GB_API_ACTIONS_H
+#define GB_API_ACTIONS_H
+
+#include <jansson.h>
+
+#include "api/context.h"
+
+#define GB_COPY_FIELDS "from from_offset offset bytes stream in_place side"
+#define GB_FILL_FIELDS "pattern width offset bytes stream in_place side"
+
+/* params->session and copy are set; a stream that is set stands in for "default". */
+int gb_action_read_write(const json_t *body, struct gb_write_params *params, struct gb_error *err);
+
+struct gb_sides {
+    bool host;
+    bool device;
+};
+int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* POST /v1/sessions/{s}/batch. Operations are carried out in waves: in one wave no operation needs what another one of it
+ * does, all are queued one after the other, and what they change is committed at once. */
+#ifndef GB_API_BATCH_H
+#define GB_API_BATCH_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "api/context.h"
+
+enum gb_batch_what { GB_BATCH_CREATE, GB_BATCH_DELETE, GB_BATCH_COPY, GB_BATCH_FILL, GB_BATCH_SYNC, GB_BATCH_RELEASE };
+const char *gb_batch_word(enum gb_batch_what what);
+
+struct gb_batch_item {
+    enum gb_batch_what what;
+    struct gb_name name;
+    const json_t *body; /* borrowed */
+    size_t wave;
+    struct gb_call *call;  /* a reference once it has begun */
+    struct gb_error error; /* it could not begin */
+};
+
+/* The request's, and one reference of each call under way. */
+struct gb_batch {
+    atomic_size_t refs;
+    struct gb_core *core;
+    struct gb_http_request *request; /* a reference */
+    json_t *root;
+    struct gb_name session;
+    struct gb_name stream; /* "" where it says none */
+    bool atomic;
+    unsigned wait_ms;
+    size_t count;
+    struct gb_batch_item *items;
+
+    size_t begun;          /* of all items, in order */
+    size_t wave_end;       /* of the present wave */
+    atomic_size_t pending; /* of the present wave, and one while it is being begun */
+    struct gb_gather *gather;
+};
+
+/* Reads and checks all of it. NULL with *err, which names the operation that is wrong. */
+struct gb_batch *gb_batch_read(struct gb_http_request *request, struct gb_error *err);
+void gb_batch_unref(struct gb_batch *batch);
+/* Starts the item's call, or sets its error. */
+void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item);
+
+#endif
