@@ -11,6 +11,7 @@ from test_access import token
 
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
 SAMPLES = {"from": "q/b", "pattern": 1, "to": "host", "side": "all", "stream": "default", "device": 0, "buffer": "n"}
+QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of several is needed
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # of those that an operation asks for
 
 
@@ -31,7 +32,7 @@ class Operation:
     def path(self, query="", **names):
         """With the parameters that it needs, and query."""
         needed = [f"{p['name']}=0" for p in map(self.described.resolve, self.item.get("parameters", []))
-                  if p["in"] == "query" and p.get("required")]
+                  if p["in"] == "query" and p.get("required")] + QUERY.get((self.method, self.route), [])
         path = re.sub(r"{(\w+)}", lambda m: {**NAMES, **names}.get(m.group(1), "x"), self.route)
         return path + "?" * bool(needed or query) + "&".join(needed + [query] * bool(query))
 

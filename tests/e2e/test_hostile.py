@@ -63,7 +63,7 @@ EARLY = [
     ("PUT", "{d}", ("Host: evil.example",), 400), ("PUT", "{d}", ("Origin: http://evil.example",), 403), ("PUT", "/v2", (), 404),
     ("PUT", "/v1/sessions/small/buffers/y/data", (), 507), ("PUT", "{d}?offset=10&dtype=uint8", (), 400), ("PUT", "{d}?offset=10", (), None),
     ("PUT", "{d}", ("Content-Type: text/html",), 415), ("POST", "/v1/sessions", ("Content-Type: application/json",), 413),
-    ("GET", "{d}", (), 400), ("POST", "{d}", (), 405), ("PUT", "{d}?kind=pinned&pool=default", (), 400), ("PUT", "{d}", ("Transfer-Encoding: chunked",), 400),
+    ("GET", "{d}", (), 400), ("DELETE", "{d}", (), 405), ("POST", "{d}", (), 400), ("PUT", "{d}?kind=pinned&pool=default", (), 400), ("PUT", "{d}", ("Transfer-Encoding: chunked",), 400),
 ]
 
 
