@@ -37,7 +37,7 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
                                      d->multipart.boundary);
     else
         r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
-    r |= gb_http_response_header(response, err, "Accept-Ranges", "bytes");
+    r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut ? "none" : "bytes");
     r |= gb_http_response_header(response, err, "Vary", "Accept");
     r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
