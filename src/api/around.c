@@ -194,6 +194,9 @@ enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *req
     hook->began = true;
     if (step != GB_STEP_WAIT)
         return end(hook, step, request, response, err);
+    /* That the client goes is no reason to end what its key stands for: it will ask again. */
+    if (hook->claimed && !hook->op && !request->detached)
+        request->cancel = NULL;
     if (!hook->op || request->detached)
         return step;
     return leave(hook, request, response, err);

@@ -1,0 +1,277 @@
+/* Keys of requests: every state and what leads to it, also across a restart; and calls that are cancelled. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core_fixture.h"
+#include "gb_test.h"
+
+static struct core_fixture f;
+
+static struct gb_key key_of(int id, int fingerprint) {
+    struct gb_key key;
+
+    snprintf(key.id, sizeof(key.id), "%064x", (unsigned)id);
+    snprintf(key.fingerprint, sizeof(key.fingerprint), "%064x", (unsigned)fingerprint);
+    return key;
+}
+
+/* What a claim finds; an answer's status and body are checked. */
+static enum gb_key_state claim(int id, int fingerprint, const char *body) {
+    struct gb_key key = key_of(id, fingerprint);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_answer *answer = NULL;
+    char note[GB_KEY_NOTE_SIZE];
+    enum gb_key_state state;
+
+    gb_assert_ok(gb_key_claim(f.core, &key, &state, &answer, note, &err), err);
+    ck_assert(!!answer == (state == GB_KEY_ANSWERED));
+    if (answer && body) {
+        ck_assert_int_eq(answer->status, 201);
+        ck_assert_str_eq(answer->headers, "ETag: \"x\"\n");
+        ck_assert_uint_eq(answer->body_len, strlen(body));
+        ck_assert_str_eq(answer->body, body);
+    }
+    gb_answer_unref(answer);
+    return state;
+}
+
+static void keep(int id, int fingerprint, const char *body) {
+    struct gb_key key = key_of(id, fingerprint);
+    struct store_wait wait;
+
+    store_wait_init(&wait);
+    gb_key_keep(f.core, &key, gb_answer_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report, &wait);
+    store_wait_until(&wait, 1);
+    ck_assert_uint_eq(wait.failed, 0);
+    store_wait_done(&wait);
+}
+
+static void give_up(int id, bool unsure) {
+    struct gb_key key = key_of(id, 0);
+
+    gb_key_give_up(f.core, &key, unsure);
+}
+
+static void reopen(void) {
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+}
+
+START_TEST(the_states_of_a_key) {
+    struct gb_key key = key_of(1, 1);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_answer *answer = NULL;
+    char note[GB_KEY_NOTE_SIZE];
+    enum gb_key_state state;
+
+    core_fixture_init(&f, "host");
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_UNDER_WAY);
+    ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_OTHER);
+    gb_key_note(f.core, &key, "note");
+    gb_assert_ok(gb_key_claim(f.core, &key, &state, &answer, note, &err), err);
+    ck_assert_str_eq(note, "note");
+    give_up(1, false);
+    ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_CLAIMED);
+    give_up(1, true);
+    ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_UNANSWERED);
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_OTHER);
+    ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_CLAIMED);
+    keep(2, 1, "body");
+    ck_assert_int_eq(claim(2, 1, "body"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(claim(2, 2, NULL), GB_KEY_OTHER);
+    give_up(3, true); /* nobody's */
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Makes a buffer with a call that has a mark. */
+static void create_marked(int id, const char *name) {
+    struct gb_key key = key_of(id, 1);
+    struct gb_buffer_params params = {.session = core_name("default"),
+                                      .name = core_name(name),
+                                      .kind = GB_KIND_DEVICE,
+                                      .stream = core_name("default")};
+    struct core_wake wake;
+    struct gb_call *call;
+
+    core_wake_init(&wake);
+    call = gb_call_new(core_wake, &wake);
+    ck_assert_ptr_nonnull(call);
+    call->mark = gb_key_mark(f.core, &key);
+    gb_buffer_create(f.core, &params, 0, call);
+    core_wake_wait(&wake);
+    ck_assert_int_eq(call->error.code, GB_OK);
+    gb_call_unref(call);
+    core_wake_done(&wake);
+}
+
+START_TEST(a_restart_knows_them) {
+    core_fixture_init(&f, "host");
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED); /* nothing was done */
+    ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_CLAIMED);
+    create_marked(2, "b"); /* done, and not answered */
+    ck_assert_int_eq(claim(3, 1, NULL), GB_KEY_CLAIMED);
+    create_marked(3, "c");
+    keep(3, 1, "answer");
+    ck_assert_int_eq(claim(4, 1, NULL), GB_KEY_CLAIMED);
+    keep(4, 1, "");
+    reopen();
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
+    ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_UNANSWERED);
+    ck_assert_int_eq(claim(3, 1, "answer"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(claim(3, 2, NULL), GB_KEY_OTHER);
+    ck_assert_int_eq(claim(4, 1, ""), GB_KEY_ANSWERED);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 3);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(what_the_database_refuses_is_not_marked) {
+    struct gb_key key = key_of(1, 1);
+    struct gb_buffer_rec rec = {.id = 99, .session_id = 12345, .name = {"orphan"}};
+    struct gb_store_mark mark;
+    struct store_wait wait;
+
+    core_fixture_init(&f, "host");
+    store_wait_init(&wait);
+    mark = gb_key_mark(f.core, &key);
+    gb_store_change(f.store.store, GB_STORE_PUT_BUFFER, &rec, &mark, store_wait_report, &wait);
+    store_wait_until(&wait, 1);
+    ck_assert_uint_eq(wait.failed, 1);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 0);
+    store_wait_done(&wait);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(they_are_bounded) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_answer *answer = NULL;
+    char note[GB_KEY_NOTE_SIZE];
+    enum gb_key_state state;
+    struct gb_key key = key_of(99, 1);
+    struct gb_key_stats stats;
+    int i;
+
+    core_fixture_prepare(&f, "host");
+    f.config.keys_max = 4;
+    core_fixture_open(&f);
+    for (i = 0; i < 10; i++) {
+        ck_assert_int_eq(claim(i, 1, NULL), GB_KEY_CLAIMED);
+        keep(i, 1, "b");
+    }
+    gb_key_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.kept, 4);
+    ck_assert_int_eq(claim(9, 1, "b"), GB_KEY_ANSWERED);
+    ck_assert_int_eq(claim(0, 1, NULL), GB_KEY_CLAIMED); /* dropped since */
+    for (i = 20; i < 23; i++)
+        ck_assert_int_eq(claim(i, 1, NULL), GB_KEY_CLAIMED);
+    /* Those under way are not dropped for others. */
+    ck_assert_int_eq(gb_key_claim(f.core, &key, &state, &answer, note, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_SATURATED);
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 4);
+    f.config.keys_max = 2;
+    reopen();
+    gb_key_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.kept, 2);
+    ck_assert_int_eq(claim(9, 1, "b"), GB_KEY_ANSWERED);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(they_expire) {
+    core_fixture_init(&f, "host");
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
+    keep(1, 1, "b");
+    ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_CLAIMED);
+    keep(2, 1, "b");
+    core_fixture_close(&f);
+    store_sql_exec(f.store.path, "UPDATE answers SET expires_at_us = 1 WHERE id = 1");
+    core_fixture_open(&f);
+    ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_CLAIMED);
+    ck_assert_int_eq(claim(2, 1, "b"), GB_KEY_ANSWERED);
+    keep(1, 2, "c"); /* and what has expired leaves the database */
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 2);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- cancelling --------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_call_that_waits_for_memory) {
+    struct gb_buffer_params params = {.session = core_name("default"),
+                                      .name = core_name("b"),
+                                      .bytes = 60 << 20,
+                                      .shape = {.dims = 1, .dim = {60 << 20}},
+                                      .kind = GB_KIND_DEVICE,
+                                      .stream = core_name("default")};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_view view;
+    struct core_wake wake;
+    struct gb_call *call;
+
+    core_fixture_init(&f, "host:bytes=64M");
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 60 << 20, 0, &err), err);
+    core_wake_init(&wake);
+    call = gb_call_new(core_wake, &wake);
+    ck_assert(!gb_call_cancel(call, false)); /* nothing has begun */
+    gb_buffer_create(f.core, &params, 60000, call);
+    ck_assert(gb_call_cancel(call, false));
+    ck_assert(!atomic_load(&call->finished));
+    ck_assert(gb_call_cancel(call, true));
+    core_wake_wait(&wake);
+    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
+    ck_assert(!gb_call_cancel(call, true));
+    gb_call_unref(call);
+    gb_assert_ok(gb_session_get(f.core, &params.session, &view, &err), err);
+    ck_assert_uint_eq(view.used_bytes, 60 << 20);
+    ck_assert_uint_eq(view.buffers, 1);
+    core_wake_done(&wake);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(work_that_is_queued) {
+    struct gb_write_params write = {.session = core_name("default"),
+                                    .name = core_name("b"),
+                                    .from_session = core_name("default"),
+                                    .from = core_name("a"),
+                                    .stream = core_name("default"),
+                                    .copy = true};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+    struct core_gate gate;
+    struct core_wake wake;
+    struct gb_call *call;
+
+    core_fixture_init(&f, "host:discrete");
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 4096, 0, &err), err);
+    core_wake_init(&wake);
+    core_gate_close(&gate, &f, "default");
+    call = gb_call_new(core_wake, &wake);
+    gb_buffer_write(f.core, &write, call);
+    ck_assert(gb_call_cancel(call, true));
+    ck_assert(!gb_call_cancel(call, true));
+    core_gate_open(&gate);
+    core_wake_wait(&wake);
+    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
+    gb_call_unref(call);
+    ck_assert_int_eq(core_buffer_get(f.core, "default", "b", &rec, &err), -1);
+    core_wake_done(&wake);
+    core_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core_keys");
+
+    gb_test_add(suite, "states", the_states_of_a_key, 60);
+    gb_test_add(suite, "restart", a_restart_knows_them, 60);
+    gb_test_add(suite, "refused", what_the_database_refuses_is_not_marked, 60);
+    gb_test_add(suite, "bounds", they_are_bounded, 60);
+    gb_test_add(suite, "expiry", they_expire, 60);
+    gb_test_add(suite, "memory", a_call_that_waits_for_memory, 60);
+    gb_test_add(suite, "queued", work_that_is_queued, 60);
+    return gb_test_run(suite);
+}
