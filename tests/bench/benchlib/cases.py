@@ -300,6 +300,34 @@ class SmallCopies(Case):
         return sides
 
 
+class Batch(Case):
+    """1,000 copies of 4 KiB in one request, against as many requests one after the other."""
+
+    mode = "copy"
+    unit = "k/s"
+    bytes = 4 * KIB
+    count = 1000
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon], notes) as running:
+            ours = running["gpubufd"]
+            ours.make_buffer("bench-from", self.bytes)
+            copies = ",".join('{"op":"copy","buffer":"b%d","from":"bench-from"}' % i for i in range(self.count))
+            whole = ["post", "--port", ours.port, "--path", BUFFERS.rsplit("/", 1)[0] + "/batch", "--json",
+                     '{"operations":[%s]}' % copies]
+            single = ours.action_target("b0", "copy", **{"from": "default/bench-from"})
+
+            def turn(target, each):
+                result = measure.load(settings, target + ["--connections", 1, "--seconds", 1])
+                result["copies_per_s"] = result["requests_per_s"] * each
+                return result
+
+            sides = [Side(name, ours, lambda target=target, each=each: turn(target, each), "copies_per_s")
+                     for name, target, each in (("ours", whole, self.count), ("one by one", single, 1))]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
 class Idle(Case):
     """Idle keep-alive connections: what each costs, and the rate of polls beside them. A fresh daemon for each round,
     since memory that was once used is not always given back."""
@@ -366,5 +394,6 @@ def all_cases(device):
     cases.append(AllocationCost("alloc", "CPU of an allocation and a free", {"ours": 5}))
     cases.append(Copy("copy1g", "copy of 1 GiB on the device", {"raw": 0.95, "by the device's clock": 0.95}))
     cases.append(SmallCopies("copy4k", "copies of 4 KiB on one stream", {}))
+    cases.append(Batch("batch", "1,000 copies of 4 KiB in one request", {"one by one": 3}))
     cases.append(Idle("idle", "idle connection, 4,000 held", {"ours": 40, "polls kept beside them": 0.95}))
     return cases
