@@ -20,9 +20,9 @@ static int too_many(struct gb_error *err) {
 /* --- selecting --------------------------------------------------------------------------------------------------------- */
 
 struct selection {
-    const char *prefix;
-    char *label;       /* NULL: any */
-    const char *value; /* NULL: any */
+    struct gb_name prefix; /* "": any */
+    char *label;           /* NULL: any */
+    const char *value;     /* NULL: any */
     struct gb_name *names;
     size_t count;
     int64_t last_id;
@@ -46,7 +46,7 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     struct selection *s = arg;
 
     s->last_id = rec->id;
-    if (strncmp(rec->name.s, s->prefix, strlen(s->prefix)) != 0 || !has_label(s, rec))
+    if (strncmp(rec->name.s, s->prefix.s, strlen(s->prefix.s)) != 0 || !has_label(s, rec))
         return 0;
     if (s->count == GB_SAFETENSORS_TENSORS_MAX)
         return too_many(err);
@@ -61,13 +61,13 @@ static int by_name(const void *a, const void *b) {
 /* All that fit, by name. */
 static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
                            struct gb_error *err) {
-    const struct gb_http_text *prefix = gb_http_query(request, "prefix");
     const struct gb_http_text *label = gb_http_query(request, "label");
     bool more = true;
     char *equals;
     int r = 0;
 
-    s->prefix = prefix ? prefix->s : "";
+    if (gb_query_name(request, "prefix", &s->prefix, err) < 0)
+        return -1;
     if (label && (label->len == 0 || strlen(label->s) != label->len || label->s[0] == '='))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "label is a label's name, or name=value");
     if (label) {

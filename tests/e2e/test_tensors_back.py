@@ -65,7 +65,7 @@ def test_selection(daemon, session):
                           ("?label=part=none", []), ("?prefix=none", [])):
         equal(load(daemon, session, query), {n: arrays[n] for n in wanted})
     for query, status, code in (("?names=none", 404, "buffer_not_found"), (f"?names={first},none", 404, "buffer_not_found"),
-                                ("?names=", 400, "invalid_name"), (f"?names={first},", 400, "invalid_name"),
+                                ("?names=", 400, "invalid_name"), (f"?names={first},", 400, "invalid_name"), ("?prefix=", 400, "invalid_name"),
                                 (f"?names={first},{first}", 400, "invalid_argument"),
                                 (f"?names={first}&prefix=l", 400, "invalid_argument"), ("?label=", 400, "invalid_argument"),
                                 ("?label=%3Dx", 400, "invalid_argument"), ("?stream=none", 404, "stream_not_found"),
