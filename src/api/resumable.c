@@ -84,6 +84,22 @@ static void plan_free(void *arg) {
     free(plan);
 }
 
+/* What is not known before the first bytes are there cannot be refused yet; everything else can. */
+static int check_early(const struct gb_http_request *request, const struct gb_upload_plan *plan, bool has_length,
+                       uint64_t length, struct gb_error *err) {
+    struct gb_upload_params params = plan->params;
+    struct gb_buffer_params *buffer = &params.buffer;
+
+    if (!plan->may_say)
+        return 0;
+    params.bytes = has_length && length > GB_INTAKE_LEAD_MAX ? length - GB_INTAKE_LEAD_MAX : 0;
+    buffer->bytes = params.bytes;
+    buffer->dtype = GB_DTYPE_UINT8;
+    buffer->shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
+    buffer->has_shape = true;
+    return gb_upload_check(gb_api_of(request)->core, &params, err);
+}
+
 static int read_plan(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
     struct gb_conditions *conditions;
 
@@ -116,7 +132,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
-    if (read_plan(request, plan, err) < 0) {
+    if (read_plan(request, plan, err) < 0 || check_early(request, plan, has_length, length, err) < 0) {
         plan_free(plan);
         return GB_STEP_ERROR;
     }

@@ -110,7 +110,8 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     response->status = gb_code_status(error->code);
     if (response->status == 401)
         gb_http_response_header(response, NULL, "WWW-Authenticate", "Bearer realm=\"gpubufd\"");
-    if (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY || error->code == GB_ERR_KEY_IN_USE)
+    if (response->status == 503 || error->code == GB_ERR_BUFFER_BUSY || error->code == GB_ERR_UPLOAD_BUSY ||
+        error->code == GB_ERR_KEY_IN_USE)
         gb_http_response_header(response, NULL, "Retry-After", "1");
     /* Without memory for the text the status still goes out. */
     t.s = malloc(t.size);

@@ -198,6 +198,42 @@ def test_what_cannot_be_begun(s):
     assert s.get("uploads")["items"] == [] and s.get()["used_bytes"] == before
 
 
+def test_what_turns_out_when_it_comes(daemon, s):
+    """Of what the first bytes tell, as it is told."""
+    path = create(s).expect(201).headers["Location"]
+    append(s, path, 0, b"x" * 12).problem(411, "length_required")
+    path = create(s).expect(201).headers["Location"]
+    append(s, path, 0, npy(np.zeros(3, dtype="U5"))).problem(422, "unsupported_array")
+    path = create(s).expect(201).headers["Location"]
+    assert s.ask("PATCH", "", {"quota": {"bytes": 10}}).status == 200
+    append(s, path, 0, npy(np.zeros(100))).problem(507, "quota_exceeded")
+    path = create(s, length=5, query="?format=raw").expect(201).headers["Location"]
+    r = daemon.raw()
+    r.request("PATCH", path, ["Content-Type: application/partial-upload", "Upload-Offset: 0", "Upload-Complete: ?0",
+                              "Transfer-Encoding: chunked"], b"7\r\n1234567\r\n0\r\n\r\n")
+    assert r.reply().status == 413
+    r.close()
+    assert offset(s, path) == 5  # what there was room for
+    s.ask("DELETE", path).expect(204)
+    assert s.get("uploads")["items"] == [] and s.get()["used_bytes"] == 0
+
+
+def test_refusals_of_post(daemon, s):
+    for query, length, headers, status in (
+            ("?format=raw", None, {}, 411), ("?stream=none", 5, {}, 404), ("?dtype=float32", 6, {}, 422),
+            ("?format=raw", 5, {"Content_Encoding": "gzip"}, 415), ("?format=raw", 1 << 49, {}, 507),
+            ("", 1 << 49, {}, 507), ("?pool=none", None, {}, 404), ("?format=raw", 5, {"If_Match": "*"}, 412)):
+        r = create(s, query=query, length=length, method="POST", **headers)
+        assert r.status == status, (query, length, headers, r)
+    s.put("x", payload(SIZE))
+    r = daemon.raw().put(DATA.format(s.name, "x") + "?in_place=true", SIZE).send(b"x" * 10)
+    until("it is busy", lambda: s.ask("GET", "buffers/x/data").status == 409)
+    s.ask("POST", "uploads", {"buffer": "x", "bytes": 5}).problem(409, "buffer_busy")
+    create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
+    r.reset()
+    assert s.get("uploads")["items"] == []
+
+
 def test_npy_headers_in_pieces(s):
     a = np.arange(1000, dtype="int16").reshape(10, 100)
     for version in ((1, 0), (2, 0), (3, 0)):

@@ -160,6 +160,9 @@ def test_what_is_refused_at_the_header(daemon, s, expect):
         head = r.head()
         assert head[0] == status, (query, length, head)
         r.close()
+    r = daemon.raw().request("PUT", f"{u.path}/parts?offset=0", ["Transfer-Encoding: chunked"])
+    assert r.head()[0] == 411
+    r.close()
     r = daemon.raw().put("/v1/sessions/default/uploads/00000000-1/parts?offset=0", SLOT, expect=expect)
     assert r.head()[0] == 404
     r.close()
@@ -328,6 +331,30 @@ def test_they_end_with_the_process(start, tmp_path):
     assert d.get("/v1/sessions/default")["used_bytes"] == 0
 
 
+def test_so_many_parts_and_no_more(daemon, s):
+    u = Upload(s, bytes=30000)
+    limit = u.state["limits"]["parts"]
+    client = daemon.client()
+    for i in range(limit):
+        assert u.part(2 * i, b"x", client).status == 200
+    u.part(2 * limit, b"x", client).problem(507, "limit_reached")
+    assert u.get()["parts"] == limit
+    u.delete().expect(204)
+
+
+def test_completing_needs_a_place_for_a_new_buffer(s):
+    s.put("x", b"old")
+    assert s.ask("PATCH", "", {"quota": {"buffers": 1}}).status == 200
+    u = Upload(s, bytes=3)
+    u.part(0, b"new").expect(200)
+    s.delete("buffers/x")
+    s.put("y", b"other")
+    u.complete().problem(507, "quota_exceeded")
+    s.delete("buffers/y")
+    u.complete().expect(201)
+    assert s.data("x") == b"new"
+
+
 def test_the_list(s):
     made = [Upload(s, f"b{i}", bytes=i) for i in range(5)]
     page = s.get("uploads?limit=3")
@@ -337,3 +364,4 @@ def test_the_list(s):
     for u in made:
         u.delete().expect(204)
     assert s.get("uploads")["items"] == []
+    s.daemon.ask("GET", UPLOADS.format("none")).problem(404, "session_not_found")
