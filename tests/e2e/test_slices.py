@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import values
-from harness import DATA, SLOT
+from harness import DATA, SLOT, library
 from values import array_of
 
 KINDS = ("device", "shared", "managed", "pinned", "pageable")
@@ -169,6 +169,16 @@ def test_a_scalar_and_nothing(daemon, matrix):
     r = daemon.ask("GET", path + "?slice=5:5").expect(200)
     assert r.body == b"" and r.headers["Gpubuf-Shape"] == "0,1000"
     daemon.ask("GET", path + "?slice=5:5", None, {"Range": "bytes=0-"}).problem(416, "range_not_satisfiable")
+
+
+def test_as_safetensors(daemon, matrix):
+    array, path = matrix
+    load = library("safetensors.numpy").load
+    r = daemon.ask("GET", path + "?slice=::2,10:20&format=safetensors").expect(200)
+    assert np.array_equal(load(r.body)["x"], array[::2, 10:20]) and r.headers["Gpubuf-Shape"] == "500,10"
+    assert np.array_equal(load(daemon.ask("GET", path + "?slice=3,4&format=safetensors").expect(200).body)["x"], array[3, 4])
+    daemon.ask("PUT", path + "?slice=1::2,10:20&format=safetensors", r.body).expect(200)
+    assert np.array_equal(np.frombuffer(daemon.ask("GET", path).body, "int16").reshape(1000, 1000)[1::2, 10:20], array[::2, 10:20])
 
 
 @pytest.mark.parametrize("text, status, word", [
