@@ -1,11 +1,9 @@
 """What the tests of safetensors share: files, written by hand, and requests for many tensors."""
-import json
-import struct
-
 import numpy as np
 
 import values
 from harness import library
+from values import file_of, one  # noqa: F401: for those that import this
 
 ml_dtypes = library("ml_dtypes")
 safetensors = library("safetensors")
@@ -18,15 +16,6 @@ TYPES = (("bool", "BOOL"), ("uint8", "U8"), ("uint16", "U16"), ("uint32", "U32")
          ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"), ("float32", "F32"),
          ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e4m3fnuz", "F8_E4M3FNUZ"),
          ("float8_e5m2fnuz", "F8_E5M2FNUZ"), ("float8_e8m0fnu", "F8_E8M0"), ("complex64", "C64"))
-
-
-def file_of(header, data=b""):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def one(dtype, shape, data, name="t"):
-    return file_of({name: {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(data)]}}, data)
 
 
 def width(dtype):

@@ -5,6 +5,7 @@ import pytest
 
 from conform import Session, interface
 from harness import DATA, SLOT, SMALL_SLOTS, until
+from values import one
 
 S = "/v1/sessions/default"
 
@@ -34,7 +35,8 @@ def test_busy_and_partial(three):
     writers = [three.raw().put(DATA.format("default", n) + "?in_place=true", 4 * SLOT).send(b"y" * 3 * SLOT) for n in "bm"]
     until("both are written", lambda: three.stats()["running"]["uploads"] == 2)
     rows = [*use("b"), ("POST", "/buffers/b/fill", {"pattern": 1}), ("POST", "/buffers/m/sync", {"to": "device"}),
-            ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None)]
+            ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None),
+            ("GET", "/tensors?names=k,b", None), ("PUT", "/tensors", one("U8", (1,), b"1", "b"))]
     for row in rows:
         answered(three, 409, "buffer_busy", *row, retry=True)
     for r in writers:
@@ -42,7 +44,7 @@ def test_busy_and_partial(three):
     three.settled()
     assert three.meta("b")["state"] == three.meta("m")["state"] == "partial"
     for row in [("POST", "/buffers/k/copy", {"from": "b"}), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/release", {"side": "host"})]:
+                ("POST", "/buffers/m/release", {"side": "host"}), ("GET", "/tensors", None)]:
         answered(three, 409, "buffer_partial", *row)
 
 
@@ -51,7 +53,8 @@ def test_lost(three, start, simulated):
     three.stop()
     d = start(*SMALL_SLOTS, state=state)
     for row in [("GET", "/buffers/b?attributes=true", None), *use("b"), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/release", {"side": "all"}), ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4})]:
+                ("POST", "/buffers/m/release", {"side": "all"}), ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4}),
+                ("GET", "/tensors?prefix=b", None)]:
         answered(d, 410, "content_lost", *row)
 
 
@@ -76,6 +79,7 @@ def test_what_the_device_does_not_offer(start, backend):
     d.put("b", b"x" * 1000).expect(201)
     answered(d, 501, "unsupported", "POST", "/buffers", {"name": "n", "bytes": 4, "kind": "pinned"})
     answered(d, 501, "unsupported", "PUT", "/buffers/n/data?kind=pinned", b"1")
+    answered(d, 501, "unsupported", "PUT", "/tensors?kind=pinned", one("U8", (1,), b"1"))
     answered(d, 501, "unsupported", "POST", "/pools", {"name": "n"})
 
 

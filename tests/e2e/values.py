@@ -1,5 +1,7 @@
 """Tensors to send, and a CRC32C that owes nothing to the daemon's."""
 import io
+import json
+import struct
 
 import numpy as np
 
@@ -86,3 +88,15 @@ def array_of(dtype, shape, seed=0):
     if kind.kind in "fc":
         return (rng.standard_normal(n) + (1j * rng.standard_normal(n) if kind.kind == "c" else 0)).astype(kind).reshape(shape)
     return np.frombuffer(rng.bytes(n * kind.itemsize), dtype=kind).reshape(shape)
+
+
+# --- safetensors, by hand ------------------------------------------------------------------------------------------------
+
+
+def file_of(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def one(dtype, shape, data, name="t"):
+    return file_of({name: {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(data)]}}, data)
