@@ -5,6 +5,7 @@ import struct
 import pytest
 
 import values
+from harness import until
 from tensors import TENSORS, TYPE, file_of, model, names, put, safetensors, same
 
 
@@ -167,13 +168,10 @@ def test_a_break_changes_nothing(daemon, session):
     body = safetensors.numpy.save({**after, "new": after["layer.0.float32"]})
     at = struct.unpack("<Q", body[:8])[0] + 8
     for cut in (3, 8, at - 1, at, at + 1, at + 520000, len(body) - 1):
-        c = daemon.raw()
-        c.put(TENSORS.format(session), len(body))
-        c.send(body[:cut])
-        c.close()
-    daemon.settled()
+        with daemon.raw() as c:
+            c.put(TENSORS.format(session), len(body)).send(body[:cut]).half_close().closes()
+    until("all is given back", lambda: daemon.get(f"/v1/sessions/{session}")["used_bytes"] == used)
     same(daemon, session, before)
     assert names(daemon, session) == sorted(before)
-    assert daemon.get(f"/v1/sessions/{session}")["used_bytes"] == used
     put(daemon, session, body).expect(201)
     same(daemon, session, after)
