@@ -94,11 +94,11 @@ def test_headers_beyond_the_memory_of_a_connection(start):
 
 def test_refused_for_its_body(start):
     """413 and 415, where a body of JSON is taken."""
-    d = start("--max-json", "1K")
+    d = start("--max-json", "1K", "--max-batch", "1")
     d.put("b", b"abcd").expect(201)
     for op in operations(d):
         if op.schema:
-            for status, kind, body in ((413, "application/json", b" " * 2000), (415, "text/plain", b"{}")):
+            for status, kind, body in ((413, "application/json", b" " * 3000), (415, "text/plain", b"{}")):
                 with d.raw() as r:
                     r.request(op.method, op.path(), ["Content-Type: " + kind, f"Content-Length: {len(body)}"], body)
                     assert op.reply(r, op.path()).status == status, op.route
