@@ -263,6 +263,7 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+    gb_http_response_done(&ex->resp); /* what stands there belongs to another refusal */
     gb_exchange_fail(ex, err);
     ex->close = true;
     if (leave(loop, ex) < 0)

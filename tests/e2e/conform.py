@@ -44,7 +44,7 @@ class Interface:
         """{(method, route): {status: (names of headers, media types)}}"""
         out = {}
         for route, item in self.document["paths"].items():
-            for method in set(item) & {"get", "post", "put", "patch", "delete"}:
+            for method in set(item) & {"get", "head", "post", "put", "patch", "delete"}:
                 answers = {int(k): self.resolve(v) for k, v in item[method]["responses"].items()}
                 out[method.upper(), route] = {k: ({h.title() for h in v.get("headers", {})}, set(v.get("content", {})))
                                               for k, v in answers.items()}

@@ -20,11 +20,12 @@ class Record:
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
 
     def by_operation(self, interface):
-        """{(method, route): {status: (names, media types)}}; HEAD counts as its GET."""
+        """{(method, route): {status: (names, media types)}}; HEAD counts as its GET unless it is described."""
         found = {}
         for (method, path, status), (names, kinds) in self.seen.items():
-            method = "GET" if method == "HEAD" else method
             route = interface.route(method, path)
+            if route is None and method == "HEAD":
+                method, route = "GET", interface.route("GET", path)
             if route is not None:
                 into = found.setdefault((method, route), {}).setdefault(status, (set(), set()))
                 into[0].update(names - COMMON)

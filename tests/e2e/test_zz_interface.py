@@ -1,0 +1,33 @@
+"""Last of all: what was answered in the whole run against what the document says. Left out of runs that pick tests."""
+import pytest
+
+from conform import interface
+from harness import BACKENDS, Daemon
+from record import RECORD
+
+
+def _gaps(declared, answered):
+    for operation, statuses in sorted(declared.items()):
+        for status, (names, kinds) in sorted(statuses.items()):
+            had = answered.get(operation, {}).get(status)
+            if had is None:
+                yield f"{' '.join(operation)} {status}"
+                continue
+            yield from (f"{' '.join(operation)} {status} {name}" for name in sorted(names - had[0]))
+            yield from (f"{' '.join(operation)} {status} as {kind}" for kind in sorted(kinds - had[1]))
+
+
+@pytest.fixture(scope="module")
+def described():
+    with Daemon(BACKENDS[0]) as d:
+        yield interface(d)
+
+
+def test_all_that_is_declared_was_produced(described):
+    missing = list(_gaps(described.declared(), RECORD.by_operation(described)))
+    assert not missing, "declared, and produced by no test:\n" + "\n".join(missing)
+
+
+def test_all_that_was_produced_is_declared(described):
+    missing = list(_gaps(RECORD.by_operation(described), described.declared()))
+    assert not missing, "produced, and not declared:\n" + "\n".join(missing)
