@@ -53,6 +53,8 @@ def test_create_and_append(s, method):
     h = head(s, path).headers
     assert (h["Upload-Offset"], h["Upload-Complete"], h["Upload-Length"]) == ("1000", "?0", str(SIZE))
     assert h["Upload-Limit"].startswith("max-age=")
+    same = s.ask("GET", path).expect(200).headers
+    assert [same[k] for k in h if k.startswith("Upload-O")] == [h["Upload-Offset"]] and same["Upload-Complete"] == "?0"
     s.ask("GET", "buffers/x").problem(404, "buffer_not_found")
     r = append(s, path, 1000, data[1000:], complete=True).expect(201)
     assert r.headers["Upload-Complete"] == "?1" and r.headers["Location"].endswith("/buffers/x")
@@ -80,8 +82,8 @@ def test_first_bytes_and_last_request_without_any(s):
 def test_the_whole_at_once_is_an_ordinary_upload(s):
     data = payload(1000, 2)
     for method in ("PUT", "POST"):
-        s.ask(method, "buffers/x/data", data, {"Upload-Complete": "?1"})
-        assert s.data("x") == data
+        r = s.ask(method, f"buffers/{method}/data", data, {"Upload-Complete": "?1"}).expect(201)
+        assert r.headers["ETag"] and s.data(method) == data
     s.ask("POST", "buffers/x/data", data).problem(400, "invalid_argument")
     assert s.get("uploads")["items"] == []
 
