@@ -6,6 +6,7 @@
 #include "core/session.h"
 
 #define FREE_TRIES 3
+#define AT_ONCE_MAX 128
 
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err) {
@@ -148,13 +149,25 @@ static void free_memory(struct gb_task *task) {
     gb_content_end(c);
 }
 
-bool gb_content_enter_lane(const struct gb_content *c) {
-    struct gb_core_device *device = c->device;
-    struct gb_stream *part = gb_core_stream_part(c->home, device->index);
+/* A stream's queue has room for about a thousand entries, whoever made them. */
+static bool queue_has_room(const struct gb_content *c) {
+    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_core *core = c->device->core;
     bool idle = false;
 
-    if (!device->rec.cpu_access && (!part || gb_lane_busy(&device->slow) || gb_lane_busy(&device->ends) ||
-                                    gb_stream_query(device->core->backend, part, &idle, NULL) < 0 || !idle))
+    if (!part || atomic_load(&core->writes_running) > AT_ONCE_MAX)
+        return false;
+    if (atomic_fetch_add(&c->home->at_once, 1) < AT_ONCE_MAX)
+        return true;
+    if (gb_stream_query(core->backend, part, &idle, NULL) == 0 && idle)
+        atomic_store(&c->home->at_once, 0);
+    return idle;
+}
+
+bool gb_content_enter_lane(const struct gb_content *c) {
+    struct gb_core_device *device = c->device;
+
+    if (!device->rec.cpu_access && (gb_lane_busy(&device->slow) || gb_lane_busy(&device->ends) || !queue_has_room(c)))
         return false;
     return gb_lane_enter(&device->lane);
 }

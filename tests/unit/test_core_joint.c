@@ -239,6 +239,13 @@ START_TEST(the_database_refuses_one) {
 END_TEST
 
 /* One buffer is busy when all are to be committed. */
+static bool readable(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_error err = GB_ERROR_INIT;
+
+    return core_bundle(f->core, &all, back, &err) == 0;
+}
+
 START_TEST(one_is_busy) {
     struct gb_upload_params p = core_upload_params("default", "g", 300000);
     struct gb_error err = GB_ERROR_INIT;
@@ -260,6 +267,7 @@ START_TEST(one_is_busy) {
     gb_assert_fails(core_joint_finish(joint, &w, &err), err, GB_ERR_BUFFER_BUSY);
     gb_joint_free(joint);
     gb_upload_free(upload);
+    core_until(readable, &f, "the write in place has ended");
     expect_as_before(&f, true);
     core_wake_done(&w);
     core_wake_done(&other);
