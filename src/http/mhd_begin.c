@@ -99,8 +99,12 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
         ex->phase = GB_PHASE_BODY;
         return 0;
     case GB_BODY_STREAM:
-        if (!ex->req.chunked && !ex->req.has_content_length)
+        if (ex->req.chunked || ex->req.has_content_length)
+            return 0;
+        /* No body at all is a way to begin an upload that goes on later; elsewhere it is a mistake. */
+        if (!gb_http_header(&ex->req, "Upload-Complete"))
             return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length or Transfer-Encoding: chunked");
+        ex->req.has_content_length = true;
         return 0;
     }
     return 0;

@@ -238,6 +238,13 @@ def test_refusals_of_post(daemon, s):
     assert s.get("uploads")["items"] == []
 
 
+def test_no_body_is_an_empty_one(daemon, s):
+    """curl -X PUT sends no Content-Length."""
+    r = daemon.raw().request("PUT", DATA.format(s.name, "x"), ["Upload-Complete: ?0", "Upload-Length: 5"]).reply()
+    assert (r.status, r.headers["Upload-Offset"]) == (201, "0")
+    assert daemon.raw().request("PUT", DATA.format(s.name, "x")).reply().status == 411
+
+
 def test_npy_headers_in_pieces(s):
     a = np.arange(1000, dtype="int16").reshape(10, 100)
     for version in ((1, 0), (2, 0), (3, 0)):
