@@ -196,38 +196,23 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     return send_buffer(request, &rec, 200, response, err);
 }
 
-struct walk {
-    struct gb_out out;
-    const struct gb_api *api;
-    const char *session;
-    int64_t last_id;
-};
-
 static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct walk *walk = arg;
+    struct gb_walk *walk = arg;
 
     (void)err;
-    gb_render_buffer(&walk->out, NULL, walk->api, walk->session, rec);
+    gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
     walk->last_id = rec->id;
     return 0;
 }
 
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                          err);
+}
+
 enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct walk walk = {.api = gb_api_of(request), .session = request->param[0].s};
-    struct gb_name session;
-    struct gb_page page;
-    bool more = false;
-
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    if (gb_buffer_list(walk.api->core, &session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
-        return GB_STEP_ERROR;
-    }
-    gb_render_list_close(&walk.out, more, walk.last_id);
-    return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_page(request, response, list, err);
 }
 
 /* --- change ------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,7 @@
 #include "api/common.h"
 
+#include "api/render.h"
+
 #include <string.h>
 
 #include "api/body.h"
@@ -135,4 +137,21 @@ enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_respon
     if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_body_name(request, &name, err) < 0)
         return GB_STEP_ERROR;
     return call_named(request, response, &session, &name, fn, reply, err);
+}
+
+enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
+                           int (*list)(struct gb_walk *walk, bool *ret_more, struct gb_error *err),
+                           struct gb_error *err) {
+    struct gb_walk walk = {.api = gb_api_of(request)};
+    bool more = false;
+
+    if (gb_param_name(request, 0, "session name", &walk.session, err) < 0 || gb_page_read(request, &walk.page, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_list_open(&walk.out);
+    if (list(&walk, &more, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    gb_render_list_close(&walk.out, more, walk.last_id);
+    return gb_reply_json(&walk.out, 200, response, err);
 }

@@ -7,6 +7,7 @@
 #include "api/async.h"
 #include "api/context.h"
 #include "api/out.h"
+#include "api/query.h"
 
 /* How long a sync waits when the client does not say, and at most. */
 #define GB_SYNC_WAIT_S 30
@@ -41,6 +42,21 @@ enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_respon
 /* The same for what the body {"name": name} is to make. */
 enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
                           gb_async_reply *reply, struct gb_error *err);
+
+/* A page of what a session holds, while it is written: visit functions of the core get it as arg, add an item to out and
+ * set last_id. */
+struct gb_walk {
+    struct gb_out out;
+    const struct gb_api *api;
+    struct gb_name session;
+    struct gb_page page;
+    int64_t last_id;
+};
+
+/* The whole handler: list walks the core from page.after_id, at most page.limit items, and says whether there are more. */
+enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
+                           int (*list)(struct gb_walk *walk, bool *ret_more, struct gb_error *err),
+                           struct gb_error *err);
 
 /* When a sync that starts now gives up; for gb_async_end. */
 uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);

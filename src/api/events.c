@@ -2,37 +2,23 @@
 #include "api/common.h"
 #include "api/render.h"
 
-struct walk {
-    struct gb_out out;
-    const char *session;
-    int64_t last_id;
-};
-
 static int visit(void *arg, const struct gb_event_view *view, struct gb_error *err) {
-    struct walk *walk = arg;
+    struct gb_walk *walk = arg;
 
     (void)err;
-    gb_render_event(&walk->out, NULL, walk->session, view);
+    gb_render_event(&walk->out, NULL, walk->session.s, view);
     walk->last_id = view->id;
     return 0;
 }
 
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_event_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                         err);
+}
+
 enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    struct walk walk = {.session = request->param[0].s};
-    struct gb_name session;
-    struct gb_page page;
-    bool more = false;
-
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    if (gb_event_list(gb_api_of(request)->core, &session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
-        return GB_STEP_ERROR;
-    }
-    gb_render_list_close(&walk.out, more, walk.last_id);
-    return gb_reply_json(&walk.out, 200, response, err);
+    return gb_reply_page(request, response, list, err);
 }
 
 enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_response *response,

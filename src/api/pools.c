@@ -44,15 +44,8 @@ enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, 
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
-struct walk {
-    struct gb_out out;
-    const struct gb_api *api;
-    struct gb_name session;
-    int64_t last_id;
-};
-
 static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
-    struct walk *walk = arg;
+    struct gb_walk *walk = arg;
 
     (void)err;
     gb_out_open(&walk->out, NULL, '{');
@@ -62,21 +55,14 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
     return 0;
 }
 
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_pool_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                        err);
+}
+
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct walk walk = {.api = gb_api_of(request)};
-    struct gb_page page;
-    bool more = false;
-
-    if (gb_param_name(request, 0, "session name", &walk.session, err) < 0 || gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    if (gb_pool_list(walk.api->core, &walk.session, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
-        return GB_STEP_ERROR;
-    }
-    gb_render_list_close(&walk.out, more, walk.last_id);
-    return gb_reply_json(&walk.out, 200, response, err);
+    return gb_reply_page(request, response, list, err);
 }
 
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
