@@ -44,7 +44,7 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
     gb_gather_unref(batch->gather);
-    batch->gather = gb_gather_new(members, batch->atomic, batch->begun == 0 && mark->key[0] ? mark : NULL);
+    batch->gather = gb_gather_new(members, batch->atomic, mark->key[0] ? mark : NULL);
     if (!batch->gather)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
     batch->wave_end = at;
@@ -65,6 +65,8 @@ static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
     }
     if (member)
         item->call->gather = gb_gather_ref(batch->gather);
+    else
+        item->call->mark = gb_hook_mark(batch->request);
     atomic_fetch_add(&batch->refs, 1);
     gb_batch_begin(batch, item);
 }

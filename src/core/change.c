@@ -101,6 +101,10 @@ static void committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
+static const struct gb_store_mark *mark_of(const struct gb_change *c) {
+    return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
+}
+
 /* Returns who has the turn instead, when it came to nothing. */
 static struct gb_change *run_one(struct gb_change *c) {
     struct gb_session *session = c->session;
@@ -114,9 +118,9 @@ static struct gb_change *run_one(struct gb_change *c) {
     if (r < 0)
         c->end(c);
     else if (c->removes)
-        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, gb_call_mark(c->call), committed, c);
+        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, mark_of(c), committed, c);
     else
-        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, gb_call_mark(c->call), committed, c);
+        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, mark_of(c), committed, c);
     return next;
 }
 

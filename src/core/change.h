@@ -14,6 +14,7 @@ struct gb_change {
     struct gb_name name;
     struct gb_buffer *buffer;   /* while it has the turn */
     const struct gb_call *call; /* whose key is marked with it; NULL: none */
+    struct gb_store_mark mark;  /* the key, where call may end before the change does; "": the call's */
     bool removes;               /* else rec is put */
     struct gb_buffer_rec rec;
     struct gb_error error;

@@ -76,7 +76,7 @@ static void end_all(struct gb_gather *g, const struct gb_error *error) {
     gb_gather_unref(g);
 }
 
-/* One by one: those that can. */
+/* One by one: those that can. Whichever is the first to be committed, the key is marked with it. */
 static void start_each(struct gb_gather *g) {
     size_t i;
 
@@ -86,6 +86,8 @@ static void start_each(struct gb_gather *g) {
         c->group = NULL;
         c->error = GB_ERROR_INIT;
         c->call = NULL;
+        if (g->marked)
+            c->mark = g->mark;
         gb_change_start(c);
     }
     gb_gather_unref(g);

@@ -217,7 +217,7 @@ static int start_complete(struct gb_intake *intake, const struct gb_buffer_check
         intake->call = call;
         *ret = intake->carrier;
         gb_transfer_ref(&intake->carrier->t);
-        gb_upload_fed(intake->carrier, check, gb_ranges_crc(&intake->ranges));
+        gb_upload_fed(intake->carrier, check, &call->mark, gb_ranges_crc(&intake->ranges));
     }
     pthread_mutex_unlock(&intake->lock);
     return r;

@@ -64,6 +64,7 @@ struct gb_upload {
     bool arrived;                     /* its range is marked */
     struct gb_buffer_check end_check; /* asked besides params.check */
     struct gb_error refused;          /* the commit; it may be tried again */
+    struct gb_store_mark mark;        /* of who completes it */
 
     /* Decided at the beginning: */
     uint64_t bytes;    /* of the buffer; those of the payload are params.bytes */
@@ -177,8 +178,9 @@ int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params,
 
 /* upload_end.c, of a carrier. Are its bytes to be written now? 1; 0: wake follows; -1. */
 int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
-/* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). */
-void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, uint32_t crc);
+/* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). mark: committed with it. */
+void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
+                   uint32_t crc);
 /* After gb_upload_end. 1: the call has the result; 0: not yet, wake follows; -1: failed, and when it was refused alone it may
  * be tried again. */
 int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);

@@ -240,6 +240,7 @@ static void commit_end(struct gb_change *change) {
 static void fill_change(struct gb_upload *u) {
     u->change = (struct gb_change){.session = u->t.session,
                                    .call = u->write ? u->write->call : NULL,
+                                   .mark = u->mark,
                                    .name = u->params.buffer.name,
                                    .decide_locked = decide_locked,
                                    .apply_locked = apply_locked,
@@ -324,10 +325,12 @@ int gb_upload_opened(struct gb_upload *upload, struct gb_error *err) {
     return r;
 }
 
-void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, uint32_t crc) {
+void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
+                   uint32_t crc) {
     if (upload->end_check.free_arg)
         upload->end_check.free_arg(upload->end_check.arg);
     upload->end_check = check ? *check : (struct gb_buffer_check){0};
+    upload->mark = *mark;
     upload->filled = upload->params.bytes;
     upload->crc = crc;
     pthread_mutex_lock(&upload->t.lock);

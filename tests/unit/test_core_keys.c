@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core_fixture.h"
 #include "gb_test.h"
+#include "intake_fixture.h"
 
 static struct core_fixture f;
 
@@ -123,6 +123,81 @@ START_TEST(a_restart_knows_them) {
     ck_assert_int_eq(claim(3, 2, NULL), GB_KEY_OTHER);
     ck_assert_int_eq(claim(4, 1, ""), GB_KEY_ANSWERED);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 3);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Completes an upload of eight bytes with a call that has a mark. */
+static void complete_marked(int id, const char *name) {
+    struct gb_upload_params params = core_upload_params("default", name, 8);
+    struct gb_name session = core_name("default");
+    struct gb_key key = key_of(id, 1);
+    struct gb_error err = GB_ERROR_INIT;
+    struct intake_result r;
+    struct core_pending p;
+
+    gb_assert_ok(intake_begin(f.core, &params, &r, &err), err);
+    gb_assert_ok(intake_part(f.core, r.view.id, 0, "12345678", 8, &err), err);
+    core_pending_init(&p);
+    p.call->mark = gb_key_mark(f.core, &key);
+    gb_intake_complete(f.core, &session, r.view.id, NULL, NULL, p.call);
+    gb_assert_ok(core_pending_end(&p, NULL, &err), err);
+}
+
+START_TEST(an_upload_that_is_completed) {
+    core_fixture_init(&f, "host");
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
+    complete_marked(1, "a");
+    reopen();
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_UNANSWERED);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Deletes both, of which the first may not be there, as the members of one wave that has a mark. */
+static void delete_marked(int id, bool atomic, const char *first, const char *second) {
+    const char *names[] = {first, second};
+    struct gb_name session = core_name("default");
+    struct gb_key key = key_of(id, 1);
+    struct gb_store_mark mark = gb_key_mark(f.core, &key);
+    struct gb_gather *g = gb_gather_new(2, atomic, &mark);
+    struct gb_error err;
+    struct core_pending p[2];
+    int i;
+
+    ck_assert_ptr_nonnull(g);
+    for (i = 0; i < 2; i++) {
+        struct gb_name name = core_name(names[i]);
+
+        core_pending_init(&p[i]);
+        p[i].call->gather = gb_gather_ref(g);
+        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call);
+    }
+    gb_gather_unref(g);
+    for (i = 0; i < 2; i++) {
+        err = GB_ERROR_INIT;
+        (void)core_pending_end(&p[i], NULL, &err);
+    }
+}
+
+/* Together, one by one, and not at all. */
+START_TEST(members_of_a_wave) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+
+    core_fixture_init(&f, "host");
+    gb_assert_ok(core_buffer_create(f.core, "default", "a", 8, 0, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "b", 8, 0, &err), err);
+    gb_assert_ok(core_buffer_create(f.core, "default", "c", 8, 0, &err), err);
+    delete_marked(1, true, "none", "c");
+    ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 0);
+    delete_marked(2, false, "none", "c");
+    delete_marked(3, false, "a", "b");
+    ck_assert_int_eq(core_buffer_get(f.core, "default", "c", &rec, &err), -1);
+    reopen();
+    ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED);
+    ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_UNANSWERED);
+    ck_assert_int_eq(claim(3, 1, NULL), GB_KEY_UNANSWERED);
     core_fixture_done(&f);
 }
 END_TEST
@@ -268,6 +343,8 @@ int main(void) {
 
     gb_test_add(suite, "states", the_states_of_a_key, 60);
     gb_test_add(suite, "restart", a_restart_knows_them, 60);
+    gb_test_add(suite, "upload", an_upload_that_is_completed, 60);
+    gb_test_add(suite, "wave", members_of_a_wave, 60);
     gb_test_add(suite, "refused", what_the_database_refuses_is_not_marked, 60);
     gb_test_add(suite, "bounds", they_are_bounded, 60);
     gb_test_add(suite, "expiry", they_expire, 60);
