@@ -300,6 +300,7 @@ static bool end_locked(struct gb_intake *intake, const struct gb_error *why) {
 
 void gb_intake_end(struct gb_intake *intake, const struct gb_error *why) {
     struct gb_intake_waiter *settlers = NULL;
+    struct gb_error gone = GB_ERROR_INIT;
     struct gb_upload *carrier = NULL;
     struct gb_call *call = NULL;
     bool ends;
@@ -319,7 +320,9 @@ void gb_intake_end(struct gb_intake *intake, const struct gb_error *why) {
         return;
     gb_intake_withdraw(intake);
     gb_upload_free(carrier);
-    gb_intake_tell(intake, settlers, why);
+    /* Who asked where it stands is told that it is no more: why is for those that wrote to it. */
+    gb_intake_not_found(&gone);
+    gb_intake_tell(intake, settlers, &gone);
     if (call)
         finish_call(intake, call, why);
     gb_core_changed(intake->core);

@@ -293,6 +293,7 @@ static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
 }
 
 void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
+    gb_http_response_done(&t->ex->resp); /* what stands there belongs to another refusal */
     t->ex->close = true;
     gb_exchange_fail(t->ex, err);
     t->state = GB_TRANSFER_HEAD;

@@ -16,7 +16,8 @@ class Record:
         path = re.sub(r"^https?://[^/]+", "", target).split("?")[0]
         names, kinds = self.seen.setdefault((method.upper(), path, int(status)), (set(), set()))
         names.update(name.title() for name in headers.keys())
-        if int(status) != 304:  # which repeats the headers of a 200
+        # Without a body the headers are those of another answer: of a 200, of a GET.
+        if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
 
     def by_operation(self, interface):
@@ -28,7 +29,7 @@ class Record:
                 method, route = "GET", interface.route("GET", path)
             if route is not None:
                 into = found.setdefault((method, route), {}).setdefault(status, (set(), set()))
-                into[0].update(names - COMMON)
+                into[0].update(names)
                 into[1].update(kinds)
         return found
 

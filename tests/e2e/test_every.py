@@ -8,7 +8,9 @@ import pytest
 from conform import interface
 from harness import until
 from test_access import token
+from values import one
 
+S = "/v1/sessions/default"
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
 SAMPLES = {"from": "q/b", "pattern": 1, "to": "host", "side": "all", "stream": "default", "device": 0, "buffer": "n"}
 QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of several is needed
@@ -173,26 +175,33 @@ def full(start):
     d.put("m", b"abcd", query="?mirrored=true").expect(201)
     d.ask("POST", "/v1/sessions", {"name": "q"}).expect(201)
     d.ask("POST", "/v1/sessions/default/pools", {"name": "q"}).expect(201)
+    d.parts = d.ask("POST", S + "/uploads", {"buffer": "b", "bytes": 4}).expect(201).headers["Location"]
+    begins = {"Upload-Complete": "?0", "Upload-Length": "4"}
+    d.appends = d.ask("PUT", S + "/buffers/b/data?format=raw", b"", begins).expect(201).headers["Location"]
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     return d
 
 
-S = "/v1/sessions/default"
 CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PATCH", S, {"labels": {"a": "b"}}), ("DELETE", "/v1/sessions/q", None),
            ("POST", S + "/pools", {"name": "p"}), ("PATCH", S + "/pools/q", {"release_threshold_bytes": 1}), ("DELETE", S + "/pools/q", None),
            ("POST", S + "/buffers", {"name": "n", "bytes": 4}), ("PATCH", S + "/buffers/b", {"labels": {"a": "b"}}),
            ("PUT", S + "/buffers/b/data", b"1234"), ("PUT", S + "/buffers/n/data", b"1234"),
            ("POST", S + "/buffers/b/fill", {"pattern": 1}), ("POST", S + "/buffers/n/copy", {"from": "b"}),
            ("POST", S + "/buffers/m/sync", {"to": "device"}), ("POST", S + "/buffers/m/release", {"side": "all"}),
+           ("PATCH", S + "/buffers/b/data?offset=0", b"1"), ("POST", S + "/buffers/n/data", b"1", {"Upload-Complete": "?1"}),
+           ("PUT", S + "/tensors", one("U8", (1,), b"1")), ("POST", S + "/batch", {"operations": [{"op": "delete", "buffer": "b"}], "atomic": True}),
            ("DELETE", S + "/buffers/b", None)]
 
 
 def test_a_full_disk(full):
     described = interface(full)
     full.settled()
+    full.ask("PUT", full.parts + "/parts?offset=0", b"1234").expect(200)
+    last = {"Content-Type": "application/partial-upload", "Upload-Offset": "0", "Upload-Complete": "?1"}
+    ends = [("POST", full.parts + "/complete", None), ("PATCH", full.appends, b"1234", last)]
     before = full.contents()
-    for method, target, body in CHANGES:
-        reply = full.ask(method, target, body)
+    for method, target, body, *headers in CHANGES + ends:
+        reply = full.ask(method, target, body, *headers)
         described.check(method, target, reply)
         assert reply.problem(500, "store_failed")["retryable"], target
     assert full.contents() == before

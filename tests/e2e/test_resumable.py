@@ -84,6 +84,7 @@ def test_the_whole_at_once_is_an_ordinary_upload(s):
     for method in ("PUT", "POST"):
         r = s.ask(method, f"buffers/{method}/data", data, {"Upload-Complete": "?1"}).expect(201)
         assert r.headers["ETag"] and s.data(method) == data
+    assert s.ask("POST", "buffers/PUT/data", data[1:], {"Upload-Complete": "?1"}).expect(200) and s.data("PUT") == data[1:]
     s.ask("POST", "buffers/x/data", data).problem(400, "invalid_argument")
     assert s.get("uploads")["items"] == []
 
