@@ -19,7 +19,7 @@ def test_a_whole_buffer(s):
     s.put("x", npy(array))
     r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(201)
     y = r.json()
-    assert (y["dtype"], y["shape"], y["bytes"], y["generation"], y["crc32c"]) == ("float32", [100, 7], 2800, 1, None)
+    assert (y["dtype"], y["shape"], y["bytes"], y["generation"], y["crc32c"]) == ("float32", [100, 7], 2800, 1, s.meta("x")["crc32c"])
     assert r.headers["Location"] == s.base + "/buffers/y" and y["way"] in ("device", "host")
     assert {"queue", "copy", "total"} <= set(r.timing())
     assert r.headers["ETag"] == s.ask("GET", "buffers/y/data").headers["ETag"]

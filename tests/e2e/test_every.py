@@ -2,11 +2,13 @@
 import json
 import re
 import resource
+import select
+import sqlite3
 
 import pytest
 
 from conform import interface
-from harness import until
+from harness import PATIENCE_S, until
 from test_access import token
 from values import one
 
@@ -26,6 +28,7 @@ class Operation:
         self.schema = body.get("content", {}).get("application/json", {}).get("schema")
         self.takes_body = bool(body)
         self.queries = [p["name"] for p in map(described.resolve, self.item.get("parameters", [])) if p["in"] == "query"]
+        self.keyed = "Idempotency-Key" in [p["name"] for p in map(described.resolve, self.item.get("parameters", []))]
         kinds = list(body.get("content", {}))
         self.headers = [f"Content-Type: {kinds[0]}"] if len(kinds) == 1 else []
         for p in map(described.resolve, self.item.get("parameters", [])):
@@ -45,10 +48,13 @@ class Operation:
         more = {"bytes": 4} if self.route.endswith(("/buffers", "/uploads")) else {}
         return {**{name: SAMPLES.get(name, "n") for name in schema.get("required", [])}, **more}
 
-    def send(self, r, target, headers=(), host="localhost"):
+    def ask(self, r, target, headers=(), host="localhost"):
         body = json.dumps(self.sample()).encode() if self.schema else b""
         size = [f"Content-Length: {len(body)}"] if self.takes_body or self.method in ("POST", "PUT", "PATCH") else []
         r.send("\r\n".join([f"{self.method} {target} HTTP/1.1", "Host: " + host, *self.headers, *size, *headers, "", ""]).encode() + body)
+
+    def send(self, r, target, headers=(), **more):
+        self.ask(r, target, headers, **more)
         return self.reply(r, target)
 
     def reply(self, r, target):
@@ -165,6 +171,33 @@ def test_preconditions(start):
             left = until("an operation is left", lambda: fill_later(d)) if "{o}" in op.route else {"id": "x"}
             op.answered(d, 412, op.path(s="q", o=left["id"]), ['If-Match: "no"'])
             d.ask("DELETE", "/v1/sessions/q")
+
+
+def test_a_key_under_way(start, tmp_path):
+    """409 with Retry-After: another process holds the database, so that no first request comes to its end."""
+    d = start(state=str(tmp_path))
+    keyed = [op for op in operations(d) if op.keyed]
+    assert len(keyed) > 20
+    database = sqlite3.connect(next(tmp_path.glob("*.db")), isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    pairs = [(op, (d.raw(), d.raw())) for op in keyed]
+    for i, (op, both) in enumerate(pairs):
+        for r in both:
+            op.ask(r, op.path(), [f"Idempotency-Key: k{i}"])
+    second = []
+    for op, both in pairs:
+        heard = select.select([r.sock for r in both], [], [], PATIENCE_S)[0]
+        second.append(next(r for r in both if r.sock in heard))
+        reply = op.reply(second[-1], op.path())
+        reply.problem(409, "idempotency_key_in_use")
+        assert int(reply.headers["Retry-After"]) >= 1
+    database.execute("ROLLBACK")
+    database.close()
+    for (op, both), r in zip(pairs, second):
+        first = both[0] if r is both[1] else both[1]
+        assert op.reply(first, op.path()).status != 503, op.route
+        for r in both:
+            r.close()
 
 
 @pytest.fixture

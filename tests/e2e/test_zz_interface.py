@@ -1,4 +1,5 @@
-"""Last of all: what was answered in the whole run against what the document says. Left out of runs that pick tests."""
+"""Last of all: what was answered in the whole run against what the document says. Left out of runs that
+pick tests or backends: conftest.py."""
 import pytest
 
 from conform import interface
