@@ -10,6 +10,7 @@
 
 #include "api/body.h"
 #include "api/conditional.h"
+#include "api/digest_set.h"
 #include "api/filters.h"
 #include "api/render.h"
 #include "api/upload.h"
@@ -35,9 +36,10 @@ int gb_uploads_filters(const struct gb_http_request *request, bool digests, stru
                             "the whole to .../data");
     for (i = 0; i < ret->digests; i++) {
         if (!digests || strcasecmp(ret->digest[i].header, "Content-Digest") != 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                                "%s is not checked here; give {\"crc32c\"} when the upload is completed%s",
-                                ret->digest[i].header, digests ? ", or Content-Digest" : "");
+            return gb_error_set(
+                err, GB_ERR_INVALID_ARGUMENT,
+                "%s is not checked here; give {\"crc32c\"} or {\"digest\"} when the upload is completed%s",
+                ret->digest[i].header, digests ? ", or Content-Digest" : "");
     }
     return 0;
 }
@@ -239,7 +241,8 @@ static enum gb_step reply_complete(struct gb_http_request *request, const struct
 }
 
 enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                              const uint32_t *crc, struct gb_http_response *response, struct gb_error *err) {
+                              const struct gb_intake_expected *expected, struct gb_http_response *response,
+                              struct gb_error *err) {
     struct gb_name session;
     struct gb_call *call;
 
@@ -249,43 +252,43 @@ enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, c
             check->free_arg(check->arg);
         return GB_STEP_ERROR;
     }
-    gb_intake_complete(gb_api_of(request)->core, &session, id, check, crc, call);
+    gb_intake_complete(gb_api_of(request)->core, &session, id, check, expected, call);
     return gb_async_end(request, response, reply_complete, 0, err);
 }
 
-/* {"crc32c": "e3069283"} */
-static int read_complete(const struct gb_http_request *request, bool *ret_has, uint32_t *ret_crc,
-                         struct gb_error *err) {
+/* {"crc32c": "e3069283", "digest": {"sha-256": "base64"}} */
+static int read_complete(const struct gb_http_request *request, struct gb_intake_expected *ret, struct gb_error *err) {
     const char *text = NULL;
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "crc32c", true, &body, err) < 0)
+    if (gb_body_object(request, "crc32c digest", true, &body, err) < 0)
         return -1;
     r = gb_json_string(body, "crc32c", &text, err);
     if (r > 0 && (strlen(text) != 8 || strspn(text, "0123456789abcdef") != 8))
         r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "crc32c must be 8 lower-case hexadecimal digits");
+    ret->has_crc32c = r > 0;
     if (r > 0)
-        *ret_crc = (uint32_t)strtoul(text, NULL, 16);
-    *ret_has = r > 0;
+        ret->crc32c = (uint32_t)strtoul(text, NULL, 16);
+    if (r >= 0)
+        r = gb_digest_set_read(body, &ret->digests, err);
     json_decref(body);
     return r < 0 ? -1 : 0;
 }
 
 enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
+    struct gb_intake_expected expected = {.has_crc32c = false};
     struct gb_conditions *conditions;
     struct gb_buffer_check check;
     struct gb_name session;
-    uint32_t crc = 0;
-    bool has_crc;
     const char *id;
 
-    if (gb_path_upload(request, &session, &id, err) < 0 || read_complete(request, &has_crc, &crc, err) < 0 ||
+    if (gb_path_upload(request, &session, &id, err) < 0 || read_complete(request, &expected, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     check = gb_conditions_buffer_check(conditions);
-    return gb_intake_finish(request, id, &check, has_crc ? &crc : NULL, response, err);
+    return gb_intake_finish(request, id, &check, &expected, response, err);
 }
 
 /* --- abandon -------------------------------------------------------------------------------------------------------- */

@@ -15,9 +15,10 @@ enum gb_step gb_intake_reply(struct gb_http_request *request, const struct gb_in
 int gb_intake_headers(const struct gb_intake_view *view, bool complete, struct gb_http_response *response,
                       struct gb_error *err);
 
-/* Completes it; check.arg is taken. The reply is that of a PUT. */
+/* Completes it; check.arg is taken, expected may be NULL. The reply is that of a PUT. */
 enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                              const uint32_t *crc, struct gb_http_response *response, struct gb_error *err);
+                              const struct gb_intake_expected *expected, struct gb_http_response *response,
+                              struct gb_error *err);
 
 /* Content-Encoding and digests of a body that is not the whole: what cannot be is refused. 0 or -1. */
 struct gb_filters;

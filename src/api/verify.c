@@ -7,41 +7,7 @@
 #include "api/body.h"
 #include "api/common.h"
 #include "api/conditional.h"
-#include "model/word.h"
-
-/* What the client expects. */
-struct expected {
-    unsigned given; /* a set of algorithms */
-    struct gb_digest digest[GB_DIGEST_ALGS];
-};
-
-static int unknown(const char *name, struct gb_error *err) {
-    char quoted[GB_WORD_QUOTE_SIZE];
-
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no algorithm \"%s\"; permitted: sha-256, sha-512",
-                        gb_word_quote(name, strlen(name), quoted));
-}
-
-static int read_digest(const json_t *body, struct expected *expected, struct gb_error *err) {
-    const json_t *object = NULL;
-    enum gb_digest_alg alg;
-    const char *name;
-    json_t *value;
-
-    if (gb_json_child(body, "digest", &object, err) < 0)
-        return -1;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
-        if (!gb_digest_find(name, strlen(name), &alg))
-            return unknown(name, err);
-        if (!json_is_string(value))
-            return gb_error_set(err, GB_ERR_WRONG_TYPE, "the digest '%s' must be a string", gb_digest_name(alg));
-        if (!gb_digest_parse(alg, json_string_value(value), json_string_length(value), &expected->digest[alg]))
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the digest '%s' must be the base64 of %zu bytes",
-                                gb_digest_name(alg), gb_digest_size(alg));
-        expected->given |= 1u << alg;
-    }
-    return 0;
-}
+#include "api/digest_set.h"
 
 static int read_algorithms(const json_t *body, unsigned *ret, struct gb_error *err) {
     const json_t *list = json_object_get(body, "algorithms");
@@ -55,20 +21,20 @@ static int read_algorithms(const json_t *body, unsigned *ret, struct gb_error *e
         if (!json_is_string(value))
             return gb_error_set(err, GB_ERR_WRONG_TYPE, "an algorithm must be a string");
         if (!gb_digest_find(json_string_value(value), json_string_length(value), &alg))
-            return unknown(json_string_value(value), err);
+            return gb_digest_unknown(json_string_value(value), err);
         *ret |= 1u << alg;
     }
     return 0;
 }
 
-static int read_body(const struct gb_http_request *request, unsigned *ret_algs, struct expected *expected,
+static int read_body(const struct gb_http_request *request, unsigned *ret_algs, struct gb_digest_set *expected,
                      struct gb_error *err) {
     json_t *body;
     int r;
 
     if (gb_body_object(request, "digest algorithms", true, &body, err) < 0)
         return -1;
-    r = read_digest(body, expected, err) < 0 || read_algorithms(body, ret_algs, err) < 0 ? -1 : 0;
+    r = gb_digest_set_read(body, expected, err) < 0 || read_algorithms(body, ret_algs, err) < 0 ? -1 : 0;
     *ret_algs |= expected->given;
     json_decref(body);
     return r;
@@ -104,7 +70,7 @@ static void render(struct gb_out *out, const struct gb_call *call, unsigned algs
 /* The body is read once more: it was good before, and lives as long as the request. */
 static enum gb_step reply_verified(struct gb_http_request *request, const struct gb_call *call,
                                    struct gb_http_response *response, struct gb_error *err) {
-    struct expected expected = {.given = 0};
+    struct gb_digest_set expected = {.given = 0};
     bool match = !call->scan.had_crc32c || call->scan.crc32c == call->buffer.crc32c;
     struct gb_out out = {0};
     char etag[GB_ETAG_SIZE];
@@ -126,7 +92,7 @@ enum gb_step gb_api_buffer_verify(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_scan_params params = {.verify = true, .stream = {"default"}};
     struct gb_conditions *conditions;
-    struct expected expected = {.given = 0};
+    struct gb_digest_set expected = {.given = 0};
     struct gb_call *call;
 
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||

@@ -26,6 +26,11 @@ struct gb_digest {
     uint8_t bytes[GB_DIGEST_SIZE_MAX];
 };
 
+struct gb_digest_set {
+    unsigned given; /* bits */
+    struct gb_digest digest[GB_DIGEST_ALGS];
+};
+
 const char *gb_digest_name(enum gb_digest_alg alg); /* "sha-256" */
 size_t gb_digest_size(enum gb_digest_alg alg);
 /* False when there is none of that name. */

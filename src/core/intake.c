@@ -218,9 +218,14 @@ uint64_t gb_intake_offset_locked(const struct gb_intake *intake) {
     return got > intake->lead_used ? got : intake->lead_used;
 }
 
+static bool busy_locked(const struct gb_intake *intake) {
+    return intake->running > 0 || intake->turn || intake->state == GB_INTAKE_READING ||
+           intake->state == GB_INTAKE_COMPLETING;
+}
+
 void gb_intake_view_locked(struct gb_intake *intake, struct gb_intake_view *ret) {
     uint64_t now_ns = gb_clock_ns();
-    bool busy = intake->running > 0 || intake->turn || intake->state == GB_INTAKE_COMPLETING;
+    bool busy = busy_locked(intake);
     uint64_t idle_ns = busy ? 0 : now_ns - intake->touched_ns;
 
     *ret = (struct gb_intake_view){.number = intake->number,
@@ -254,6 +259,8 @@ int gb_intake_check_locked(struct gb_intake *intake, struct gb_error *err) {
     case GB_INTAKE_LEAD:
     case GB_INTAKE_OPENING:
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "its memory is still being got; try again");
+    case GB_INTAKE_READING:
+        return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "its digest is being computed, before it is completed");
     case GB_INTAKE_COMPLETING:
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "it is just being completed");
     case GB_INTAKE_DONE:
@@ -323,8 +330,7 @@ static bool idle(struct gb_intake *intake) {
     bool busy;
 
     pthread_mutex_lock(&intake->lock);
-    busy = intake->running > 0 || intake->turn || intake->state == GB_INTAKE_COMPLETING ||
-           intake->state == GB_INTAKE_OPENING;
+    busy = busy_locked(intake) || intake->state == GB_INTAKE_OPENING;
     idle_ns = gb_clock_ns() - intake->touched_ns;
     pthread_mutex_unlock(&intake->lock);
     return !busy && idle_ns / GB_NS_PER_S >= ttl_s(intake->core);

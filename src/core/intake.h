@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/name.h"
 #include "core/ranges.h"
@@ -76,11 +77,20 @@ bool gb_intake_arrived(struct gb_core *core, const struct gb_name *session, cons
 /* After gb_upload_end. 1: it arrived, and this is its checksum; 0: not yet; -1. */
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err);
 
-/* Everything arrived: commits. check (may be NULL) is taken, and asked as well. expected (may be NULL): the checksum of all.
+/* Of all its bytes. The checksum was computed as they came; digests are computed of the memory, on a thread for that. */
+struct gb_intake_expected {
+    bool has_crc32c;
+    uint32_t crc32c;
+    struct gb_digest_set digests;
+};
+
+/* Everything arrived: commits. check (may be NULL) is taken, and asked as well. expected: may be NULL; copied.
  * Result: call->buffer, created, times and intake; where bytes are missing, no error: intake says which, completed is
- * false. UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED: it stays as it is. */
+ * false. UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan): it stays as it is. While
+ * digests are computed it takes nothing (UPLOAD_BUSY) and can be deleted. */
 void gb_intake_complete(struct gb_core *core, const struct gb_name *session, const char *id,
-                        const struct gb_buffer_check *check, const uint32_t *expected, struct gb_call *call);
+                        const struct gb_buffer_check *check, const struct gb_intake_expected *expected,
+                        struct gb_call *call);
 
 /* Ends it and what is under way, and frees its memory. */
 void gb_intake_delete(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call);

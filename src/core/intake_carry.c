@@ -24,7 +24,7 @@ void gb_intake_settled_locked(struct gb_intake *intake, struct gb_intake_waiter 
     intake->settlers = NULL;
 }
 
-static void finish_call(struct gb_intake *intake, struct gb_call *call, const struct gb_error *error) {
+void gb_intake_finish_call(struct gb_intake *intake, struct gb_call *call, const struct gb_error *error) {
     pthread_mutex_lock(&intake->lock);
     gb_intake_view_locked(intake, &call->intake);
     pthread_mutex_unlock(&intake->lock);
@@ -37,7 +37,7 @@ void gb_intake_tell(struct gb_intake *intake, struct gb_intake_waiter *list, con
 
     for (; list; list = next) {
         next = list->next;
-        finish_call(intake, list->call, error);
+        gb_intake_finish_call(intake, list->call, error);
         free(list);
     }
 }
@@ -76,7 +76,7 @@ static bool progress_locked(struct gb_intake *intake, struct gb_call **ret_call,
 }
 
 /* Something may have happened. */
-static void look(struct gb_intake *intake) {
+void gb_intake_look(struct gb_intake *intake) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *carrier;
     struct gb_call *call = NULL;
@@ -99,12 +99,12 @@ static void look(struct gb_intake *intake) {
     if (dead)
         gb_intake_end(intake, &err);
     if (call)
-        finish_call(intake, call, err.code == GB_OK ? NULL : &err);
+        gb_intake_finish_call(intake, call, err.code == GB_OK ? NULL : &err);
     gb_intake_unref(intake);
 }
 
 static void woken(void *arg) {
-    look(arg);
+    gb_intake_look(arg);
 }
 
 int gb_intake_carry(struct gb_intake *intake, const struct gb_upload_params *params, struct gb_error *err) {
@@ -132,7 +132,7 @@ int gb_intake_carry(struct gb_intake *intake, const struct gb_upload_params *par
     }
     pthread_mutex_unlock(&intake->lock);
     gb_upload_free(carrier); /* it was ended meanwhile */
-    look(intake);
+    gb_intake_look(intake);
     return 0;
 }
 
@@ -162,94 +162,6 @@ void gb_intake_begin(struct gb_core *core, const struct gb_upload_params *params
         gb_call_finish(call, &err);
     if (call)
         gb_core_leave(core);
-}
-
-/* --- complete --------------------------------------------------------------------------------------------------------------------- */
-
-/* As the commit will ask again: but here nothing is lost yet. */
-static int ask_check(struct gb_intake *intake, const struct gb_buffer_check *check, struct gb_error *err) {
-    struct gb_session *s = intake->session;
-    struct gb_buffer *b;
-    int r;
-
-    if (!check || !check->check)
-        return 0;
-    pthread_mutex_lock(&s->lock);
-    b = gb_buffer_find_locked(s, &intake->buffer, NULL);
-    r = check->check(check->arg, b ? &b->rec : NULL, err);
-    pthread_mutex_unlock(&s->lock);
-    return r;
-}
-
-/* 1: it may be committed; 0: bytes are missing; -1. */
-static int completable_locked(struct gb_intake *intake, const uint32_t *expected, struct gb_error *err) {
-    uint32_t crc;
-
-    if (intake->state == GB_INTAKE_LEAD)
-        return 0;
-    if (!intake->sealed && gb_intake_check_locked(intake, err) < 0)
-        return -1;
-    if (intake->sealed && intake->state != GB_INTAKE_OPEN)
-        return gb_intake_check_locked(intake, err);
-    if (intake->ranges.bytes < intake->bytes)
-        return 0;
-    if (intake->turn || intake->running > 0)
-        return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "another request still writes to it");
-    crc = gb_ranges_crc(&intake->ranges);
-    if (expected && *expected != crc)
-        return gb_error_set(err, GB_ERR_DIGEST_MISMATCH,
-                            "the bytes that arrived have the CRC32C %08x and %08x was expected; send the wrong parts "
-                            "again, or delete the upload",
-                            crc, *expected);
-    return 1;
-}
-
-static int start_complete(struct gb_intake *intake, const struct gb_buffer_check *check, const uint32_t *expected,
-                          struct gb_call *call, struct gb_upload **ret, struct gb_error *err) {
-    int r = ask_check(intake, check, err);
-
-    if (r < 0)
-        return -1;
-    pthread_mutex_lock(&intake->lock);
-    r = completable_locked(intake, expected, err);
-    if (r > 0) {
-        intake->state = GB_INTAKE_COMPLETING;
-        intake->call = call;
-        *ret = intake->carrier;
-        gb_transfer_ref(&intake->carrier->t);
-        gb_upload_fed(intake->carrier, check, &call->mark, gb_ranges_crc(&intake->ranges));
-    }
-    pthread_mutex_unlock(&intake->lock);
-    return r;
-}
-
-void gb_intake_complete(struct gb_core *core, const struct gb_name *session, const char *id,
-                        const struct gb_buffer_check *check, const uint32_t *expected, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_intake *intake;
-    struct gb_upload *carrier = NULL;
-    int r = -1;
-
-    gb_core_enter(core);
-    intake = gb_intake_find(core, session, id, true, &err);
-    if (intake)
-        r = start_complete(intake, check, expected, call, &carrier, &err);
-    if (r > 0) {
-        (void)gb_upload_end(carrier, &err); /* what went wrong stands in it */
-        gb_transfer_unref(&carrier->t);
-        look(intake);
-        gb_intake_unref(intake);
-        return;
-    }
-    if (check && check->free_arg)
-        check->free_arg(check->arg);
-    if (intake) {
-        finish_call(intake, call, r < 0 ? &err : NULL);
-    } else {
-        gb_call_finish(call, &err);
-        gb_core_leave(core);
-    }
-    gb_intake_unref(intake);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------------ */
@@ -282,6 +194,8 @@ static void cut_all_locked(struct gb_intake *intake, const struct gb_error *why)
         pthread_mutex_unlock(&part->t.lock);
         gb_transfer_fail(&part->t, why);
     }
+    if (intake->reading)
+        gb_reading_cut(intake->reading);
     if (intake->append) {
         intake->append->cut = true;
         intake->append->wake(intake->append->arg);
@@ -324,7 +238,7 @@ void gb_intake_end(struct gb_intake *intake, const struct gb_error *why) {
     gb_intake_not_found(&gone);
     gb_intake_tell(intake, settlers, &gone);
     if (call)
-        finish_call(intake, call, why);
+        gb_intake_finish_call(intake, call, why);
     gb_core_changed(intake->core);
 }
 

@@ -1,5 +1,5 @@
-/* An intake, for the files that make it up: intake.c keeps the list, intake_carry.c its memory and its end, intake_part.c
- * what comes in any order, intake_append.c what comes one after the other.
+/* An intake, for the files that make it up: intake.c keeps the list, intake_carry.c its memory and its end, intake_complete.c
+ * what comes before its commit, intake_part.c what comes in any order, intake_append.c what comes one after the other.
  *
  * The bytes belong to a gb_upload that is never fed, the carrier: it reserves, allocates and commits as any upload does. A
  * part is a gb_upload too, one that writes into the carrier's memory and whose end marks its range instead of committing.
@@ -7,12 +7,14 @@
 #ifndef GB_CORE_INTAKE_INTERNAL_H
 #define GB_CORE_INTAKE_INTERNAL_H
 
+#include "core/reading.h"
 #include "core/upload.h"
 
 enum gb_intake_state {
     GB_INTAKE_LEAD,    /* not yet known what it becomes */
     GB_INTAKE_OPENING, /* memory is being got */
     GB_INTAKE_OPEN,
+    GB_INTAKE_READING, /* everything arrived, and its digests are computed */
     GB_INTAKE_COMPLETING,
     GB_INTAKE_DONE, /* remembered for those who did not hear the answer */
     GB_INTAKE_ENDED
@@ -55,6 +57,7 @@ struct gb_intake {
     bool turn;                /* somebody appends, or what he brought is still being copied */
     struct gb_append *append; /* whom to wake; NULL when that one has gone */
     struct gb_call *call;     /* begins or completes */
+    struct gb_reading *reading;
     struct gb_intake_waiter *settlers;
     struct gb_intake_waiter *enders; /* wait for the memory to be free */
     struct gb_error why;             /* it ended */
@@ -99,6 +102,9 @@ void gb_intake_remember(struct gb_intake *intake);
 int gb_intake_carry(struct gb_intake *intake, const struct gb_upload_params *params, struct gb_error *err);
 /* Ends it whatever it does. Nothing happens when it has ended. */
 void gb_intake_end(struct gb_intake *intake, const struct gb_error *why);
+/* Something may have happened to the carrier. */
+void gb_intake_look(struct gb_intake *intake);
+void gb_intake_finish_call(struct gb_intake *intake, struct gb_call *call, const struct gb_error *error);
 /* Waits in a list; the call fails when memory is exhausted. */
 bool gb_intake_wait_locked(struct gb_intake_waiter **list, struct gb_call *call);
 void gb_intake_settled_locked(struct gb_intake *intake, struct gb_intake_waiter **ret);

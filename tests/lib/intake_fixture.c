@@ -36,10 +36,33 @@ int intake_begin(struct gb_core *core, const struct gb_upload_params *params, st
 
 int intake_complete(struct gb_core *core, const char *id, const struct gb_buffer_check *check, const uint32_t *crc,
                     struct intake_result *ret, struct gb_error *err) {
+    struct gb_intake_expected expected = {.has_crc32c = crc != NULL, .crc32c = crc ? *crc : 0};
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_intake_complete(core, &standard, id, check, crc, p.call);
+    gb_intake_complete(core, &standard, id, check, &expected, p.call);
+    return end(&p, ret, err);
+}
+
+void intake_digest(const void *data, size_t n, struct gb_intake_expected *ret) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_hash *hash = gb_hash_new(GB_DIGEST_SHA256, &err);
+
+    ck_assert_ptr_nonnull(hash);
+    gb_assert_ok(gb_hash_add(hash, data, n, &err), err);
+    *ret = (struct gb_intake_expected){.digests = {.given = 1u << GB_DIGEST_SHA256}};
+    gb_hash_get(hash, &ret->digests.digest[GB_DIGEST_SHA256]);
+    gb_hash_free(hash);
+}
+
+int intake_complete_digest(struct gb_core *core, const char *id, const void *data, size_t n, struct intake_result *ret,
+                           struct gb_error *err) {
+    struct gb_intake_expected expected;
+    struct core_pending p;
+
+    intake_digest(data, n, &expected);
+    core_pending_init(&p);
+    gb_intake_complete(core, &standard, id, NULL, &expected, p.call);
     return end(&p, ret, err);
 }
 

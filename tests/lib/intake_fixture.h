@@ -16,6 +16,10 @@ int intake_begin(struct gb_core *core, const struct gb_upload_params *params, st
                  struct gb_error *err);
 int intake_complete(struct gb_core *core, const char *id, const struct gb_buffer_check *check, const uint32_t *crc,
                     struct intake_result *ret, struct gb_error *err);
+/* The same with a SHA-256 of data[0..n). */
+int intake_complete_digest(struct gb_core *core, const char *id, const void *data, size_t n, struct intake_result *ret,
+                           struct gb_error *err);
+void intake_digest(const void *data, size_t n, struct gb_intake_expected *ret);
 int intake_delete(struct gb_core *core, const char *id, struct gb_error *err);
 int intake_settle(struct gb_core *core, const char *id, struct intake_result *ret, struct gb_error *err);
 void intake_get(struct gb_core *core, const char *id, struct gb_intake_view *ret); /* ends the test when it cannot */

@@ -45,7 +45,7 @@ static bool step(struct play *p, int r, struct gb_error *err) {
 static void finish(struct play *p) {
     struct gb_error err = GB_ERROR_INIT;
     struct intake_result r = {.created = false};
-    int n = intake_complete(p->f->core, p->id, NULL, NULL, &r, &err);
+    int n = intake_complete_digest(p->f->core, p->id, p->next, BYTES, &r, &err);
 
     if (step(p, n, &err)) {
         ck_assert(r.view.completed);

@@ -1,0 +1,126 @@
+/* Uploads in several requests that are completed with a digest: what is read, and what happens meanwhile. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+#include "intake_fixture.h"
+
+#define BYTES (5 * CORE_SLOT_BYTES + 1234)
+
+static const struct {
+    const char *spec;
+    enum gb_kind kind;
+} places[] = {{"host:bytes=64M", GB_KIND_DEVICE},
+              {"host:discrete,bytes=64M", GB_KIND_DEVICE},
+              {"host:discrete,bytes=64M", GB_KIND_PINNED},
+              {"host:discrete,bytes=64M,managed=attach", GB_KIND_MANAGED}};
+#define PLACES 4
+
+struct fix {
+    struct core_fixture f;
+    struct gb_core *core;
+    struct gb_error err;
+    char data[BYTES];
+    char old[BYTES];
+    char id[GB_INTAKE_ID_SIZE];
+};
+
+/* "x" has the old bytes; an upload to it has begun. */
+static struct fix *fix_open(int place) {
+    struct fix *x = calloc(1, sizeof(*x));
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    struct intake_result r;
+
+    core_fixture_init(&x->f, places[place].spec);
+    x->core = x->f.core;
+    x->err = GB_ERROR_INIT;
+    core_bytes(11, x->data, BYTES);
+    core_put(x->core, &p, 12, x->old);
+    p.buffer.kind = places[place].kind;
+    p.buffer.has_kind = true;
+    gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
+    memcpy(x->id, r.view.id, sizeof(x->id));
+    return x;
+}
+
+static void fix_done(struct fix *x) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_buffer_delete(x->core, "default", "x", &err);
+    core_until_idle(&x->f);
+    core_fixture_done(&x->f);
+    free(x);
+}
+
+static void send(struct fix *x) {
+    gb_assert_ok(intake_part(x->core, x->id, 0, x->data, BYTES, &x->err), x->err);
+}
+
+START_TEST(a_wrong_one) {
+    struct fix *x = fix_open(_i);
+    struct gb_intake_view view;
+    struct intake_result r;
+    int i;
+
+    x->data[BYTES - 1] ^= 1;
+    send(x);
+    x->data[BYTES - 1] ^= 1;
+    for (i = 0; i < 2; i++)
+        gb_assert_fails(intake_complete_digest(x->core, x->id, x->data, BYTES, NULL, &x->err), x->err,
+                        GB_ERR_DIGEST_MISMATCH);
+    core_expect(x->core, "default", "x", x->old, BYTES);
+    intake_get(x->core, x->id, &view);
+    ck_assert(!view.completed && view.gap_count == 0);
+    send(x);
+    gb_assert_ok(intake_complete_digest(x->core, x->id, x->data, BYTES, &r, &x->err), x->err);
+    ck_assert(r.view.completed && !r.created);
+    ck_assert_int_eq(r.rec.generation, 2);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    fix_done(x);
+}
+END_TEST
+
+/* Behind a gate: everything else is refused, then the computation goes on (0), or the upload is deleted (1). */
+START_TEST(meanwhile) {
+    struct fix *x = fix_open(_i % 2);
+    bool delete = _i / 2;
+    struct gb_name session = core_name("default");
+    struct gb_intake_expected expected;
+    struct gb_upload *part;
+    struct core_pending p;
+    struct core_gate gate;
+    struct core_wake w;
+
+    send(x);
+    intake_digest(x->data, BYTES, &expected);
+    core_wake_init(&w);
+    core_gate_close(&gate, &x->f, "default");
+    core_pending_init(&p);
+    gb_intake_complete(x->core, &session, x->id, NULL, &expected, p.call);
+    ck_assert(!core_pending_done(&p));
+    gb_assert_fails(gb_intake_part(x->core, &session, x->id, 0, 5, true, core_wake, &w, &part, &x->err), x->err,
+                    GB_ERR_UPLOAD_BUSY);
+    gb_assert_fails(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
+    gb_assert_fails(intake_complete_digest(x->core, x->id, x->data, BYTES, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
+    if (delete) {
+        gb_assert_ok(intake_delete(x->core, x->id, &x->err), x->err);
+        gb_assert_fails(core_pending_end(&p, NULL, &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
+        core_gate_open(&gate);
+        core_expect(x->core, "default", "x", x->old, BYTES);
+    } else {
+        core_gate_open(&gate);
+        gb_assert_ok(core_pending_end(&p, NULL, &x->err), x->err);
+        core_expect(x->core, "default", "x", x->data, BYTES);
+    }
+    core_wake_done(&w);
+    fix_done(x);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core: uploads completed with a digest");
+
+    gb_test_add_loop(suite, "wrong", a_wrong_one, 60, PLACES);
+    gb_test_add_loop(suite, "meanwhile", meanwhile, 60, 4);
+    return gb_test_run(suite);
+}
