@@ -34,6 +34,12 @@ static int read_number(const struct gb_http_request *request, const char *name, 
     return 1;
 }
 
+bool gb_resumable_said(const struct gb_http_request *request) {
+    bool complete;
+
+    return read_complete(request, &complete) > 0;
+}
+
 bool gb_resumable_asked(const struct gb_http_request *request) {
     bool complete;
 

@@ -10,6 +10,8 @@
 #define GB_PROBLEM_COMPLETED "https://iana.org/assignments/http-problem-types#completed-upload"
 #define GB_PROBLEM_LENGTH "https://iana.org/assignments/http-problem-types#inconsistent-upload-length"
 
+/* Upload-Complete is there, and is ?0 or ?1. */
+bool gb_resumable_said(const struct gb_http_request *request);
 /* Upload-Complete: ?0 is there: the body, if any, is not the whole. */
 bool gb_resumable_asked(const struct gb_http_request *request);
 /* The handler for that. */

@@ -214,10 +214,11 @@ enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_r
 /* As a form or a client that resumes sends it. */
 enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    if (gb_http_header(request, "Upload-Complete"))
+    if (gb_resumable_said(request))
         return gb_api_data_put(request, response, err);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                 "POST begins an upload that can be resumed: give Upload-Complete; a whole body goes with PUT");
+                 "POST begins an upload that can be resumed: give Upload-Complete: ?0, or ?1; a whole body goes with "
+                 "PUT");
     return GB_STEP_ERROR;
 }
 

@@ -197,7 +197,11 @@ static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_j
     atomic_fetch_add(&j->refs, 1);
     j->uploads[i] = u;
     j->count = i + 1;
-    return 0;
+    if (u->t.session == j->session)
+        return 0;
+    /* One commit changes one session. */
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted and made again meanwhile",
+                        params->session.s);
 }
 
 int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {

@@ -86,6 +86,10 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
                             p->buffer.session.s, p->buffer.name.s);
+    /* Asked at the header, where it is not yet known how many bytes follow. */
+    if (p->offset > b->rec.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the buffer",
+                            (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
     if (!gb_add_u64(p->offset, p->bytes, &end) || end > b->rec.bytes)
         return gb_error_set(
             err, GB_ERR_SHAPE_MISMATCH, "%llu bytes at offset %llu do not fit into the %llu bytes of the buffer",

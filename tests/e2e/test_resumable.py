@@ -237,6 +237,8 @@ def test_refusals_of_post(daemon, s):
     create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
     r.reset()
     assert s.get("uploads")["items"] == []
+    for said in ("?2", "1", "?0;x=1", "?01"):  # never taken for the whole
+        s.ask("POST", "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "invalid_argument")
 
 
 def test_no_body_is_an_empty_one(daemon, s):

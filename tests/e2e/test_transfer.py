@@ -187,6 +187,8 @@ def test_partial_writes(daemon, session):
     assert after["generation"] > before["generation"] and after["crc32c"] in (None, crc32c(bytes(data)))
     state = daemon.meta("x", session)
     assert daemon.put("x", b"12", session, f"?offset={3 * SLOT - 1}").status in (400, 413, 422)
+    for beyond in (3 * SLOT + 1, 2**63 - 1):
+        assert str(beyond) in daemon.put("x", b"12", session, f"?offset={beyond}").problem(422, "shape_mismatch")["detail"]
     daemon.put("x", b"12", session, "?offset=-1").problem(400, "invalid_argument")
     daemon.put("x", b"12", session, "?offset=18446744073709551616").problem(400, "invalid_argument")
     daemon.put("none", b"12", session, "?offset=0").problem(404, "buffer_not_found")
