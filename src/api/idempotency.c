@@ -177,6 +177,24 @@ static int replay(const struct gb_answer *answer, struct gb_http_response *respo
     return 0;
 }
 
+/* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
+static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) {
+    const char *at = strstr(answer->headers, "Location: /v1/sessions/");
+    struct gb_intake_view *view;
+    struct gb_name session = {""};
+    char id[GB_INTAKE_ID_SIZE];
+    char name[GB_NAME_MAX + 1];
+    bool gone;
+
+    if (!at || sscanf(at, "Location: /v1/sessions/%128[^/]/uploads/%31[^/\n]", name, id) != 2)
+        return false;
+    strcpy(session.s, name);
+    view = malloc(sizeof(*view));
+    gone = view && gb_intake_get(hook->api->core, &session, id, view, NULL) < 0;
+    free(view);
+    return gone;
+}
+
 /* --- the way of a request ----------------------------------------------------------------------------------------- */
 
 int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
@@ -198,7 +216,13 @@ int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, 
                             "the first request with this Idempotency-Key is under way; "
                             "ask again to get its answer");
     case GB_KEY_ANSWERED:
-        r = replay(answer, response, err);
+        if (is_gone(hook, answer))
+            r = gb_error_set(
+                err, GB_ERR_ANSWER_LOST,
+                "the upload that the first request with this Idempotency-Key began has ended; begin another "
+                "one with a new key");
+        else
+            r = replay(answer, response, err);
         gb_answer_unref(answer);
         return r;
     case GB_KEY_UNANSWERED:
@@ -212,13 +236,13 @@ int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, 
                         "this Idempotency-Key was used for a request with another method, path or body; use a new one");
 }
 
-/* What would come out the same way again; what may change by itself is better tried anew. */
+/* What would come out the same way again; what depends on what there is at the moment is better tried anew. */
 static bool is_final(const struct gb_hook *hook, const struct gb_http_response *response) {
     int status = hook->step == GB_STEP_ERROR ? gb_code_status(hook->error.code) : response->status;
 
     if (hook->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_code_retryable(hook->error.code) && status != 401 && status != 403;
+    return status == 400 || status == 413 || status == 415 || status == 422;
 }
 
 static void saved(void *arg, const struct gb_error *error) {

@@ -34,16 +34,37 @@ static int read_number(const struct gb_http_request *request, const char *name, 
     return 1;
 }
 
-bool gb_resumable_said(const struct gb_http_request *request) {
-    bool complete;
+/* A field that is misread here would make a part the whole. */
+int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
+    bool complete = true;
+    uint64_t length;
 
-    return read_complete(request, &complete) > 0;
+    if (gb_http_header(request, "Upload-Complete") && !read_complete(request, &complete))
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Upload-Complete must be ?0 (more is to come) or ?1");
+    if (gb_http_header(request, "Upload-Length")) {
+        if (!read_number(request, "Upload-Length", &length))
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                                "Upload-Length must be a whole number of at most 15 digits");
+        if (complete && request->has_content_length && request->content_length != length)
+            return gb_error_set(err, GB_ERR_UPLOAD_LENGTH_MISMATCH,
+                                "Upload-Length says %" PRIu64
+                                " bytes in all, and this body is the whole and has %" PRIu64,
+                                length, request->content_length);
+    }
+    *ret = !complete;
+    return 0;
 }
 
-bool gb_resumable_asked(const struct gb_http_request *request) {
-    bool complete;
+int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *err) {
+    bool more = false;
 
-    return read_complete(request, &complete) && !complete;
+    if (gb_resumable_asked(request, &more, err) < 0)
+        return -1;
+    return more ? gb_error_set(
+                      err, GB_ERR_INVALID_ARGUMENT,
+                      "what is sent here comes in one request: Upload-Complete: ?0 is for PUT or POST of the whole "
+                      "of a buffer's data")
+                : 0;
 }
 
 static void wake(void *arg) {

@@ -10,10 +10,11 @@
 #define GB_PROBLEM_COMPLETED "https://iana.org/assignments/http-problem-types#completed-upload"
 #define GB_PROBLEM_LENGTH "https://iana.org/assignments/http-problem-types#inconsistent-upload-length"
 
-/* Upload-Complete is there, and is ?0 or ?1. */
-bool gb_resumable_said(const struct gb_http_request *request);
-/* Upload-Complete: ?0 is there: the body, if any, is not the whole. */
-bool gb_resumable_asked(const struct gb_http_request *request);
+/* *ret: Upload-Complete: ?0 is there: the body, if any, is not the whole. 0, or -1 for fields that say nothing, or another
+ * length than the whole has. */
+int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err);
+/* Where a body is always the whole. 0, or -1 when the client says that it is not. */
+int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *err);
 /* The handler for that. */
 gb_http_handler gb_resumable_begin;
 

@@ -7,6 +7,7 @@
 #include "api/common.h"
 #include "api/filters.h"
 #include "api/media.h"
+#include "api/resumable.h"
 
 static int check_headers(const struct gb_http_request *request, struct gb_error *err) {
     static const char *const refused[] = {"If-Match", "If-None-Match", "Content-Range"};
@@ -56,8 +57,8 @@ enum gb_step gb_api_tensors_put(struct gb_http_request *request, struct gb_http_
     struct gb_http_sink *sink = NULL;
     struct gb_filters filters;
 
-    if (gb_filters_read(request, response, &filters, err) < 0 || check_headers(request, err) < 0 ||
-        read_plan(request, &plan, err) < 0)
+    if (gb_resumable_refuse(request, err) < 0 || gb_filters_read(request, response, &filters, err) < 0 ||
+        check_headers(request, err) < 0 || read_plan(request, &plan, err) < 0)
         return GB_STEP_ERROR;
     sink = gb_tensors_sink_new(request, &plan, filters.coded, err);
     if (sink)

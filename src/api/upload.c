@@ -198,12 +198,18 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
 }
 
 enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    return gb_resumable_asked(request) ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
+    bool more = false;
+
+    if (gb_resumable_asked(request, &more, err) < 0)
+        return GB_STEP_ERROR;
+    return more ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
 }
 
 /* A write of a part: as PUT with an offset or a slice. */
 enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
+    if (gb_resumable_refuse(request, err) < 0)
+        return GB_STEP_ERROR;
     if (gb_http_query(request, "offset") || gb_http_query(request, "slice"))
         return put_whole(request, response, err);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -214,7 +220,7 @@ enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_r
 /* As a form or a client that resumes sends it. */
 enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    if (gb_resumable_said(request))
+    if (gb_http_header(request, "Upload-Complete"))
         return gb_api_data_put(request, response, err);
     gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                  "POST begins an upload that can be resumed: give Upload-Complete: ?0, or ?1; a whole body goes with "

@@ -23,8 +23,8 @@ static int length_required(const struct gb_upload_plan *plan, struct gb_error *e
             "tell how large the buffer is to be");
     return gb_error_set(
         err, GB_ERR_LENGTH_REQUIRED,
-        "send Content-Length, or ?dtype= and ?shape=, or a .npy or safetensors: without one of them nothing tells how "
-        "large the buffer is to be");
+        "send Content-Length (for an upload in several requests Upload-Length), or ?dtype= and ?shape=, or a .npy or "
+        "safetensors: without one of them nothing tells how large the buffer is to be");
 }
 
 int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err) {

@@ -284,6 +284,11 @@ enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_h
     struct gb_name session;
     const char *id;
 
+    if (gb_http_header(request, "Repr-Digest")) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "say the digest of the whole in the body: {\"digest\": {\"sha-256\": \"(base64)\"}}");
+        return GB_STEP_ERROR;
+    }
     if (gb_path_upload(request, &session, &id, err) < 0 || read_complete(request, &expected, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;

@@ -123,7 +123,8 @@ static int step_zstd(struct gb_decoder *d, const char **in, size_t *in_n, char *
             return no_memory(err);
         if (ZSTD_getErrorCode(r) == ZSTD_error_frameParameter_windowTooLarge)
             return broken(d,
-                          "its window is larger than the 8 MiB of RFC 9659 (compress at level 19 or less, or with "
+                          "its window is larger than the 8 MiB of RFC 9659 (compress without --long, at level 19 or "
+                          "less, or with "
                           "--zstd=wlog=23)",
                           err);
         return broken(d, ZSTD_getErrorName(r), err);

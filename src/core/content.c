@@ -6,7 +6,6 @@
 #include "core/session.h"
 
 #define FREE_TRIES 3
-#define AT_ONCE_MAX 128
 
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err) {
@@ -149,29 +148,6 @@ static void free_memory(struct gb_task *task) {
     gb_content_end(c);
 }
 
-/* A stream's queue has room for about a thousand entries, whoever made them. */
-static bool queue_has_room(const struct gb_content *c) {
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
-    struct gb_core *core = c->device->core;
-    bool idle = false;
-
-    if (!part || atomic_load(&core->writes_running) > AT_ONCE_MAX)
-        return false;
-    if (atomic_fetch_add(&c->home->at_once, 1) < AT_ONCE_MAX)
-        return true;
-    if (gb_stream_query(core->backend, part, &idle, NULL) == 0 && idle)
-        atomic_store(&c->home->at_once, 0);
-    return idle;
-}
-
-bool gb_content_enter_lane(const struct gb_content *c) {
-    struct gb_core_device *device = c->device;
-
-    if (!device->rec.cpu_access && (gb_lane_busy(&device->slow) || gb_lane_busy(&device->ends) || !queue_has_room(c)))
-        return false;
-    return gb_lane_enter(&device->lane);
-}
-
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg) {
     struct gb_core_device *device;
 
@@ -192,7 +168,8 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     }
     content->task.run = free_memory;
     device = content->device;
-    if (gb_content_enter_lane(content)) {
+    /* As with allocations: see alloc.c. */
+    if (device->rec.cpu_access && gb_lane_enter(&device->lane)) {
         free_memory(&content->task);
         gb_lane_leave(&device->lane, device->starved != NULL);
         return;

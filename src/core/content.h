@@ -58,11 +58,6 @@ void gb_content_drop_list(struct gb_content *list, void (*then)(void *arg), void
 /* Puts what comes (a list; NULL is accepted) before the list. */
 void gb_content_list_add(struct gb_content **list, struct gb_content *more);
 
-/* Steps into the lane when the device is sure to answer an allocation (of what the pool keeps unused) or a free at once:
- * cheaper than handing it to another thread. A driver may hold up both while a stream's queue is full and while it pins
- * memory. True: gb_lane_leave must follow. */
-bool gb_content_enter_lane(const struct gb_content *content);
-
 /* The memory is given back: out of the quota, then runs, freed. */
 void gb_content_end(struct gb_content *content);
 

@@ -34,7 +34,6 @@ struct gb_core_stream {
     struct gb_name name;
     int64_t created_at_us;
     atomic_uint parts_open; /* while they are taken down */
-    atomic_uint at_once;    /* calls without the lane since it was last seen idle */
     struct gb_stream_part parts[];
 };
 

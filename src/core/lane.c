@@ -97,15 +97,6 @@ void gb_lane_leave(struct gb_lane *lane, bool poke) {
     pthread_mutex_unlock(&lane->lock);
 }
 
-bool gb_lane_busy(struct gb_lane *lane) {
-    bool busy;
-
-    pthread_mutex_lock(&lane->lock);
-    busy = lane->taken || lane->first;
-    pthread_mutex_unlock(&lane->lock);
-    return busy;
-}
-
 bool gb_lane_no_more(void *arg) {
     (void)arg;
     return false;

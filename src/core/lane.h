@@ -50,9 +50,6 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
 bool gb_lane_enter(struct gb_lane *lane);
 void gb_lane_leave(struct gb_lane *lane, bool poke);
 
-/* Somebody is in it, or waits to be. */
-bool gb_lane_busy(struct gb_lane *lane);
-
 /* A condition on the monotonic clock, and the absolute time that is ms from now. */
 void gb_cond_init(pthread_cond_t *cond);
 struct timespec gb_after_ms(uint64_t ms);
