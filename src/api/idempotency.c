@@ -236,13 +236,13 @@ int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, 
                         "this Idempotency-Key was used for a request with another method, path or body; use a new one");
 }
 
-/* What would come out the same way again; what depends on what there is at the moment is better tried anew. */
+/* What was done, and what was refused for good. */
 static bool is_final(const struct gb_hook *hook, const struct gb_http_response *response) {
     int status = hook->step == GB_STEP_ERROR ? gb_code_status(hook->error.code) : response->status;
 
     if (hook->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status == 400 || status == 413 || status == 415 || status == 422;
+    return status >= 400 && status < 500 && !gb_code_retryable(hook->error.code) && status != 401 && status != 403;
 }
 
 static void saved(void *arg, const struct gb_error *error) {

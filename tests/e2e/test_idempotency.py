@@ -206,6 +206,15 @@ def names(s):
         page = s.get("buffers?limit=1000&cursor=" + page["next_cursor"])
 
 
+def test_an_upload_that_ended_is_not_promised_again(s):
+    body = {"buffer": "x", "bytes": 16}
+    first = s.ask("POST", "uploads", body, key("up")).expect(201)
+    again = s.ask("POST", "uploads", body, key("up")).expect(201)
+    assert again.body == first.body and again.headers["Idempotency-Replayed"] == "true"
+    s.ask("DELETE", first.headers["Location"]).expect(204)
+    s.ask("POST", "uploads", body, key("up")).problem(409, "idempotency_answer_lost")
+
+
 def test_killed_in_between(start, tmp_path):
     """At any moment: afterwards the key has its answer, or says that it is lost, or nothing was done; and nothing is twice."""
     seen = set()

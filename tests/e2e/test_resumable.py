@@ -238,7 +238,22 @@ def test_refusals_of_post(daemon, s):
     r.reset()
     assert s.get("uploads")["items"] == []
     for said in ("?2", "1", "?0;x=1", "?01"):  # never taken for the whole
-        s.ask("POST", "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "invalid_argument")
+        for method in ("POST", "PUT"):
+            s.ask(method, "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "malformed_request")
+
+
+def test_what_is_misread_would_be_taken_for_the_whole(s):
+    s.put("x", b"12345678")
+    for method, path, headers, status, code in (
+            ("PUT", "buffers/x/data", {"Upload-Complete": "?1", "Upload-Length": "5"}, 400, "upload_length_mismatch"),
+            ("PUT", "buffers/x/data", {"Upload-Length": "5"}, 400, "upload_length_mismatch"),
+            ("PUT", "buffers/x/data", {"Upload-Complete": "?0", "Upload-Length": "five"}, 400, "malformed_request"),
+            ("PATCH", "buffers/x/data?offset=0", {"Upload-Complete": "?0"}, 400, "invalid_argument"),
+            ("PUT", "tensors", {"Upload-Complete": "?0"}, 400, "invalid_argument")):
+        s.ask(method, path, b"abc", headers).problem(status, code)
+    assert s.data("x") == b"12345678" and s.get("uploads")["items"] == []
+    path = s.ask("POST", "uploads", {"buffer": "x", "bytes": 0}).expect(201).headers["Location"]
+    s.ask("POST", path + "/complete", {}, {"Repr-Digest": "sha-256=:AAAA:"}).problem(400, "invalid_argument")
 
 
 def test_no_body_is_an_empty_one(daemon, s):
