@@ -229,9 +229,8 @@ def test_refusals_of_post(daemon, s):
         r = create(s, query=query, length=length, method="POST", **headers)
         assert r.status == status, (query, length, headers, r)
     s.put("x", payload(SIZE))
-    r = daemon.raw().put(DATA.format(s.name, "x") + "?in_place=true", SIZE, expect=True)
-    assert r.head()[0] == 100  # a reader would keep it from beginning
-    r.send(b"x" * 100)
+    r = daemon.raw().put(DATA.format(s.name, "x") + "?in_place=true", SIZE).send(b"x" * 100)
+    until("it has begun", lambda: daemon.stats()["running"]["uploads"] == 1)  # a reader would keep it from beginning
     s.ask("GET", "buffers/x/data").problem(409, "buffer_busy")
     s.ask("POST", "uploads", {"buffer": "x", "bytes": 5}).problem(409, "buffer_busy")
     create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
