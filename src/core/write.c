@@ -167,7 +167,8 @@ static void wake(void *arg) {
     r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
     if (r == 0)
         return;
-    call->way = w->way;
+    if (r > 0) /* one that was cancelled may be on its way still */
+        call->way = w->way;
     call->copied = r > 0 && w->what == GB_WRITE_SYNC;
     w->ended = true;
     gb_upload_free(u);

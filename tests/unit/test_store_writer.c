@@ -174,7 +174,7 @@ START_TEST(a_group_is_never_split) {
     with_session(&f);
     journal_init(&j);
     for (i = 0; i < 6; i++) {
-        char name[8];
+        char name[16];
 
         snprintf(name, sizeof(name), "g%d", i == 4 ? 2 : i); /* the last of the bad ones takes the first one's name */
         recs[i] = store_buffer(10 + i, 1, name);
