@@ -12,8 +12,8 @@
 #include "reply.h"
 #include "util.h"
 
-#define REQUEST_MAX 1024
-#define INPUT_MAX 65536
+#define REQUEST_MAX 131072
+#define INPUT_MAX (1 << 20) /* a batch of 1,000 answers as many times */
 #define EVENTS_MAX 256
 #define LATENCIES_US 200000 /* one counter for each microsecond; beyond that the last one */
 #define ERRORS_MAX 1000
