@@ -125,43 +125,37 @@ void gb_api_set_draining(struct gb_api *api) {
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
-/* What follows "Bearer "; NULL with UNAUTHENTICATED. */
-static const char *bearer(const struct gb_http_request *request, struct gb_error *err) {
+/* 1: *ret is what follows "Bearer "; 0: none is needed; -1 with UNAUTHENTICATED. */
+static int bearer(const struct gb_http_request *request, const char **ret, struct gb_error *err) {
     const char *value = gb_http_header(request, "Authorization");
 
-    if (!value) {
-        gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
-        return NULL;
-    }
-    if (strncasecmp(value, "Bearer ", 7) != 0) {
-        gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
-        return NULL;
-    }
-    value += 7;
-    return value + strspn(value, " ");
+    if (!gb_tokens_required(gb_api_of(request)->core))
+        return 0;
+    if (!value)
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "send the header Authorization: Bearer TOKEN");
+    if (strncasecmp(value, "Bearer ", 7) != 0)
+        return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
+    *ret = value + 7 + strspn(value + 7, " ");
+    return 1;
 }
 
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err) {
-    struct gb_api *api = gb_api_of(request);
+    struct gb_core *core = gb_api_of(request)->core;
     const char *secret;
+    int r = bearer(request, &secret, err);
 
-    if (!gb_tokens_required(api->core))
-        return 0;
-    secret = bearer(request, err);
-    return secret ? gb_tokens_check(api->core, secret, scope, session, err) : -1;
+    return r > 0 ? gb_tokens_check(core, secret, scope, session, err) : r;
 }
 
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret,
                  struct gb_error *err) {
-    struct gb_api *api = gb_api_of(request);
+    struct gb_core *core = gb_api_of(request)->core;
     const char *secret;
+    int r = bearer(request, &secret, err);
 
     *ret = (struct gb_name){""};
-    if (!gb_tokens_required(api->core))
-        return 0;
-    secret = bearer(request, err);
-    return secret ? gb_tokens_session(api->core, secret, scope, ret, err) : -1;
+    return r > 0 ? gb_tokens_session(core, secret, scope, ret, err) : r;
 }
 
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {

@@ -155,3 +155,13 @@ enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_respo
     gb_render_list_close(&walk.out, more, walk.last_id);
     return gb_reply_json(&walk.out, 200, response, err);
 }
+
+int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_transfer_times *times, uint64_t recv_ns,
+                         struct gb_http_response *response, struct gb_error *err) {
+    const double ms = 1e-6;
+
+    return gb_http_response_header(response, err, "Server-Timing",
+                                   "recv;dur=%.3f, queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
+                                   (double)(recv_ns - request->started_ns) * ms, times->queue_ms, times->copy_ms,
+                                   (double)(gb_clock_ns() - request->started_ns) * ms);
+}

@@ -78,6 +78,10 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
 int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
                   struct gb_http_response *response, struct gb_error *err);
 
+/* Server-Timing of an upload whose last byte came at recv_ns. 0 or -1. */
+int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_transfer_times *times, uint64_t recv_ns,
+                         struct gb_http_response *response, struct gb_error *err);
+
 /* Ends the text and makes it the reply. */
 enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err);
 /* 204. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/common.h"
 #include "api/filters.h"
 #include "api/render.h"
 #include "api/tensors.h"
@@ -184,16 +185,12 @@ static void sink_free(struct gb_http_sink *sink) {
 
 static enum gb_step reply(struct gb_http_request *request, const struct sink *s, const struct gb_transfer_times *times,
                           struct gb_http_response *response, struct gb_error *err) {
-    const double ms = 1e-6;
     struct gb_out out = {0};
     uint64_t created = 0;
     bool made;
     size_t i;
 
-    if (gb_http_response_header(response, err, "Server-Timing",
-                                "recv;dur=%.3f, queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
-                                (double)(s->recv_ns - request->started_ns) * ms, times->queue_ms, times->copy_ms,
-                                (double)(gb_clock_ns() - request->started_ns) * ms) < 0)
+    if (gb_add_upload_timing(request, times, s->recv_ns, response, err) < 0)
         return GB_STEP_ERROR;
     gb_out_open(&out, NULL, '{');
     gb_out_open(&out, "items", '[');

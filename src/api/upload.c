@@ -231,7 +231,6 @@ enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_re
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
                              const struct gb_transfer_times *times, uint64_t recv_ns, struct gb_http_response *response,
                              struct gb_error *err) {
-    const double ms = 1e-6;
     struct gb_out out = {0};
     char etag[GB_ETAG_SIZE];
 
@@ -239,10 +238,7 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
     if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag)) < 0 ||
         (created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
                                             request->param[0].s, rec->name.s) < 0) ||
-        gb_http_response_header(response, err, "Server-Timing",
-                                "recv;dur=%.3f, queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
-                                (double)(recv_ns - request->started_ns) * ms, times->queue_ms, times->copy_ms,
-                                (double)(gb_clock_ns() - request->started_ns) * ms) < 0) {
+        gb_add_upload_timing(request, times, recv_ns, response, err) < 0) {
         gb_out_done(&out);
         return GB_STEP_ERROR;
     }

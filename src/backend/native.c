@@ -10,10 +10,6 @@ static const struct gb_native natives[] = {
 
 #define NATIVE_COUNT (sizeof(natives) / sizeof(natives[0]))
 
-const struct gb_native *gb_native_at(size_t index) {
-    return index < NATIVE_COUNT ? &natives[index] : NULL;
-}
-
 const struct gb_native *gb_native_by_number(int number) {
     size_t i;
 

@@ -20,7 +20,4 @@ const struct gb_native *gb_native_by_name(const char *name, size_t len);
 /* What the error means; DEVICE_ERROR for one that is not listed. DEVICE_LOST kills the backend. */
 enum gb_code gb_native_code(int number);
 
-/* Walks the list: NULL past the end. */
-const struct gb_native *gb_native_at(size_t index);
-
 #endif

@@ -163,37 +163,6 @@ int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_er
     return 0;
 }
 
-void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), NULL, done, arg);
-}
-
-void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), NULL, done, arg);
-}
-
-void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count, gb_store_done_fn *done,
-                           void *arg) {
-    const struct gb_store_edits record = {.edits = edits, .count = count};
-
-    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), NULL, done, arg);
-}
-
-void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), NULL, done, arg);
-}
-
-void gb_store_del_session(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), NULL, done, arg);
-}
-
-void gb_store_del_buffer(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), NULL, done, arg);
-}
-
-void gb_store_del_pool(struct gb_store *s, int64_t id, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), NULL, done, arg);
-}
-
 void gb_store_put_sample(struct gb_store *s, const struct gb_pool_sample *sample, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_PUT_SAMPLE, sample, sizeof(*sample), NULL, done, arg);
 }

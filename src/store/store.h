@@ -60,25 +60,6 @@ int gb_store_last_ids(struct gb_store *store, struct gb_store_ids *ret, struct g
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
-/* Insert or update by id. */
-void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *rec, gb_store_done_fn *done, void *arg);
-void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, gb_store_done_fn *done, void *arg);
-void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, gb_store_done_fn *done, void *arg);
-
-/* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs once
- * at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
-struct gb_store_edit {
-    const struct gb_buffer_rec *rec;
-    bool removes; /* deletes the record of that id, else puts it */
-};
-void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
-                           gb_store_done_fn *done, void *arg);
-
-/* Deleting a session deletes its buffers' and pools' records with it. Deleting what is absent succeeds. */
-void gb_store_del_session(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
-void gb_store_del_buffer(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
-void gb_store_del_pool(struct gb_store *store, int64_t id, gb_store_done_fn *done, void *arg);
-
 /* --- answers to requests with a key ----------------------------------------------------------------------------------- */
 
 /* A request with an Idempotency-Key was carried out. key and fingerprint are opaque to the store. */
@@ -88,21 +69,28 @@ struct gb_store_mark {
     int64_t expires_at_us;
 };
 
-/* The changes above (of buffers, sessions and pools), in one transaction with the mark of a key; mark NULL: without.
- * Otherwise as the function of the same name; EDIT_BUFFERS takes a struct gb_store_edits, DEL_* the id. */
 enum gb_store_what {
-    GB_STORE_PUT_SESSION,
-    GB_STORE_PUT_BUFFER,
-    GB_STORE_PUT_POOL,
-    GB_STORE_DEL_SESSION,
-    GB_STORE_DEL_BUFFER,
-    GB_STORE_DEL_POOL,
-    GB_STORE_EDIT_BUFFERS
+    GB_STORE_PUT_SESSION, /* struct gb_session_rec: inserts or updates by id */
+    GB_STORE_PUT_BUFFER,  /* struct gb_buffer_rec */
+    GB_STORE_PUT_POOL,    /* struct gb_pool_rec */
+    GB_STORE_DEL_SESSION, /* int64_t, the id; with its buffers and pools. Deleting what is absent succeeds */
+    GB_STORE_DEL_BUFFER,  /* int64_t */
+    GB_STORE_DEL_POOL,    /* int64_t */
+    GB_STORE_EDIT_BUFFERS /* struct gb_store_edits */
+};
+
+/* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs once
+ * at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
+struct gb_store_edit {
+    const struct gb_buffer_rec *rec;
+    bool removes; /* deletes the record of that id, else puts it */
 };
 struct gb_store_edits {
     const struct gb_store_edit *edits;
     size_t count;
 };
+
+/* record: as `what` says. In one transaction with the mark of a key; mark NULL: without. */
 void gb_store_change(struct gb_store *store, enum gb_store_what what, const void *record,
                      const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 

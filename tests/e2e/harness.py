@@ -110,6 +110,7 @@ class Client:
             body = json.dumps(body)
         if self.http.sock is None:
             self.connects += 1
+            self.http.connect()
         try:
             self.http.request(method, target, body, headers)
         except (BrokenPipeError, ConnectionResetError):

@@ -6,6 +6,14 @@
 
 #include "gb_test.h"
 
+void intake_fixture_done(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_buffer_delete(f->core, "default", "x", &err);
+    core_until_idle(f);
+    core_fixture_done(f);
+}
+
 static const struct gb_name standard = {"default"};
 
 static int end(struct core_pending *p, struct intake_result *ret, struct gb_error *err) {

@@ -4,6 +4,9 @@
 
 #include "write_fixture.h"
 
+/* Deletes "x" if it is there, waits until nothing is under way, and ends the fixture. */
+void intake_fixture_done(struct core_fixture *f);
+
 /* What a call about an intake came to. */
 struct intake_result {
     struct gb_intake_view view;

@@ -36,11 +36,7 @@ static struct fix *fix_open(const char *spec) {
 }
 
 static void fix_done(struct fix *x) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    core_buffer_delete(x->core, "default", "x", &err);
-    core_until_idle(&x->f);
-    core_fixture_done(&x->f);
+    intake_fixture_done(&x->f);
     free(x);
 }
 

@@ -128,11 +128,11 @@ START_TEST(a_damaged_database_is_refused_and_kept) {
     int i;
 
     store_fixture_init(&f);
-    gb_store_put_session(f.store, &session, NULL, NULL);
+    store_put_session(f.store, &session, NULL, NULL);
     for (i = 1; i <= 300; i++) {
         snprintf(name, sizeof(name), "b%d", i);
         buffer = store_buffer(i, 1, name);
-        gb_store_put_buffer(f.store, &buffer, NULL, NULL);
+        store_put_buffer(f.store, &buffer, NULL, NULL);
     }
     store_fixture_close(&f);
     n = read_file(f.path, before, sizeof(before));
@@ -191,7 +191,7 @@ START_TEST(an_older_schema_is_migrated) {
     ck_assert_int_eq(seen.id, 2);
     ck_assert(!seen.mirrored);
     ck_assert_int_eq(seen.head, GB_HEAD_UNINITIALIZED);
-    gb_store_put_pool(f.store, &pool, NULL, NULL);
+    store_put_pool(f.store, &pool, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 1);
     store_fixture_done(&f);
