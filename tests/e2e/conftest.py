@@ -7,6 +7,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from conform import Session  # noqa: E402
 from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
+from record import RECORD  # noqa: E402
 
 _names = itertools.count(1)
 
@@ -15,20 +16,19 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
 
 
-def _whole(config):
-    """All tests, on what can be made to fail: only then can be told what no test produces. GB_E2E_COVERAGE=0 leaves that out."""
-    picked = config.option.keyword or config.option.markexpr or len(config.args) > 1 or not os.path.isdir(config.args[0])
-    able = {"host", "host:discrete"} <= set(BACKENDS) and os.environ.get("GB_E2E_LACKING") != "skip"
-    return not picked and able and os.environ.get("GB_E2E_COVERAGE") != "0"
-
-
 def pytest_collection_modifyitems(config, items):
-    if not _whole(config):
+    # What no test produces can be told from the records of whole runs alone: tests/e2e/run.
+    if not os.environ.get("GB_E2E_RECORDS"):
         config.hook.pytest_deselected(items=[i for i in items if i.path.stem == "test_zz_interface"])
         items[:] = [i for i in items if i.path.stem != "test_zz_interface"]
     for item in items:
         if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
             item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
+
+
+def pytest_sessionfinish():
+    if os.environ.get("GB_E2E_RECORD"):
+        RECORD.save(os.environ["GB_E2E_RECORD"])
 
 
 @pytest.fixture(scope="session", params=BACKENDS)

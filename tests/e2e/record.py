@@ -1,4 +1,5 @@
-"""What the daemons answered in this run, for the tests that hold the whole of it against the interface's document."""
+"""What the daemons answered in a run, for the tests that hold the whole of it against the interface's document."""
+import json
 import re
 
 LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
@@ -19,6 +20,17 @@ class Record:
         # Without a body the headers are those of another answer: of a 200, of a GET.
         if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
+
+    def save(self, path):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump([[*key, sorted(names), sorted(kinds)] for key, (names, kinds) in self.seen.items()], f)
+
+    def load(self, path):
+        with open(path, encoding="utf-8") as f:
+            for *key, names, kinds in json.load(f):
+                into = self.seen.setdefault(tuple(key), (set(), set()))
+                into[0].update(names)
+                into[1].update(kinds)
 
     def by_operation(self, interface):
         """{(method, route): {status: (names, media types)}}; HEAD counts as its GET unless it is described."""
