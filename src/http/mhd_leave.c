@@ -63,14 +63,17 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     if (!ex->suspended)
         MHD_suspend_connection(ex->conn);
     if (dup3(loop->server->dead_fd, c->fd, O_CLOEXEC) < 0) {
-        if (!ex->suspended)
+        if (!ex->suspended) {
             MHD_resume_connection(ex->conn);
+            loop->resumed = true;
+        }
         close(fd);
         return -1;
     }
     c->left = true;
     c->ex = NULL;
     MHD_resume_connection(ex->conn);
+    loop->resumed = true;
     ex->suspended = false;
     ex->conn = NULL;
     ex->info = NULL;

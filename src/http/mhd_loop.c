@@ -13,6 +13,7 @@
 
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
+#define PEEK_MAX_NS (16000 * GB_NS_PER_MS)
 #define EVENTS 64
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
@@ -134,9 +135,14 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
     bool over = atomic_load(&server->draining) || (patience_ns && now_ns - c->idle_ns > patience_ns);
 
-    if (over || (!c->peeked && has_ended(c)))
+    if (over || (now_ns >= c->peek_ns && has_ended(c)))
         shutdown(c->fd, SHUT_RDWR);
-    c->peeked = true; /* once is enough: an end that comes later is an event of its own */
+    /* An end may come unnoticed at any time, with a part of a header; looked for ever more rarely: there may be thousands. */
+    if (now_ns >= c->peek_ns) {
+        c->peek_ns = now_ns + (now_ns - c->idle_ns) / 2;
+        if (c->peek_ns > now_ns + PEEK_MAX_NS)
+            c->peek_ns = now_ns + PEEK_MAX_NS;
+    }
 }
 
 static void sweep_replying(struct gb_conn *c, uint64_t now_ns) {
@@ -200,7 +206,7 @@ static int loop_timeout(struct gb_loop *loop) {
 
     if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
         return 0;
-    return loop->waiting || loop->own.transfers || !loop->listening || atomic_load(&loop->server->draining)
+    return loop->waiting || loop->resumed || loop->own.transfers || !loop->listening || atomic_load(&loop->server->draining)
                ? (int)(TICK_NS / GB_NS_PER_MS)
                : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
@@ -273,8 +279,11 @@ static void turn(struct gb_loop *loop) {
         gb_bulk_woken(&loop->own);
     if (woken)
         visit_inbox(loop);
-    if (mhd || woken)
+    /* Those that have left can wait until there is another reason, but not for ever. */
+    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns)) {
+        loop->resumed = false;
         MHD_run(loop->mhd);
+    }
     tick(loop);
     gb_bulk_enter(&loop->own);
 }

@@ -49,6 +49,7 @@ static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->suspended = false;
     atomic_fetch_sub(&loop->server->suspended, 1);
     MHD_resume_connection(ex->conn);
+    loop->resumed = true;
 }
 
 /* The connection goes to a bulk loop. */
@@ -81,7 +82,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
 
         c->ex = NULL;
         c->idle_ns = ex->loop->now_ns;
-        c->peeked = false;
+        c->peek_ns = 0;
         c->replied_ns = 0;
         c->uncounted = c->uncounted || ex->req.chunked;
         c->consumed += (header ? header->header_size : 0) + ex->body_received;

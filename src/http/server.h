@@ -26,7 +26,7 @@ struct gb_conn {
     int fd;
     bool local;
     bool returning;       /* see gb_arrival */
-    bool peeked;          /* looked for an end that came unnoticed, since it is idle */
+    uint64_t peek_ns;     /* when to look next for an end that came unnoticed; 0: with the next sweep */
     bool left;            /* a bulk loop has the socket */
     bool uncounted;       /* a chunked body went by: bytes consumed are not known */
     uint64_t base;        /* bytes that were read from the socket before it came to this loop */
@@ -117,6 +117,7 @@ struct gb_loop {
     struct gb_exchange *waiting;
     struct gb_exchange *background; /* those that left */
     struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
+    bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
     uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;

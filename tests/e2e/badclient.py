@@ -93,6 +93,16 @@ class Footprint:
         return {"descriptors": len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), "free slots": s["slots"]["free"],
                 "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"]]}
 
+    def open(self):
+        """What the daemon's descriptors are, sockets with their line in the system's table of connections."""
+        folder = f"/proc/{self.daemon.process.pid}/"
+        table = {}
+        for kind in ("tcp", "tcp6", "unix"):
+            with open(folder + "net/" + kind, encoding="ascii") as f:
+                table.update({line.split()[9 if kind != "unix" else 6]: line.strip() for line in f.readlines()[1:]})
+        links = [os.readlink(folder + "fd/" + fd) for fd in os.listdir(folder + "fd")]
+        return [table.get(link[8:-1], link) if link.startswith("socket:[") else link for link in links]
+
     def same(self, *but):
         """Everything is as it was, but for what is named, as soon as the daemon has noticed."""
 
@@ -105,7 +115,7 @@ class Footprint:
         try:
             until("all is given back", lambda: not (left.update(left.clear() or differs()) or left))
         except AssertionError:
-            raise AssertionError(f"was, is: {left}") from None
+            raise AssertionError(f"was, is: {left}; open: {self.open()}") from None
         self.no_quota_is_held()
 
     def no_quota_is_held(self):

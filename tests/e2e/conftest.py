@@ -21,6 +21,9 @@ def pytest_collection_modifyitems(config, items):
     if not os.environ.get("GB_E2E_RECORDS"):
         config.hook.pytest_deselected(items=[i for i in items if i.path.stem == "test_zz_interface"])
         items[:] = [i for i in items if i.path.stem != "test_zz_interface"]
+    share, of = map(int, os.environ.get("GB_E2E_SHARE", "0/1").split("/"))
+    files = {path: i for i, path in enumerate(sorted({i.path for i in items}))}
+    items[:] = [i for i in items if files[i.path] % of == share]
     for item in items:
         if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
             item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
