@@ -206,7 +206,8 @@ static int loop_timeout(struct gb_loop *loop) {
 
     if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
         return 0;
-    return loop->waiting || loop->resumed || loop->own.transfers || !loop->listening || atomic_load(&loop->server->draining)
+    return loop->waiting || loop->resumed || loop->own.transfers || !loop->listening ||
+                   atomic_load(&loop->server->draining)
                ? (int)(TICK_NS / GB_NS_PER_MS)
                : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
