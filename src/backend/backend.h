@@ -318,4 +318,41 @@ static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place
     return be->ops->attributes(be, place, pool, ret, err);
 }
 
+/* --- memory and events in other processes ------------------------------------------------------------------------- */
+
+/* Makes bytes of memory at place ready for another process, in one way; see model/export.h. pool is where memory of kind
+ * DEVICE is from, else NULL. Waits for no work of the device; takes no longer than a call of the driver. The memory must
+ * not be freed, nor used again for other bytes, while an importer has it.
+ *
+ *   VMM     kind SHARED. The importer decides for itself whether it maps for reading or for writing.
+ *   POOL    kind DEVICE, of a pool created exportable, up to GB_EXPORT_POOL_MAX_BYTES: importers die above that. The
+ *           importer reads and writes.
+ *   LEGACY  kind IPC. The importer reads and writes.
+ *   MEMFD   kinds SHARED (host), PINNED, PAGEABLE. The descriptor's size is fixed for ever, and it opens the memory for
+ *           writing only if writable. Those of another user cannot make it writable by opening it again. An importer may
+ *           keep its mapping longer than the memory lives: what it sees is never used again for anything else.
+ *
+ * UNSUPPORTED with the reason where this memory cannot go that way, and where other devices could. On success *ret is the
+ * caller's, for gb_export_done. */
+#define GB_EXPORT_POOL_MAX_BYTES (4064ull << 20)
+static inline int gb_mem_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+                                struct gb_pool *pool, enum gb_export_way way, bool writable, struct gb_export *ret,
+                                struct gb_error *err) {
+    return be->ops->export(be, place, bytes, pool, way, writable, ret, err);
+}
+
+/* An event that other processes may wait for; as any other here, but that gb_event_elapsed fails of it. Those who opened
+ * it may go on waiting after gb_event_destroy. UNSUPPORTED with the reason where a device has none. */
+static inline int gb_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret,
+                                         struct gb_error *err) {
+    return be->ops->event_create_shared(be, device, ret, err);
+}
+
+/* The handle by which another process opens an event of gb_event_create_shared (another event: INVALID_ARGUMENT): a
+ * cudaIpcEventHandle_t. */
+static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
+                                  unsigned char ret[GB_EXPORT_HANDLE_BYTES], struct gb_error *err) {
+    return be->ops->event_export(be, event, ret, err);
+}
+
 #endif

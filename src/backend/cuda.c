@@ -150,6 +150,9 @@ static const struct gb_backend_ops cuda_ops = {
     .prefetch = gb_cuda_prefetch,
     .attach = gb_cuda_attach,
     .attributes = gb_cuda_attributes,
+    .export = gb_cuda_export,
+    .event_create_shared = gb_cuda_event_create_shared,
+    .event_export = gb_cuda_event_export,
 };
 
 /* Says in words why no device answers; the native error is added by the caller. */

@@ -262,4 +262,12 @@ int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int dev
                             struct gb_error *err);
 int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
 
+/* --- cuda_export.c ------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
+int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                         struct gb_error *err);
+
 #endif

@@ -276,6 +276,29 @@ static int attributes(struct gb_backend *be, const struct gb_place *place, struc
     return gb_fault_meet(f, GB_FAULT_attributes, err) < 0 ? -1 : gb_mem_attributes(f->inner, place, pool, ret, err);
 }
 
+static int mem_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+                      enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_export, err) < 0
+               ? -1
+               : gb_mem_export(f->inner, place, bytes, pool, way, writable, ret, err);
+}
+
+static int event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_event_create_shared, err) < 0 ? -1
+                                                                   : gb_event_create_shared(f->inner, device, ret, err);
+}
+
+static int event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                        struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_event_export, err) < 0 ? -1 : gb_event_export(f->inner, event, ret, err);
+}
+
 static const struct gb_backend_ops fault_ops = {
     .name = "fault",
     .close = gb_fault_close,
@@ -321,6 +344,9 @@ static const struct gb_backend_ops fault_ops = {
     .prefetch = prefetch,
     .attach = attach,
     .attributes = attributes,
+    .export = mem_export,
+    .event_create_shared = event_create_shared,
+    .event_export = event_export,
 };
 
 const struct gb_backend_ops *gb_fault_ops(void) {

@@ -153,6 +153,9 @@ static const struct gb_backend_ops host_ops = {
     .prefetch = gb_host_prefetch,
     .attach = gb_host_attach,
     .attributes = gb_host_attributes,
+    .export = gb_host_export,
+    .event_create_shared = gb_host_event_create_shared,
+    .event_export = gb_host_event_export,
 };
 
 struct options {

@@ -320,4 +320,11 @@ int gb_host_attach(struct gb_backend *be, const struct gb_place *place, bool to_
 int gb_host_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
+/* host_export.c */
+int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
+int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                         struct gb_error *err);
+
 #endif

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "model/export.h"
 #include "model/model.h"
 #include "model/view.h"
 
@@ -89,6 +90,12 @@ struct gb_backend_ops {
                   struct gb_error *err);
     int (*attributes)(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
                       struct gb_mem_attr *ret, struct gb_error *err);
+
+    int (*export)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+                  enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
+    int (*event_create_shared)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+    int (*event_export)(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                        struct gb_error *err);
 };
 
 /* The first member of every implementation. */
