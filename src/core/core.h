@@ -23,6 +23,7 @@
 
 struct gb_core;
 struct gb_gather;
+struct gb_lease_grant;
 
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
@@ -41,6 +42,8 @@ struct gb_core_config {
     uint64_t sample_interval_s;    /* pool history; 0: none */
     uint64_t keys_max;             /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
     uint64_t key_ttl_s;
+    uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
+    uint64_t holder_leases_max;
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
@@ -98,6 +101,8 @@ struct gb_call {
     struct gb_stream_view stream;
     struct gb_event_view event;
     struct gb_intake_view intake;
+    struct gb_lease_grant *lease; /* of gb_lease_map, else NULL; freed with the call */
+    uint64_t held_bytes;          /* deleted and still mapped */
 
     /* The core's: how it can be cancelled, under the lock. */
     pthread_mutex_t lock;
@@ -313,6 +318,8 @@ struct gb_core_stats {
     uint64_t buffers;
     uint64_t buffer_bytes;
     uint64_t lost_buffers;
+    uint64_t leases;     /* granted, not ended */
+    uint64_t held_bytes; /* deleted, replaced or lost, and still mapped */
     uint64_t uploads_running;
     uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
     uint64_t downloads_running;
@@ -334,6 +341,8 @@ struct gb_session_stats {
     struct gb_session_view session;
     struct gb_counters counters; /* since the session was loaded or made */
     uint64_t lost_buffers;
+    uint64_t leases; /* as gb_core_stats; those being made included */
+    uint64_t held_bytes;
     uint64_t open_uploads; /* in several requests, not completed */
     uint64_t open_upload_bytes;
 };
@@ -358,6 +367,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
 #include "core/gather.h"
 #include "core/joint.h"
 #include "core/keys.h"
+#include "core/lease.h"
 #include "core/scan.h"
 #include "core/write.h"
 

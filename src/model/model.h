@@ -58,6 +58,8 @@ struct gb_buffer_rec {
     uint32_t run;       /* tells daemon processes apart in entity tags; not persisted */
     int64_t generation; /* raised by every content write; starts at 1 */
     int64_t version;    /* raised by every change of this record, content writes included */
+    bool sealed;        /* its content never changes again */
+    uint32_t leases;    /* other processes that map the bytes it has now; not persisted */
     bool has_crc32c;    /* false after a partial write and for a buffer never uploaded */
     uint32_t crc32c;    /* of all bytes of this generation */
     char labels[GB_LABELS_MAX];

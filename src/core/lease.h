@@ -1,0 +1,123 @@
+/* Leases: other processes map the bytes of buffers. Comes with core.h.
+ *
+ * A holder stands for one connection of a client on this machine; every lease belongs to one and ends with it at the latest.
+ * While a lease lives its memory is neither freed nor written by the daemon, nor moved: a write in place, a delete, a sync
+ * or release of a mirrored buffer is refused with MAPPED, and a full replacement goes into memory of its own beside it. What
+ * is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last lease ends. */
+#ifndef GB_CORE_LEASE_H
+#define GB_CORE_LEASE_H
+
+#include <sys/types.h>
+
+#include "core/core.h"
+#include "model/export.h"
+
+#define GB_LEASES_MAX 65536       /* in all */
+#define GB_HOLDER_LEASES_MAX 1024 /* of one holder */
+
+/* --- holders ------------------------------------------------------------------------------------------------------------------ */
+
+struct gb_holder;
+
+/* [now] Who is at the other end, for those who ask what maps a buffer. */
+int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct gb_holder **ret, struct gb_error *err);
+
+/* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED.
+ * Frees it: nobody may name it to another call any more; calls under way keep what they need. Every holder must have ended
+ * before gb_core_close. */
+void gb_holder_end(struct gb_holder *holder);
+
+/* --- mapping ------------------------------------------------------------------------------------------------------------------ */
+
+struct gb_lease_params {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_holder *holder; /* borrowed: it has not ended when gb_lease_map is called */
+    bool write;               /* for the importer to write into; else to read */
+    unsigned ways;            /* the only ones to be tried, 1u << enum gb_export_way; 0: all */
+    unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
+};
+
+struct gb_lease_grant {
+    int64_t id;                                  /* of the lease; never reused by this process */
+    bool write;                                  /* as asked for */
+    enum gb_kind kind;                           /* of the memory: of a mirrored buffer that of the side */
+    struct gb_export export;                     /* the call's, closed with it: gb_lease_take_fd */
+    bool has_event;                              /* else the bytes are complete */
+    unsigned char event[GB_EXPORT_HANDLE_BYTES]; /* cudaIpcEventHandle_t, to be waited for before the first use */
+    unsigned passed_count;
+    struct {
+        enum gb_export_way way;
+        char reason[384];
+    } passed[GB_EXPORT_WAYS]; /* tried before, in order, and why not */
+};
+
+/* A mapping of the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd. Of a mirrored
+ * buffer the current side.
+ *
+ * For writing: several may at once. The generation is raised and the checksum forgotten when the lease begins and when it
+ * ends; meanwhile readers get what is there at that moment. Nobody may be reading the bytes already: BUFFER_BUSY.
+ *
+ * BUFFER_NOT_FOUND, BUFFER_BUSY while it is written in place, BUFFER_PARTIAL, CONTENT_LOST, SEALED (for writing),
+ * UNSUPPORTED with all reasons when there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED when the holder ends. Result:
+ * call->lease, call->buffer. Where the answer cannot be delivered: gb_lease_end. */
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call);
+
+/* The grant's descriptor becomes the caller's; -1 when there is none, or it was taken. */
+int gb_lease_take_fd(const struct gb_call *call);
+
+/* Ends one. holder: only its own, else MAP_NOT_PERMITTED; NULL: anybody's. LEASE_NOT_FOUND. The memory is given back and,
+ * for one that wrote, the new generation is committed when the call ends. */
+void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, struct gb_call *call);
+
+/* --- looking ------------------------------------------------------------------------------------------------------------------ */
+
+enum gb_lease_state {
+    GB_LEASE_PRESENT,  /* the bytes are the buffer's */
+    GB_LEASE_REPLACED, /* the buffer has others by now */
+    GB_LEASE_DELETED,  /* the buffer is gone */
+    GB_LEASE_LOST,     /* the device died, or the pool was removed */
+    GB_LEASE_ENDING    /* the client is through; the new generation is being committed */
+};
+/* "present", "replaced", "deleted", "lost", "ending". */
+const char *gb_lease_state_name(enum gb_lease_state state);
+
+struct gb_lease_view {
+    int64_t id;
+    struct gb_name session;
+    struct gb_name buffer;
+    bool write;
+    enum gb_export_way way;
+    pid_t pid;
+    uid_t uid;
+    gid_t gid;
+    int64_t since_us;
+    int64_t generation; /* of the buffer when the lease began; for writing the one that it made */
+    uint64_t bytes;
+    enum gb_lease_state state;
+};
+
+/* [now] As gb_session_list: of all sessions, those that were granted and have not ended. */
+int gb_lease_list(struct gb_core *core, int64_t after_id, unsigned limit,
+                  int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg, bool *ret_more,
+                  struct gb_error *err);
+
+/* [now] Who maps the bytes that the buffer has now, oldest first, at most max; those being made included. Returns how many
+ * were written to ret; 0 too when there is no such buffer. For the problem document of MAPPED. */
+unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                          struct gb_lease_view *ret, unsigned max);
+
+/* --- beside leases ------------------------------------------------------------------------------------------------------------ */
+
+/* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is permitted, and so
+ * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
+ * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST. Twice is once. Result: call->buffer. */
+void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                    const struct gb_buffer_check *check, struct gb_call *call);
+
+/* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is freed
+ * when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
+void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                                    const struct gb_buffer_check *check, struct gb_call *call);
+
+#endif
