@@ -54,8 +54,14 @@ static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, b
     struct gb_arrival arrival = {.fd = fd, .local = local, .counted = true};
     struct gb_loop *best = gb_loop_pick(server, loop);
 
-    if (local)
+    if (local) {
+        arrival.peer = gb_peer_new(server, fd);
+        if (!arrival.peer) {
+            refuse(loop, fd);
+            return;
+        }
         widen(fd);
+    }
     atomic_fetch_add(&server->connections, 1);
     atomic_fetch_add(&server->accepted, 1);
     if (best == loop)

@@ -39,6 +39,7 @@ bool gb_arrivals_take(struct gb_arrivals *a, struct gb_arrival *ret) {
 void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival) {
     atomic_fetch_add(&loop->load, 1);
     if (arrivals_put(&loop->arrivals, arrival) < 0) {
+        gb_peer_end(arrival->peer);
         close(arrival->fd);
         atomic_fetch_sub(&loop->load, 1);
         atomic_fetch_sub(&loop->server->connections, 1);

@@ -23,6 +23,7 @@ struct gb_http_request *gb_http_leave(struct gb_http_request *request) {
     bg->req.deadline_ns = 0;
     bg->req.timed_out = false;
     bg->server = ex->server;
+    bg->peer = gb_peer_ref(ex->peer);
     bg->loop = ex->loop;
     bg->phase = GB_PHASE_WAIT;
     bg->resp.status = 200;

@@ -94,6 +94,10 @@ void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
 
     if (t->ex)
         t->ex->broken = true;
+    /* A watched connection has a duplicate: closing would not take it out of the set. */
+    if (t->from.peer && t->watched)
+        epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    gb_peer_end(t->from.peer);
     forget(bulk, t);
     close(fd);
     atomic_fetch_sub(&bulk->server->connections, 1);
@@ -231,7 +235,8 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now
         return;
     case GB_TRANSFER_IDLE:
         idle_ns = bulk->server->config.idle_timeout_s * GB_NS_PER_S;
-        if (atomic_load(&bulk->server->draining) || (idle_ns && now_ns - t->began_ns > idle_ns))
+        if (atomic_load(&bulk->server->draining) ||
+            (idle_ns && now_ns - t->began_ns > idle_ns && !gb_peer_busy(t->from.peer)))
             gb_transfer_drop(bulk, t);
         return;
     case GB_TRANSFER_LINGER:

@@ -182,7 +182,7 @@ static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
     bool has_body = t->ex->req.method != GB_HTTP_HEAD;
     ssize_t n;
 
-    if (t->head_len == 0 && !begin_reply(bulk, t)) {
+    if (t->head_len == 0 && (!begin_reply(bulk, t) || gb_peer_send(t->fd, &t->ex->resp) < 0)) {
         gb_transfer_drop(bulk, t);
         return GONE;
     }

@@ -191,6 +191,9 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.hook_free(ex->req.hook);
     ex->req.hook = NULL;
     ex->req.hook_free = NULL;
+    ex->req.peer = NULL;
+    gb_peer_unref(ex->peer);
+    ex->peer = NULL;
     ex->phase = GB_PHASE_DONE;
     gb_exchange_unref(ex);
 }

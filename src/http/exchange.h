@@ -33,6 +33,7 @@ enum gb_phase {
     GB_PHASE_WAIT,    /* the handler waits for a wake */
     GB_PHASE_GATHER,  /* a small source is collected into one block */
     GB_PHASE_REPLY,   /* the response is ready to go out */
+    GB_PHASE_STREAM,  /* libmicrohttpd takes it from the source */
     GB_PHASE_DONE     /* handed to libmicrohttpd or to a bulk loop's last steps */
 };
 
@@ -50,6 +51,7 @@ struct gb_exchange {
     char small[GB_EXCHANGE_SMALL];
     char *more;           /* made when small is full */
     struct gb_loop *loop; /* on which it began */
+    struct gb_peer *peer; /* until it has ended; a reference, or NULL */
     bool http10;
     bool close;    /* the client or we want the connection closed after the reply */
     bool unframed; /* where the request ends is not known: answer, then close */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -99,6 +100,14 @@ struct gb_http_source {
     void (*free)(struct gb_http_source *source, bool complete);
 };
 
+/* Who connected to a UNIX socket, as the kernel says. Lives as long as the connection and the requests that came over it. */
+struct gb_http_peer {
+    pid_t pid; /* in the daemon's namespace; 0 where it cannot be named there */
+    uid_t uid;
+    gid_t gid;
+    void *app; /* what gb_http_peer_hold was given; NULL before */
+};
+
 struct gb_http_request {
     void *app; /* gb_http_server_config.app */
     enum gb_http_method method;
@@ -111,10 +120,11 @@ struct gb_http_request {
     unsigned headers;
     bool has_content_length;
     uint64_t content_length;
-    bool chunked;         /* Transfer-Encoding: chunked; the length is not known */
-    bool expect_continue; /* the client waits for 100 Continue */
-    bool local;           /* came over the UNIX socket */
-    const char *body;     /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
+    bool chunked;              /* Transfer-Encoding: chunked; the length is not known */
+    bool expect_continue;      /* the client waits for 100 Continue */
+    bool local;                /* came over the UNIX socket */
+    struct gb_http_peer *peer; /* of it; NULL over TCP, and in HTTP/1.0, which has no interim responses */
+    const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
     char id[17];         /* request_id of problem documents */
@@ -158,6 +168,10 @@ void gb_http_request_unref(struct gb_http_request *request);
 struct gb_http_request *gb_http_leave(struct gb_http_request *request);
 int gb_http_may_leave(struct gb_http_request *request, struct gb_error *err);
 
+/* From a handler's first call on, by a request that has not left and whose peer->app is NULL: the application ties something
+ * to the connection, and is told by peer_gone when that has ended. -1 with SATURATED where no descriptor is free. */
+int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err);
+
 /* First header of that name (case-insensitive), else NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
 
@@ -172,6 +186,7 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
 
 #define GB_HTTP_RESPONSE_HEADERS_MAX 16
 #define GB_HTTP_RESPONSE_TEXT_SIZE 1024
+#define GB_HTTP_RESPONSE_FDS_MAX 4
 
 /* A prepared answer shared by many requests: the status, headers and body are fixed, and the reply costs no allocation.
  * With an etag, a request whose If-None-Match holds it gets a prepared 304. Reference counted, thread-safe. */
@@ -202,6 +217,9 @@ struct gb_http_response {
     struct gb_http_canned *canned; /* a reference; status and headers above are ignored */
     struct gb_http_source *source; /* owned */
     uint64_t source_len;
+
+    int fd[GB_HTTP_RESPONSE_FDS_MAX]; /* owned */
+    unsigned fds;
 };
 
 /* Adds a header; name must be static text, the value is formatted and must be printable. Silently dropping a header
@@ -216,6 +234,12 @@ void gb_http_response_problem(struct gb_http_response *response, const char *typ
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned);
 /* Takes the source; length is the number of bytes that it will give. */
 void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length);
+/* Takes a descriptor for the client: only where request->peer is set. All of them go with an interim response, "103 Early
+ * Hints", before the final one; where the socket does not take that at once, the connection ends. -1 with INTERNAL, and the
+ * descriptor closed, when there are too many. */
+int gb_http_response_fd(struct gb_http_response *response, int fd, struct gb_error *err);
+/* Closes those. */
+void gb_http_response_close(struct gb_http_response *response);
 /* Frees what it holds (a source with complete = false) and makes it empty. */
 void gb_http_response_done(struct gb_http_response *response);
 
@@ -239,6 +263,12 @@ struct gb_http_server_config {
                            struct gb_error *err);
     /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
     void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
+    /* The connection of a peer for which gb_http_peer_hold was called has ended, wherever it was: once, on a thread of the
+     * server, never blocks. Then nothing more looks at peer->app: once, any thread of the server. Each may be NULL. */
+    void (*peer_gone)(void *app, struct gb_http_peer *peer);
+    void (*peer_free)(void *app, struct gb_http_peer *peer);
+    /* The application has something for that connection still: it is not closed for being idle. May be NULL. */
+    bool (*peer_busy)(void *app, const struct gb_http_peer *peer);
     const int *listen_fds; /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
     size_t listen_fd_count;
     const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */

@@ -133,6 +133,8 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *versio
     ex->req.method = method_of(method);
     ex->req.local = ex->info->local;
     ex->http10 = strcmp(version, "HTTP/1.0") == 0;
+    ex->peer = gb_peer_ref(ex->info->peer);
+    ex->req.peer = ex->peer && !ex->http10 ? &ex->peer->seen : NULL;
     ex->phase = GB_PHASE_HEAD;
     write_id(ex);
     /* After an error of these two the bytes that follow cannot be told apart from a request. */

@@ -47,6 +47,7 @@ static struct gb_arrival describe(const struct gb_exchange *ex) {
 
     return (struct gb_arrival){.fd = -1,
                                .local = c->local,
+                               .peer = c->peer,
                                .returning = c->returning,
                                .counted = header && !c->local && !c->uncounted && !ex->req.chunked,
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};
@@ -71,6 +72,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
         return -1;
     }
     c->left = true;
+    c->peer = NULL;
     c->ex = NULL;
     MHD_resume_connection(ex->conn);
     loop->resumed = true;
@@ -78,6 +80,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->conn = NULL;
     ex->info = NULL;
     if (gb_bulk_give(loop, ex, &socket) < 0) {
+        gb_peer_end(socket.peer);
         close(fd);
         atomic_fetch_sub(&loop->server->connections, 1);
         gb_server_ended(loop->server, ex);

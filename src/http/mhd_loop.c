@@ -13,7 +13,6 @@
 
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
-#define PEEK_MAX_NS (16000 * GB_NS_PER_MS)
 #define EVENTS 64
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
@@ -27,6 +26,7 @@ static void adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
     loop->adopting = arrival;
     /* On failure it has closed the descriptor, and told nobody. */
     if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES) {
+        gb_peer_end(arrival->peer);
         atomic_fetch_sub(&loop->load, 1);
         atomic_fetch_sub(&loop->server->connections, 1);
     }
@@ -44,8 +44,11 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     struct gb_conn *c = arrival ? calloc(1, sizeof(*c)) : NULL;
 
     *socket_context = c;
-    if (!c || !fd)
+    if (!c || !fd) {
+        gb_peer_end(arrival ? arrival->peer : NULL);
         return; /* gb_mhd_on_request refuses a connection without context */
+    }
+    c->peer = arrival->peer;
     c->server = loop->server;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
@@ -66,6 +69,7 @@ static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
         atomic_fetch_sub(&loop->server->connections, 1);
     if (!c)
         return;
+    gb_peer_end(c->peer);
     if (c->prev)
         c->prev->next = c->next;
     else
@@ -115,70 +119,6 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     }
 }
 
-/* libmicrohttpd misses the end of a stream that arrives together with the last bytes it reads. */
-static bool has_ended(const struct gb_conn *c) {
-    char byte;
-
-    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
-/* Of one that waits for its answer. Who closes only its own side is taken for gone as well: the two look alike. */
-static bool has_left(const struct gb_conn *c) {
-    char byte;
-    ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
-    struct gb_http_server *server = c->server;
-    uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
-    bool over = atomic_load(&server->draining) || (patience_ns && now_ns - c->idle_ns > patience_ns);
-
-    if (over || (now_ns >= c->peek_ns && has_ended(c)))
-        shutdown(c->fd, SHUT_RDWR);
-    /* An end may come unnoticed at any time, with a part of a header; looked for ever more rarely: there may be thousands. */
-    if (now_ns >= c->peek_ns) {
-        c->peek_ns = now_ns + (now_ns - c->idle_ns) / 2;
-        if (c->peek_ns > now_ns + PEEK_MAX_NS)
-            c->peek_ns = now_ns + PEEK_MAX_NS;
-    }
-}
-
-static void sweep_replying(struct gb_conn *c, uint64_t now_ns) {
-    const struct gb_http_server_config *config = &c->server->config;
-    uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
-
-    if (config->min_rate_bytes_s)
-        patience_ns += c->reply_bytes * GB_NS_PER_S / config->min_rate_bytes_s;
-    if (patience_ns && now_ns - c->replied_ns > patience_ns)
-        shutdown(c->fd, SHUT_RDWR);
-}
-
-static void sweep_conn(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_exchange *ex = c->ex;
-
-    if (c->left)
-        return;
-    if (c->idle_ns) {
-        sweep_idle(c, now_ns);
-    } else if (c->replied_ns) {
-        sweep_replying(c, now_ns);
-    } else if (ex && ex->phase == GB_PHASE_WAIT) {
-        if (ex->req.cancel && has_left(c))
-            ex->req.cancel(&ex->req, true);
-    } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
-        if (!ex->suspended && has_ended(c))
-            gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",
-                         (unsigned long long)ex->body_received);
-        if (ex->phase == GB_PHASE_BODY && ex->req.sink->pause && now_ns - ex->moved_ns > TICK_NS)
-            ex->req.sink->pause(ex->req.sink, true);
-        if (err.code != GB_OK || gb_exchange_stalled(ex, now_ns, &err))
-            gb_mhd_drop(loop, ex, &err);
-    }
-}
-
 static void tick(struct gb_loop *loop) {
     uint64_t now_ns;
     struct gb_conn *c;
@@ -197,7 +137,7 @@ static void tick(struct gb_loop *loop) {
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
     for (c = loop->conns; c; c = next) {
         next = c->next;
-        sweep_conn(loop, c, now_ns);
+        gb_mhd_sweep(loop, c, now_ns);
     }
 }
 
@@ -273,6 +213,8 @@ static void turn(struct gb_loop *loop) {
             woken = true;
         else if (at == &loop->mhd)
             mhd = true;
+        else if (at == &loop->server->peers_fd)
+            gb_peers_event(loop->server);
         else if (!gb_listen_event(loop, at))
             gb_bulk_event(&loop->own, at, events[i].events);
     }
@@ -354,6 +296,8 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     loop->own.loop = loop;
     if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 || watch(loop, loop->inbox.event_fd, &loop->inbox, err) < 0)
         return -1;
+    if (loop == server->loops && watch(loop, server->peers_fd, &server->peers_fd, err) < 0)
+        return -1;
     return gb_listen_start(loop, err);
 }
 
@@ -384,8 +328,10 @@ void gb_loop_done(struct gb_loop *loop) {
     gb_bulk_done(&loop->own);
     gb_background_done(loop);
     gb_inbox_done(&loop->inbox);
-    while (gb_arrivals_take(&loop->arrivals, &arrival))
+    while (gb_arrivals_take(&loop->arrivals, &arrival)) {
+        gb_peer_end(arrival.peer);
         close(arrival.fd);
+    }
     free(loop->arrivals.list);
     pthread_mutex_destroy(&loop->arrivals.lock);
 }

@@ -111,6 +111,8 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
     struct gb_http_response *resp = &ex->resp;
     struct MHD_Response *r;
 
+    if (ex->phase == GB_PHASE_STREAM)
+        return gb_mhd_stream(ex);
     if (resp->source)
         return MHD_create_response_from_callback(resp->source_len, 1024, no_body, NULL, NULL);
     r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);

@@ -33,7 +33,7 @@ static void unlist_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
         ex->next->prev = ex->prev;
 }
 
-static void suspend(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->suspended)
         return;
     ex->suspended = true;
@@ -96,7 +96,11 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
     struct gb_error err = GB_ERROR_INIT;
     bool is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
 
-    if (is_long) {
+    if (gb_peer_send(ex->info->fd, &ex->resp) < 0)
+        return MHD_NO;
+    if (is_long && gb_peer_busy(ex->info->peer)) {
+        ex->phase = GB_PHASE_STREAM;
+    } else if (is_long) {
         /* Bytes of a next request that libmicrohttpd already holds would be lost: the client must send it again. */
         if (gb_mhd_held(ex) != 0)
             ex->close = true;
@@ -108,20 +112,21 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
     }
     ex->info->replied_ns = loop->now_ns;
     ex->info->reply_bytes = ex->resp.body_len;
-    ex->phase = GB_PHASE_DONE;
+    if (ex->phase != GB_PHASE_STREAM)
+        ex->phase = GB_PHASE_DONE;
     return gb_mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;
 }
 
 /* Acts on the phase after a step; inside a callback. */
 static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex)) {
-        suspend(loop, ex);
+        gb_mhd_suspend(loop, ex);
         return MHD_YES;
     }
     if (ex->phase == GB_PHASE_WAIT) {
         /* libmicrohttpd walks all that are suspended whenever one is resumed. */
         if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || leave(loop, ex) < 0)
-            suspend(loop, ex);
+            gb_mhd_suspend(loop, ex);
         return MHD_YES;
     }
     return send_reply(loop, ex);
@@ -178,7 +183,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     }
     *size -= taken;
     if (*size > 0) {
-        suspend(loop, ex);
+        gb_mhd_suspend(loop, ex);
         return MHD_YES;
     }
     /* libmicrohttpd's buffer is empty now and more is to come: the rest is received straight into place. */
@@ -198,10 +203,11 @@ static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
         return proceed(loop, ex);
     case GB_PHASE_WAIT:
     case GB_PHASE_GATHER:
-        suspend(loop, ex); /* resumed for nothing */
+        gb_mhd_suspend(loop, ex); /* resumed for nothing */
         return MHD_YES;
     case GB_PHASE_REPLY:
         return proceed(loop, ex);
+    case GB_PHASE_STREAM:
     case GB_PHASE_DONE:
         break;
     }

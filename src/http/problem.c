@@ -105,6 +105,7 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     free(response->body);
     response->body = NULL;
     response->body_len = 0;
+    gb_http_response_close(response);
     gb_http_response_canned(response, NULL);
     gb_http_response_source(response, NULL, 0);
     response->status = gb_code_status(error->code);

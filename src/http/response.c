@@ -1,6 +1,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "http/http.h"
 
@@ -48,8 +49,23 @@ void gb_http_response_source(struct gb_http_response *response, struct gb_http_s
     response->source_len = length;
 }
 
+int gb_http_response_fd(struct gb_http_response *response, int fd, struct gb_error *err) {
+    if (response->fds == GB_HTTP_RESPONSE_FDS_MAX) {
+        close(fd);
+        return gb_error_set(err, GB_ERR_INTERNAL, "more than %d descriptors for one reply", GB_HTTP_RESPONSE_FDS_MAX);
+    }
+    response->fd[response->fds++] = fd;
+    return 0;
+}
+
+void gb_http_response_close(struct gb_http_response *response) {
+    while (response->fds > 0)
+        close(response->fd[--response->fds]);
+}
+
 void gb_http_response_done(struct gb_http_response *response) {
     free(response->body);
+    gb_http_response_close(response);
     gb_http_response_problem(response, NULL, NULL, 0);
     gb_http_canned_unref(response->canned);
     if (response->source)

@@ -12,6 +12,7 @@
 
 #include "http/exchange.h"
 #include "http/http.h"
+#include "http/peer.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;
@@ -25,6 +26,7 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
+    struct gb_peer *peer; /* NULL: a TCP socket; or it has gone on with the connection */
     bool returning;       /* see gb_arrival */
     uint64_t peek_ns;     /* when to look next for an end that came unnoticed; 0: with the next sweep */
     bool left;            /* a bulk loop has the socket */
@@ -39,10 +41,11 @@ struct gb_conn {
 /* A connected socket on its way to a loop, and what is known of it. */
 struct gb_arrival {
     int fd;
-    bool local;     /* a UNIX socket */
-    bool returning; /* it has been here before: a client that keeps its connection */
-    bool counted;   /* taken is known */
-    uint64_t taken; /* bytes that were read from it before */
+    bool local;           /* a UNIX socket */
+    struct gb_peer *peer; /* of that; a reference, which goes along */
+    bool returning;       /* it has been here before: a client that keeps its connection */
+    bool counted;         /* taken is known */
+    uint64_t taken;       /* bytes that were read from it before */
 };
 
 struct gb_arrivals {
@@ -137,6 +140,7 @@ struct gb_http_server {
     struct gb_loop *loops;
     struct gb_bulk *bulks;
     atomic_uint accepting; /* loops that accept */
+    int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
     int dead_fd;           /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
@@ -171,6 +175,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
                       const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls);
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 /* The request is over, whichever way. */
@@ -194,6 +199,13 @@ uint64_t gb_socket_taken(int fd);
 
 /* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
+
+/* mhd_stream.c: a source's bytes by way of libmicrohttpd, in phase STREAM; ex outlives the response's use. NULL when memory is
+ * exhausted. */
+struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
+
+/* mhd_sweep.c: the look at a connection that is due every second. */
+void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
 
 /* accept.c, on the loop's thread. */
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
