@@ -1,0 +1,160 @@
+/* A client, its errors, and requests in general. Part of <gpubuf/gpubuf.h>. */
+#ifndef GPUBUF_CLIENT_H
+#define GPUBUF_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- errors -------------------------------------------------------------------------------------------------------- */
+
+/* What the daemon can say comes from errors.def, the list that the daemon is built from; what only a client can say
+ * begins at 1000. Lines are added to that list at its end alone, so that numbers keep their meaning. */
+enum gpubuf_code {
+    GPUBUF_OK = 0,
+#define GB_ERROR(symbol, slug, status, retryable, title) GPUBUF_##symbol,
+#include <gpubuf/errors.def>
+#undef GB_ERROR
+    GPUBUF_CANNOT_CONNECT = 1000, /* nobody listens there, or no permission to */
+    GPUBUF_CONNECTION_LOST,       /* the connection ended before the answer did */
+    GPUBUF_CLIENT_TIMEOUT,        /* a time-out of gpubuf_options */
+    GPUBUF_BAD_ANSWER,            /* what came is not what a gpubufd says */
+    GPUBUF_BAD_ARGUMENT,          /* of this call */
+    GPUBUF_INTERRUPTED,           /* a callback or gpubuf_interrupt() asked for it */
+    GPUBUF_INPUT_FAILED,          /* the source: a file that cannot be read or ends early */
+    GPUBUF_OUTPUT_FAILED,         /* the target: a file that cannot be written, memory that is too small */
+    GPUBUF_CHECK_FAILED,          /* the bytes do not have the checksum that the daemon states */
+    GPUBUF_NO_MEMORY,             /* of this process */
+    GPUBUF_CANNOT_MAP,            /* this process cannot take the mapping: no driver, no UNIX socket, mmap failed */
+    GPUBUF_UNKNOWN_PROBLEM,       /* a problem of a daemon newer than this library; slug has its code */
+};
+
+/* Filled where the failure is detected. Texts are NUL-terminated and cut to fit; empty where there is nothing to say. */
+struct gpubuf_error {
+    int code;         /* enum gpubuf_code */
+    int status;       /* of HTTP; 0 when no answer came */
+    bool retryable;   /* the same request may succeed later */
+    bool has_numbers; /* limit_bytes, used_bytes, requested_bytes */
+    char slug[48];    /* "buffer_not_found"; the stable name of code */
+    char title[96];   /* "No such buffer" */
+    char detail[512]; /* one sentence: what was wrong and what would be right */
+    char request_id[64];
+    /* What the layer below said, where it spoke: "cuda", "cudaErrorMemoryAllocation", 2, "cudaMallocFromPoolAsync". */
+    char native_domain[16];
+    char native_name[64];
+    char native_call[64];
+    int native_code;
+    int retry_after_s; /* the daemon's Retry-After; 0: none */
+    uint64_t limit_bytes;
+    uint64_t used_bytes;
+    uint64_t requested_bytes;
+    uint64_t room[8];
+};
+
+/* "buffer_not_found" of GPUBUF_BUFFER_NOT_FOUND, "ok" of 0; never NULL. And back: the code of a slug, or
+ * GPUBUF_UNKNOWN_PROBLEM. */
+const char *gpubuf_code_slug(int code);
+int gpubuf_code_find(const char *slug);
+
+/* --- clients ------------------------------------------------------------------------------------------------------- */
+
+typedef struct gpubuf_client gpubuf_client;
+
+struct gpubuf_options {
+    /* "http://host:port", "https://..." behind a proxy, or "unix:///path/to/gpubufd.sock". NULL: the environment's
+     * GPUBUF_URL; without that the UNIX socket of a daemon on this machine where one is there (in the state directory of
+     * this user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
+    const char *url;
+    /* The UNIX socket over which buffers are mapped when url is not one. NULL: GPUBUF_SOCKET, then as above when url
+     * names this machine by a loopback address. */
+    const char *socket;
+    const char *token;          /* a bearer token; NULL: GPUBUF_TOKEN; "": none */
+    const char *user_agent;     /* NULL: libgpubuf/VERSION */
+    uint32_t connect_timeout_s; /* 0: 10 */
+    uint32_t answer_timeout_s;  /* from the request's end to the answer, on top of how.wait_s; 0: 120 */
+    uint32_t stall_timeout_s;   /* a transfer that does not move; 0: 60 */
+    /* How often a request that failed in a way that may pass (503, 429, connections lost) is made again, with pauses
+     * that grow from 50 ms to 2 s, or of Retry-After's length up to 10 s. Only requests that may be made twice are:
+     * those that read, PUT, DELETE, and those with an Idempotency-Key. 0: 2; UINT32_MAX: never. */
+    uint32_t retries;
+    void (*trace)(void *arg,
+                  const char *line); /* each request and its answer in a line, without secrets; may be NULL */
+    void *trace_arg;
+    uint64_t room[8];
+};
+
+/* Makes no connection yet. options may be NULL. */
+int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struct gpubuf_error *err);
+
+/* Ends its connections. Mappings stay until they are unmapped. NULL is permitted. */
+void gpubuf_close(gpubuf_client *client);
+
+/* What it talks to: "http://127.0.0.1:7070" or "unix:///var/lib/gpubufd/gpubufd.sock". And the UNIX socket for mappings,
+ * or NULL. The client's, until it is closed. */
+const char *gpubuf_url(const gpubuf_client *client);
+const char *gpubuf_socket(const gpubuf_client *client);
+
+/* Makes the call that the client is in, and every later one, fail with GPUBUF_INTERRUPTED within 100 ms, until
+ * gpubuf_resume(). For other threads and signal handlers; an upload that is under way leaves nothing behind. */
+void gpubuf_interrupt(gpubuf_client *client);
+void gpubuf_resume(gpubuf_client *client);
+
+/* "0.1.0"; of the library that is linked. */
+const char *gpubuf_version(void);
+
+/* --- requests ------------------------------------------------------------------------------------------------------ */
+
+#define GPUBUF_UNCHANGED 1
+
+#define GPUBUF_ID_SIZE 64
+#define GPUBUF_ETAG_SIZE 96
+
+/* How a request is to be made. Each function takes what its route knows of it and ignores the rest. */
+struct gpubuf_how {
+    const char *if_match;        /* entity tags, with their quotation marks: only when it has one of these */
+    const char *if_none_match;   /* "*": only when it is not there. In what reads: GPUBUF_UNCHANGED when it has it */
+    const char *idempotency_key; /* the daemon does nothing twice for the same key */
+    uint32_t wait_s;             /* Prefer: wait=N; 0: not sent */
+    bool async;                  /* Prefer: respond-async. Then ret_operation gets an id, or "" when it is done */
+    char *ret_operation; /* GPUBUF_ID_SIZE bytes; needed with async. Where it gets an id, no other ret is written */
+    uint64_t room[4];
+};
+
+/* The last answer that a client got. Texts are "" where there was none of it. */
+struct gpubuf_answer {
+    int status;
+    const char *body; /* NUL-terminated after `bytes`; of transfers only what is JSON */
+    size_t bytes;
+    const char *content_type;
+    const char *location;
+    const char *request_id;
+    char etag[GPUBUF_ETAG_SIZE]; /* with its quotation marks, as if_match takes it */
+    /* Server-Timing, in milliseconds; negative where not told. */
+    double recv_ms;
+    double queue_ms;
+    double copy_ms;
+    double total_ms;
+};
+
+/* Never NULL; stays until the client's next call. Lists and transfers over several connections show the last of their
+ * answers. */
+const struct gpubuf_answer *gpubuf_answer_of(const gpubuf_client *client);
+
+/* Any request, for what has no function here. target: "/v1/..." with its query, encoded already. headers: lines
+ * "Name: value", ended by NULL; may be NULL. body may be NULL. The answer is gpubuf_answer_of(), of at most 64 MiB.
+ * Returns 0 for every status below 400; 304 is 0 as well. */
+int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
+                   const void *body, size_t bytes, struct gpubuf_error *err);
+
+/* Writes text as it stands in a path or a query; -1 when size (bytes, with the NUL) is too small. */
+int gpubuf_escape(const char *text, char *ret, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,239 @@
+/* Bytes, up and down. Part of <gpubuf/gpubuf.h>. */
+#ifndef GPUBUF_DATA_H
+#define GPUBUF_DATA_H
+
+#include <string.h>
+
+#include <gpubuf/calls.h>
+#include <gpubuf/client.h>
+#include <gpubuf/records.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUBUF_UNKNOWN UINT64_MAX
+
+/* Puts up to size bytes into data: how many, 0 at the end, or -1 (errno tells why) to give up. */
+typedef int64_t gpubuf_read_fn(void *arg, void *data, size_t size);
+/* Takes all of data[0..size): 0, or -1 (errno tells why) to give up. */
+typedef int gpubuf_write_fn(void *arg, const void *data, size_t size);
+/* Called by the calling thread at the start, at the end and some ten times a second between. total is GPUBUF_UNKNOWN as
+ * long as it is. Anything but 0 breaks the transfer off, with GPUBUF_INTERRUPTED. */
+typedef int gpubuf_progress_fn(void *arg, uint64_t done, uint64_t total);
+
+/* Where bytes come from. Made by one of the three below. */
+struct gpubuf_source {
+    const void *memory;
+    int fd;
+    gpubuf_read_fn *read;
+    void *arg;
+    int64_t offset;
+    uint64_t bytes;
+};
+
+/* Where bytes go. */
+struct gpubuf_target {
+    void *memory;
+    int fd;
+    gpubuf_write_fn *write;
+    void *arg;
+    int64_t offset;
+    uint64_t bytes; /* room in memory */
+};
+
+static inline struct gpubuf_source gpubuf_from_memory(const void *memory, uint64_t bytes) {
+    struct gpubuf_source source;
+
+    memset(&source, 0, sizeof(source));
+    source.memory = memory != NULL ? memory : "";
+    source.fd = -1;
+    source.bytes = bytes;
+    return source;
+}
+
+/* bytes from offset on; the descriptor's own position does not move. offset -1: from where it stands, for pipes.
+ * bytes GPUBUF_UNKNOWN: to the end. */
+static inline struct gpubuf_source gpubuf_from_fd(int fd, int64_t offset, uint64_t bytes) {
+    struct gpubuf_source source;
+
+    memset(&source, 0, sizeof(source));
+    source.fd = fd;
+    source.offset = offset;
+    source.bytes = bytes;
+    return source;
+}
+
+static inline struct gpubuf_source gpubuf_from_call(gpubuf_read_fn *read, void *arg, uint64_t bytes) {
+    struct gpubuf_source source;
+
+    memset(&source, 0, sizeof(source));
+    source.fd = -1;
+    source.read = read;
+    source.arg = arg;
+    source.bytes = bytes;
+    return source;
+}
+
+static inline struct gpubuf_target gpubuf_to_memory(void *memory, uint64_t bytes) {
+    struct gpubuf_target target;
+
+    memset(&target, 0, sizeof(target));
+    target.memory = memory;
+    target.fd = -1;
+    target.bytes = bytes;
+    return target;
+}
+
+/* From offset on; offset -1: where it stands, for pipes. */
+static inline struct gpubuf_target gpubuf_to_fd(int fd, int64_t offset) {
+    struct gpubuf_target target;
+
+    memset(&target, 0, sizeof(target));
+    target.fd = fd;
+    target.offset = offset;
+    target.bytes = GPUBUF_UNKNOWN;
+    return target;
+}
+
+static inline struct gpubuf_target gpubuf_to_call(gpubuf_write_fn *write, void *arg) {
+    struct gpubuf_target target;
+
+    memset(&target, 0, sizeof(target));
+    target.fd = -1;
+    target.write = write;
+    target.arg = arg;
+    target.bytes = GPUBUF_UNKNOWN;
+    return target;
+}
+
+/* --- whole buffers ------------------------------------------------------------------------------------------------- */
+
+struct gpubuf_put_params {
+    const char *format; /* raw, npy, safetensors; NULL: what the bytes begin as */
+    const char *dtype;  /* of raw bytes */
+    const char *shape;  /* "2,3"; "" is a scalar */
+    const char *stream;
+    const char *kind;
+    const char *pool;
+    const char *device;
+    const char *side;
+    bool mirrored;
+    bool in_place;
+    struct gpubuf_opt offset;     /* set: into the buffer that is there, from this byte on */
+    const char *slice;            /* into these elements of it, "0:16,3" */
+    const char *content_encoding; /* gzip, deflate, zstd: of the source's bytes, which are sent as they are */
+    /* Over so many connections at a time, as an upload in parts: of raw bytes from memory or from a descriptor with an
+     * offset, where dtype and shape, or bytes alone, say what the buffer is to be. 0 and 1: one. */
+    uint32_t connections;
+    uint64_t part_bytes; /* 0: 32 MiB */
+    /* The CRC32C is computed here while the bytes are sent, and held against the daemon's: parts before the new bytes
+     * become visible, else afterwards. Of raw bytes and .npy without a content encoding. */
+    bool check;
+    gpubuf_progress_fn *progress;
+    void *progress_arg;
+    struct gpubuf_how how;
+    uint64_t room[8];
+};
+
+/* Uploads; makes the buffer or replaces it, at once when the last byte has arrived. One that breaks off changes nothing
+ * unless in_place or offset or slice asked for the bytes to be written where they stand. It is tried again after a
+ * failure that may pass where the source can be read again (memory, a descriptor with an offset). */
+int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
+               const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+struct gpubuf_get_params {
+    const char *format; /* raw (NULL is that), npy, safetensors */
+    const char *stream;
+    struct gpubuf_opt offset; /* so many bytes from here */
+    struct gpubuf_opt length;
+    const char *slice; /* elements, by numpy's basic indexing: "0:16,3,:" */
+    /* Over so many connections at a time, into memory or a descriptor with an offset; all parts are of one generation. */
+    uint32_t connections;
+    uint64_t part_bytes; /* 0: 32 MiB */
+    bool check;          /* the CRC32C of a whole buffer, raw or .npy, is held against the one that the daemon states */
+    gpubuf_progress_fn *progress;
+    void *progress_arg;
+    struct gpubuf_how how; /* if_none_match: GPUBUF_UNCHANGED */
+    uint64_t room[8];
+};
+
+/* What came. */
+struct gpubuf_got {
+    uint64_t bytes; /* that were written to the target */
+    char dtype[GPUBUF_WORD_SIZE];
+    unsigned ndim; /* of what was asked for, a slice's */
+    uint64_t shape[GPUBUF_DIMS_MAX];
+    uint64_t generation;
+    char etag[GPUBUF_ETAG_SIZE];
+};
+
+/* Downloads. Of a failure in the middle, the target has some of the bytes; it goes on where it broke off, in the same
+ * generation, where that may pass. */
+int gpubuf_get(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_target target,
+               const struct gpubuf_get_params *params, struct gpubuf_got *ret, struct gpubuf_error *err);
+
+/* The headers of a download without the bytes: got.bytes is what would come. */
+int gpubuf_head(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_get_params *params,
+                struct gpubuf_got *ret, struct gpubuf_error *err);
+
+/* --- many tensors in one file -------------------------------------------------------------------------------------- */
+
+struct gpubuf_tensors_params {
+    const char *names; /* of a download: "a,b"; NULL: all, or those that prefix and label pick */
+    const char *label; /* of a download: "name" or "name=value" */
+    const char *prefix;
+    const char *stream;
+    const char *kind; /* of an upload, as pool and device */
+    const char *pool;
+    const char *device;
+    const char *content_encoding;
+    gpubuf_progress_fn *progress;
+    void *progress_arg;
+    struct gpubuf_how how;
+    uint64_t room[8];
+};
+
+/* A safetensors file: all its tensors become buffers, or none does. */
+int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf_source source,
+                       const struct gpubuf_tensors_params *params, struct gpubuf_tensors *ret,
+                       struct gpubuf_error *err);
+/* ret_bytes: of the file. */
+int gpubuf_tensors_get(gpubuf_client *client, const char *session, struct gpubuf_target target,
+                       const struct gpubuf_tensors_params *params, uint64_t *ret_bytes, struct gpubuf_error *err);
+
+/* --- uploads in several requests ----------------------------------------------------------------------------------- */
+
+int gpubuf_upload_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
+                       struct gpubuf_upload_list *ret, struct gpubuf_error *err);
+/* One that takes parts. */
+int gpubuf_upload_create(gpubuf_client *client, const char *session, const char *buffer,
+                         const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
+                         struct gpubuf_upload *ret, struct gpubuf_error *err);
+int gpubuf_upload_get(gpubuf_client *client, const char *session, const char *id, struct gpubuf_upload *ret,
+                      struct gpubuf_error *err);
+int gpubuf_upload_delete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_error *err);
+/* Bytes of a part, which source.bytes must tell. replace: over one that arrived. */
+int gpubuf_upload_part(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool replace,
+                       struct gpubuf_source source, struct gpubuf_part *ret, struct gpubuf_error *err);
+/* crc32c: of all bytes, where set: the upload stays as it is when theirs is another. */
+int gpubuf_upload_complete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_opt crc32c,
+                           const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* One that is appended to, and can be resumed: gpubuf_upload_begin() sends the first bytes and leaves it open, each
+ * gpubuf_upload_append() goes on at offset, the last one with complete (then ret is written). params as of gpubuf_put();
+ * total: bytes of the whole, GPUBUF_UNKNOWN where dtype and shape or the bytes themselves tell. gpubuf_upload_offset()
+ * tells where to go on after a break. */
+int gpubuf_upload_begin(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
+                        uint64_t total, const struct gpubuf_put_params *params, char ret_id[GPUBUF_ID_SIZE],
+                        struct gpubuf_error *err);
+int gpubuf_upload_append(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool complete,
+                         struct gpubuf_source source, struct gpubuf_buffer *ret, struct gpubuf_error *err);
+int gpubuf_upload_offset(gpubuf_client *client, const char *session, const char *id, uint64_t *ret_offset,
+                         bool *ret_complete, struct gpubuf_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

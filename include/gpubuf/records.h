@@ -1,0 +1,253 @@
+/* What the daemon tells, as plain values. Part of <gpubuf/gpubuf.h>.
+ *
+ * Everything that a record leaves out stands in the JSON (gpubuf_answer_of(), or `json` of a list). Texts are
+ * NUL-terminated; times are as the daemon writes them, RFC 3339 in UTC. */
+#ifndef GPUBUF_RECORDS_H
+#define GPUBUF_RECORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gpubuf/client.h>
+
+#define GPUBUF_NAME_SIZE 129 /* of sessions, pools, streams, events, buffers, with the NUL */
+#define GPUBUF_WORD_SIZE 24  /* dtypes, kinds, states */
+#define GPUBUF_TIME_SIZE 40
+#define GPUBUF_DIMS_MAX 16
+
+/* A number that may be absent. In a parameter, value GPUBUF_NO_LIMIT says JSON's null: no limit. */
+struct gpubuf_opt {
+    bool set;
+    uint64_t value;
+};
+#define GPUBUF_NO_LIMIT UINT64_MAX
+
+static inline struct gpubuf_opt gpubuf_some(uint64_t value) {
+    struct gpubuf_opt opt = {true, value};
+
+    return opt;
+}
+
+struct gpubuf_device_id {
+    int index; /* may change when devices come and go; the uuid does not */
+    char uuid[64];
+};
+
+struct gpubuf_daemon {
+    char version[32];
+    char backend[32];
+    char backend_note[256]; /* why this backend */
+    char started_at[GPUBUF_TIME_SIZE];
+    uint64_t devices;
+};
+
+struct gpubuf_device {
+    struct gpubuf_device_id id;
+    char name[128];
+    char compute_capability[16]; /* "" on the host backend */
+    uint64_t total_bytes;
+    uint64_t free_bytes;
+    bool integrated;
+    bool cpu_access;
+};
+
+struct gpubuf_session {
+    char name[GPUBUF_NAME_SIZE];
+    struct gpubuf_opt quota_bytes; /* not set: no limit */
+    struct gpubuf_opt quota_buffers;
+    struct gpubuf_opt quota_pinned_bytes;
+    uint64_t idle_ttl_s; /* 0: never */
+    uint64_t used_bytes;
+    uint64_t used_pinned_bytes;
+    uint64_t buffers;
+    char created_at[GPUBUF_TIME_SIZE];
+    char updated_at[GPUBUF_TIME_SIZE];
+    uint64_t room[8];
+};
+
+struct gpubuf_pool {
+    char name[GPUBUF_NAME_SIZE];
+    char state[GPUBUF_WORD_SIZE]; /* ready, lost */
+    struct gpubuf_device_id device;
+    struct gpubuf_opt max_bytes;               /* not set: no limit */
+    struct gpubuf_opt release_threshold_bytes; /* not set: keeps everything */
+    bool follow_event_dependencies;
+    bool allow_opportunistic;
+    bool allow_internal_dependencies;
+    bool exportable;
+    uint64_t used_bytes;
+    uint64_t used_peak_bytes;
+    uint64_t reserved_bytes;
+    uint64_t reserved_peak_bytes;
+    uint64_t allocations;
+    uint64_t frees;
+    uint64_t failures;
+    uint64_t buffers;
+    /* Of a trim. */
+    uint64_t reserved_before_bytes;
+    uint64_t reserved_after_bytes;
+    char note[256]; /* of what made or trimmed it: what it costs, why trimming cannot help */
+    uint64_t room[8];
+};
+
+struct gpubuf_stream {
+    char name[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    bool busy;
+    uint64_t devices;
+    char created_at[GPUBUF_TIME_SIZE];
+};
+
+struct gpubuf_event {
+    char name[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    bool recorded;
+    bool done;                     /* the work that the last record covers has ended */
+    char stream[GPUBUF_NAME_SIZE]; /* where it was last recorded, or "" */
+    char created_at[GPUBUF_TIME_SIZE];
+};
+
+struct gpubuf_buffer {
+    char name[GPUBUF_NAME_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    uint64_t bytes;
+    char dtype[GPUBUF_WORD_SIZE];
+    unsigned ndim;
+    uint64_t shape[GPUBUF_DIMS_MAX];
+    char kind[GPUBUF_WORD_SIZE]; /* device, shared, managed, pinned, pageable, ipc */
+    struct gpubuf_device_id device;
+    char pool[GPUBUF_NAME_SIZE]; /* "" where the kind comes from no pool */
+    char stream[GPUBUF_NAME_SIZE];
+    char state[GPUBUF_WORD_SIZE]; /* ready, partial, lost */
+    uint64_t generation;
+    bool has_crc32c;
+    uint32_t crc32c;
+    bool mirrored;
+    char head[GPUBUF_WORD_SIZE]; /* of a mirrored one: uninitialized, host, device, synced */
+    bool sealed;
+    uint64_t leases; /* mappings of it that are held now */
+    char created_at[GPUBUF_TIME_SIZE];
+    char updated_at[GPUBUF_TIME_SIZE];
+    /* Of what wrote it. */
+    bool created;               /* it was not there before (201) */
+    bool copied;                /* of a sync: false where that side was current already */
+    char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
+    uint64_t room[8];
+};
+
+struct gpubuf_verified {
+    bool match;
+    uint32_t crc32c;
+    struct gpubuf_opt stored_crc32c;
+    uint64_t generation;
+    uint64_t bytes;
+    char sha256[48]; /* base64, where asked for */
+    char sha512[96];
+};
+
+struct gpubuf_operation {
+    char id[GPUBUF_ID_SIZE];
+    char kind[GPUBUF_WORD_SIZE];
+    char state[GPUBUF_WORD_SIZE]; /* queued, running, done, failed, cancelled */
+    char session[GPUBUF_NAME_SIZE];
+    char stream[GPUBUF_NAME_SIZE];
+    char target[512];
+    int status; /* what the request would have been answered with; 0 as long as it runs */
+    char created_at[GPUBUF_TIME_SIZE];
+    char ended_at[GPUBUF_TIME_SIZE];
+};
+
+struct gpubuf_range {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+#define GPUBUF_MISSING_MAX 100
+
+struct gpubuf_upload {
+    char id[GPUBUF_ID_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    char buffer[GPUBUF_NAME_SIZE];
+    char takes[GPUBUF_WORD_SIZE]; /* parts, appends */
+    char state[GPUBUF_WORD_SIZE]; /* open, completed */
+    struct gpubuf_opt bytes;      /* not set: not known yet */
+    uint64_t received_bytes;
+    uint64_t parts;
+    uint64_t running;
+    uint64_t max_parts;
+    uint64_t missing_ranges; /* in all; the first of them follow */
+    size_t missing_count;
+    struct gpubuf_range missing[GPUBUF_MISSING_MAX];
+    char expires_at[GPUBUF_TIME_SIZE];
+};
+
+struct gpubuf_part {
+    uint64_t offset;
+    uint64_t bytes;
+    uint32_t crc32c;
+    uint64_t received_bytes; /* of the upload, after this part */
+    uint64_t missing_ranges;
+};
+
+struct gpubuf_lease {
+    char lease[GPUBUF_ID_SIZE];
+    char session[GPUBUF_NAME_SIZE];
+    char buffer[GPUBUF_NAME_SIZE];
+    char mode[GPUBUF_WORD_SIZE]; /* read, write */
+    char way[GPUBUF_WORD_SIZE];  /* vmm, pool, legacy, memfd */
+    char state[GPUBUF_WORD_SIZE];
+    int64_t pid;
+    int64_t uid;
+    uint64_t generation;
+    uint64_t bytes;
+    char since[GPUBUF_TIME_SIZE];
+};
+
+struct gpubuf_tensors {
+    uint64_t tensors;
+    uint64_t created;
+    uint64_t replaced;
+    uint64_t bytes;
+};
+
+struct gpubuf_batch {
+    uint64_t done;
+    uint64_t failed;
+};
+
+struct gpubuf_transfers {
+    uint64_t count;
+    uint64_t bytes;
+    uint64_t failures;
+    double seconds;
+    double seconds_copying;
+    double seconds_queued;
+};
+
+/* Of the daemon or of one session; what a session does not tell is 0. */
+struct gpubuf_stats {
+    uint64_t sequence;
+    char started_at[GPUBUF_TIME_SIZE];
+    uint64_t sessions;
+    uint64_t buffers;
+    uint64_t buffer_bytes;
+    uint64_t lost_buffers;
+    uint64_t open_upload_bytes;
+    uint64_t uploads_running;
+    uint64_t downloads_running;
+    uint64_t writes_running;
+    uint64_t allocations;
+    uint64_t allocation_failures;
+    uint64_t leases;     /* held now */
+    uint64_t held_bytes; /* deleted or replaced, and still mapped by somebody */
+    uint64_t maps;
+    uint64_t unmaps;
+    struct gpubuf_transfers upload;
+    struct gpubuf_transfers download;
+    struct gpubuf_transfers copy;
+    struct gpubuf_transfers fill;
+    uint64_t room[8];
+};
+
+#endif
