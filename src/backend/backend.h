@@ -278,7 +278,7 @@ static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst,
     return be->ops->move(be, dst, src, bytes, stream, ret_way, err);
 }
 
-/* Queues a strided copy between memory of a device (kinds DEVICE, SHARED, MANAGED) at place, on a stream of that device, and
+/* Queues a strided copy between memory of a device (gb_kind_of_device) at place, on a stream of that device, and
  * pinned memory of this backend (any host memory on the host backend): FROM_DEVICE packs the box, TO_DEVICE unpacks it. Other
  * kinds, ON_DEVICE, and a box that gb_box_check refuses: INVALID_ARGUMENT. Both sides must stay valid until it is done. An
  * empty box is a no-op. One operation of the stream, or one for each row where the rows lie further apart than the device's
@@ -341,8 +341,9 @@ static inline int gb_mem_export(struct gb_backend *be, const struct gb_place *pl
     return be->ops->export(be, place, bytes, pool, way, writable, ret, err);
 }
 
-/* An event that other processes may wait for; as any other here, but that gb_event_elapsed fails of it. Those who opened
- * it may go on waiting after gb_event_destroy. UNSUPPORTED with the reason where a device has none. */
+/* An event that other processes may wait for; as any other here, but that gb_event_elapsed fails of it. While another
+ * process may still use it (it can record it, too) it must be neither recorded again nor destroyed: one for each export, until
+ * that ends. UNSUPPORTED with the reason where a device has none. */
 static inline int gb_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret,
                                          struct gb_error *err) {
     return be->ops->event_create_shared(be, device, ret, err);

@@ -19,10 +19,6 @@ struct job {
     uint64_t planes;
 };
 
-static bool of_device(enum gb_kind kind) {
-    return kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED;
-}
-
 /* The largest step from row to row; every device says one. */
 static uint64_t pitch_max(const struct job *job) {
     int pitch = gb_cuda_device_attribute(job->be, job->stream->device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
@@ -110,7 +106,7 @@ int gb_cuda_box(struct gb_backend *base, const struct gb_place *place, void *pin
     uint64_t extent;
     uint64_t packed_extent;
 
-    if (!of_device(place->kind) || place->device != stream->device || (!pack && direction != GB_COPY_TO_DEVICE))
+    if (!gb_kind_of_device(place->kind) || place->device != stream->device || (!pack && direction != GB_COPY_TO_DEVICE))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a box of memory of kind %d of device %d, on a stream of device %d, in direction %d",
                             (int)place->kind, place->device, stream->device, (int)direction);

@@ -7,7 +7,7 @@
 #define SEED_COUNT 8192ULL
 
 static bool of_device(const struct gb_place *place) {
-    return place->kind == GB_KIND_DEVICE || place->kind == GB_KIND_SHARED || place->kind == GB_KIND_MANAGED;
+    return gb_kind_of_device(place->kind);
 }
 
 static int check_place(const struct cuda_backend *be, const struct gb_place *place, struct gb_error *err) {

@@ -1,9 +1,6 @@
 #include "backend/host_arena.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 static unsigned bin_of(uint64_t bytes) {
     uint64_t grains = bytes / GB_HOST_GRAIN_BYTES;
@@ -52,108 +49,6 @@ static void swallow_next(struct gb_host_block *block) {
 }
 
 /* --- segments ----------------------------------------------------------------------------------------------------- */
-
-static char *map_aligned(uint64_t bytes, int protection) {
-    uint64_t align = bytes >= GB_HOST_HUGE_BYTES ? GB_HOST_HUGE_BYTES : 0;
-    char *raw = mmap(NULL, bytes + align, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *base = raw;
-
-    if (raw == MAP_FAILED)
-        return NULL;
-    if (align > 0) {
-        uint64_t before = (align - (uintptr_t)raw % align) % align;
-
-        base = raw + before;
-        if (before > 0)
-            munmap(raw, before);
-        if (align > before)
-            munmap(base + bytes, align - before);
-        if (protection != PROT_NONE)
-            madvise(base, bytes, MADV_HUGEPAGE);
-    }
-    return base;
-}
-
-/* Around mapped memory. NULL without memory for it; nothing is unmapped then. */
-static struct gb_host_segment *segment_new(char *base, char *real, uint64_t bytes) {
-    struct gb_host_segment *segment = calloc(1, sizeof(*segment));
-    struct gb_host_block *block = calloc(1, sizeof(*block));
-
-    if (!segment || !block) {
-        free(segment);
-        free(block);
-        return NULL;
-    }
-    segment->base = base;
-    segment->real = real;
-    segment->bytes = bytes;
-    segment->first = block;
-    segment->live = 1;
-    block->segment = segment;
-    block->bytes = bytes;
-    return segment;
-}
-
-struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden) {
-    uint64_t pages = (bytes + 4095) & ~4095ull;
-    char *real = pages >= bytes ? map_aligned(pages, PROT_READ | PROT_WRITE) : NULL;
-    char *base = real && hidden ? map_aligned(pages, PROT_NONE) : real;
-    struct gb_host_segment *segment = base ? segment_new(base, real, bytes) : NULL;
-
-    if (segment)
-        return segment;
-    if (base && base != real)
-        munmap(base, pages);
-    if (real)
-        munmap(real, pages);
-    errno = ENOMEM;
-    return NULL;
-}
-
-static char *map_file(int fd, uint64_t bytes, int protection) {
-    char *base = mmap(NULL, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
-
-    return base == MAP_FAILED ? NULL : base;
-}
-
-struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes) {
-    uint64_t pages = (bytes + 4095) & ~4095ull;
-    int fd = pages >= bytes ? memfd_create("gb-managed", MFD_CLOEXEC) : -1;
-    bool sized = fd >= 0 && ftruncate(fd, (off_t)pages) == 0;
-    char *real = sized ? map_file(fd, pages, PROT_READ | PROT_WRITE) : NULL;
-    char *base = real ? map_file(fd, pages, PROT_NONE) : NULL;
-    struct gb_host_segment *segment = base ? segment_new(base, real, bytes) : NULL;
-
-    if (fd >= 0)
-        close(fd);
-    if (segment)
-        return segment;
-    if (base)
-        munmap(base, pages);
-    if (real)
-        munmap(real, pages);
-    errno = ENOMEM;
-    return NULL;
-}
-
-void gb_host_segment_unmap(struct gb_host_segment *list) {
-    while (list) {
-        struct gb_host_segment *segment = list;
-        uint64_t pages = (segment->bytes + 4095) & ~4095ull;
-
-        list = segment->next;
-        while (segment->first) {
-            struct gb_host_block *block = segment->first;
-
-            segment->first = block->next;
-            free(block);
-        }
-        munmap(segment->real, pages);
-        if (segment->base != segment->real)
-            munmap(segment->base, pages);
-        free(segment);
-    }
-}
 
 void gb_host_arena_add(struct gb_host_arena *arena, struct gb_host_segment *segment) {
     segment->prev = NULL;

@@ -26,6 +26,7 @@ struct gb_host_segment {
     bool with_cpu; /* managed memory that is attached to the CPU */
     char *base;    /* what users of the memory see */
     char *real;    /* where it is; differs from base when only copies may reach it */
+    int fd;        /* the file that other processes may map; -1: none */
     uint64_t bytes;
     uint64_t live; /* allocated blocks */
     struct gb_host_block *first;
@@ -56,6 +57,9 @@ typedef bool gb_host_usable_fn(void *arg, const struct gb_host_block *block);
 /* Maps a segment of bytes (any size, rounded up to pages by the system), aligned to 2 MiB when it is that large. hidden: base is an
  * address range that nobody can touch. Its one block is allocated, not free. NULL with errno when it cannot be had. */
 struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden);
+
+/* The same in a file of its own, which keeps its descriptor; without one (fd -1) where none is to be had. */
+struct gb_host_segment *gb_host_segment_map_file(uint64_t bytes, bool hidden);
 
 /* The same bytes at two addresses: base, which nobody can touch until it is opened with mprotect, and real. */
 struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes);

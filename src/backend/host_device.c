@@ -49,8 +49,8 @@ static void missing(struct gb_device_rec *rec, enum gb_capability capability, co
 }
 
 static void write_capabilities(const struct gb_host *host, struct gb_device_rec *rec) {
-    missing(rec, GB_CAP_POOL_EXPORT_FD, "pools of the host backend are memory of this process alone");
-    missing(rec, GB_CAP_VMM_EXPORT_FD, "memory of the host backend has no file descriptors in this version");
+    missing(rec, GB_CAP_POOL_EXPORT_FD, "pools of the host backend are of this process alone; kind shared is not");
+    missing(rec, GB_CAP_VMM_EXPORT_FD, "there is no GPU: kinds shared, pinned and pageable are exported by memfd");
     missing(rec, GB_CAP_LEGACY_IPC, "CUDA's handles name memory of a GPU only");
     if (host->discrete)
         missing(rec, GB_CAP_CPU_ACCESS, "only copies reach the memory of host:discrete");
@@ -81,7 +81,7 @@ int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *
     pthread_mutex_unlock(&host->lock);
     write_capabilities(host, &rec);
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
-        rec.kind_cpu[kind] = !host->discrete || (kind != GB_KIND_DEVICE && kind != GB_KIND_SHARED);
+        rec.kind_cpu[kind] = !host->discrete || !gb_kind_of_device((enum gb_kind)kind) || kind == GB_KIND_MANAGED;
     rec.managed_attach = host->managed_attach;
     *ret = rec;
     return 0;

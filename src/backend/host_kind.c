@@ -14,19 +14,18 @@ static const char *const alloc_calls[GB_KIND_COUNT] = {
     [GB_KIND_MANAGED] = "cudaMallocManaged",
     [GB_KIND_PINNED] = "cudaHostAlloc",
     [GB_KIND_PAGEABLE] = "mmap",
+    [GB_KIND_IPC] = "cudaMalloc",
 };
 
 static const char *const free_calls[GB_KIND_COUNT] = {
     [GB_KIND_DEVICE] = "cudaFreeAsync", [GB_KIND_SHARED] = "cuMemUnmap", [GB_KIND_MANAGED] = "cudaFree",
-    [GB_KIND_PINNED] = "cudaFreeHost",  [GB_KIND_PAGEABLE] = "munmap",
+    [GB_KIND_PINNED] = "cudaFreeHost",  [GB_KIND_PAGEABLE] = "munmap",   [GB_KIND_IPC] = "cudaFree",
 };
 
 /* --- budget ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t *spent(struct gb_host *host, int device, enum gb_kind kind) {
-    bool of_device = kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED;
-
-    return of_device ? &host->devices[device].reserved_bytes : &host->own_bytes;
+    return gb_kind_of_device(kind) ? &host->devices[device].reserved_bytes : &host->own_bytes;
 }
 
 static int reserve(struct gb_host *host, int device, enum gb_kind kind, uint64_t bytes, struct gb_error *err) {
@@ -61,7 +60,9 @@ static struct gb_host_segment *map(const struct gb_host *host, enum gb_kind kind
 
     if (kind == GB_KIND_MANAGED && host->managed_attach)
         return gb_host_segment_map_twice(bytes);
-    segment = gb_host_segment_map(bytes, kind == GB_KIND_SHARED && host->discrete);
+    if (kind == GB_KIND_MANAGED || kind == GB_KIND_IPC)
+        return gb_host_segment_map(bytes, kind == GB_KIND_IPC && host->discrete);
+    segment = gb_host_segment_map_file(bytes, kind == GB_KIND_SHARED && host->discrete);
     if (segment && kind == GB_KIND_PINNED)
         madvise(segment->real, bytes, MADV_POPULATE_WRITE);
     return segment;
@@ -188,8 +189,9 @@ static bool pinned_locked(const struct gb_host *host, const void *p) {
 
 int gb_host_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err) {
-    static const enum gb_memory_type types[GB_KIND_COUNT] = {GB_MEMORY_DEVICE, GB_MEMORY_DEVICE, GB_MEMORY_MANAGED,
-                                                             GB_MEMORY_HOST, GB_MEMORY_UNREGISTERED};
+    static const enum gb_memory_type types[GB_KIND_COUNT] = {GB_MEMORY_DEVICE,       GB_MEMORY_DEVICE,
+                                                             GB_MEMORY_MANAGED,      GB_MEMORY_HOST,
+                                                             GB_MEMORY_UNREGISTERED, GB_MEMORY_DEVICE};
     struct gb_host *host = gb_host_of(be);
     struct gb_mem_attr attr = {.type = GB_MEMORY_UNREGISTERED, .device = -1};
     uint64_t address = (uintptr_t)place->ptr;

@@ -71,10 +71,6 @@ void gb_host_work(struct gb_host_op *op) {
 
 /* --- where it is ------------------------------------------------------------------------------------------------ */
 
-static bool of_device(enum gb_kind kind) {
-    return kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED;
-}
-
 /* Where segment's bytes [p, p + bytes) really are; NULL when not all are in it. */
 static char *real_in(const struct gb_host_segment *segment, const void *p, uint64_t bytes) {
     uint64_t offset = (uintptr_t)p - (uintptr_t)segment->base;
@@ -86,7 +82,7 @@ static char *real_in(const struct gb_host_segment *segment, const void *p, uint6
 static char *real_locked(const struct gb_host *host, const void *p, uint64_t bytes) {
     const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, p);
 
-    return segment && of_device(segment->kind) ? real_in(segment, p, bytes) : NULL;
+    return segment && gb_kind_of_device(segment->kind) ? real_in(segment, p, bytes) : NULL;
 }
 
 /* The host side of a copy: any memory, but not what only copies may reach. */
@@ -157,8 +153,8 @@ static int find_locked(const struct gb_host *host, const struct gb_place *place,
     int device = segment && segment->pool ? segment->pool->device : segment ? segment->device : place->device;
     char *real = segment ? real_in(segment, place->ptr, bytes) : (char *)place->ptr;
 
-    if (!real || (segment ? segment->kind != place->kind : of_device(place->kind)) ||
-        (of_device(place->kind) && device != place->device))
+    if (!real || (segment ? segment->kind != place->kind : gb_kind_of_device(place->kind)) ||
+        (gb_kind_of_device(place->kind) && device != place->device))
         return gb_host_error(err, GB_HOST_INVALID_VALUE, call, "%llu bytes at %p are not of kind %s of device %d",
                              (unsigned long long)bytes, place->ptr, gb_kind_name(place->kind), place->device);
     if (segment && segment->with_cpu)
@@ -175,19 +171,19 @@ static bool place_ok(const struct gb_host *host, const struct gb_place *place) {
 
 /* Memory of a device is used on its streams, a copy between two on either one's. */
 static bool stream_ok(const struct gb_stream *stream, const struct gb_place *a, const struct gb_place *b) {
-    bool any = of_device(a->kind) || of_device(b->kind);
+    bool any = gb_kind_of_device(a->kind) || gb_kind_of_device(b->kind);
 
-    return !any || (of_device(a->kind) && a->device == stream->device) ||
-           (of_device(b->kind) && b->device == stream->device);
+    return !any || (gb_kind_of_device(a->kind) && a->device == stream->device) ||
+           (gb_kind_of_device(b->kind) && b->device == stream->device);
 }
 
 static enum gb_copy_way way_between_locked(const struct gb_host *host, const struct gb_place *dst,
                                            const struct gb_place *src, const struct gb_host_segment *source) {
     bool open;
 
-    if (!of_device(src->kind))
-        return of_device(dst->kind) ? GB_WAY_TO_DEVICE : GB_WAY_HOST;
-    if (!of_device(dst->kind))
+    if (!gb_kind_of_device(src->kind))
+        return gb_kind_of_device(dst->kind) ? GB_WAY_TO_DEVICE : GB_WAY_HOST;
+    if (!gb_kind_of_device(dst->kind))
         return GB_WAY_FROM_DEVICE;
     if (dst->device == src->device)
         return GB_WAY_DEVICE;
@@ -240,7 +236,7 @@ int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinne
     uint64_t packed;
     int r;
 
-    if (!place_ok(host, place) || !of_device(place->kind) || !stream_ok(stream, place, place) ||
+    if (!place_ok(host, place) || !gb_kind_of_device(place->kind) || !stream_ok(stream, place, place) ||
         (direction != GB_COPY_FROM_DEVICE && direction != GB_COPY_TO_DEVICE))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a box of memory of kind %d of device %d, on a stream of device %d, in direction %d",

@@ -98,9 +98,8 @@ static void end(struct gb_alloc *a) {
 
 static bool may_wait(struct gb_alloc *a) {
     struct gb_content *c = a->content;
-    bool of_device = c->kind == GB_KIND_SHARED || c->kind == GB_KIND_MANAGED;
 
-    if (of_device && c->bytes > c->device->rec.total_bytes)
+    if (gb_kind_of_device(c->kind) && c->bytes > c->device->rec.total_bytes)
         return false;
     return a->error.code == GB_ERR_OUT_OF_MEMORY && gb_clock_ns() < a->deadline_ns && !atomic_load(&a->cancelled);
 }

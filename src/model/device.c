@@ -2,7 +2,7 @@
 
 #include "model/word.h"
 
-static const char *const kind_names[GB_KIND_COUNT] = {"device", "shared", "managed", "pinned", "pageable"};
+static const char *const kind_names[GB_KIND_COUNT] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
 
 static const char *const capability_names[GB_CAP_COUNT] = {
 #define GB_CAPABILITY(NAME, name) #name,

@@ -11,9 +11,22 @@
 #include "base/error.h"
 
 /* What memory a buffer lives in. This list is fixed by the interface; a device says which kinds it has. */
-enum gb_kind { GB_KIND_DEVICE, GB_KIND_SHARED, GB_KIND_MANAGED, GB_KIND_PINNED, GB_KIND_PAGEABLE, GB_KIND_COUNT };
+enum gb_kind {
+    GB_KIND_DEVICE,   /* from a pool */
+    GB_KIND_SHARED,   /* of the device, made for other processes */
+    GB_KIND_MANAGED,  /* moves between the device and the CPU */
+    GB_KIND_PINNED,   /* page-locked host memory */
+    GB_KIND_PAGEABLE, /* plain host memory */
+    GB_KIND_IPC,      /* of the device, by cudaMalloc, for those who know no other handle than CUDA's older one */
+    GB_KIND_COUNT
+};
 const char *gb_kind_name(enum gb_kind kind);
 int gb_kind_parse(const char *name, size_t len, enum gb_kind *ret_kind, struct gb_error *err);
+
+/* Whether memory of the kind is taken from the device, and used on its streams only. */
+static inline bool gb_kind_of_device(enum gb_kind kind) {
+    return kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED || kind == GB_KIND_IPC;
+}
 
 enum gb_capability {
 #define GB_CAPABILITY(NAME, name) GB_CAP_##NAME,
@@ -92,7 +105,7 @@ enum gb_copy_way {
 };
 const char *gb_copy_way_name(enum gb_copy_way way);
 
-/* Where bytes lie. device: of kinds device, shared and managed the owner; of host memory the device it was made for. */
+/* Where bytes lie. device: of memory of a device the owner; of host memory the device it was made for. */
 struct gb_place {
     enum gb_kind kind;
     int device;

@@ -34,7 +34,7 @@ static bool offered(int kind) {
 }
 
 static bool of_device(int kind) {
-    return kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED;
+    return gb_kind_of_device((enum gb_kind)kind);
 }
 
 static void queue(const struct gb_place *place, uint64_t offset, void *pinned, const struct gb_box *box,

@@ -130,8 +130,9 @@ static struct gb_mem_attr attributes_of(const struct gb_place *place, struct gb_
 }
 
 START_TEST(attributes_of_every_kind) {
-    static const enum gb_memory_type types[GB_KIND_COUNT] = {GB_MEMORY_DEVICE, GB_MEMORY_DEVICE, GB_MEMORY_MANAGED,
-                                                             GB_MEMORY_HOST, GB_MEMORY_UNREGISTERED};
+    static const enum gb_memory_type types[GB_KIND_COUNT] = {GB_MEMORY_DEVICE,       GB_MEMORY_DEVICE,
+                                                             GB_MEMORY_MANAGED,      GB_MEMORY_HOST,
+                                                             GB_MEMORY_UNREGISTERED, GB_MEMORY_DEVICE};
     struct gb_mem_attr attr;
     int kind;
 
@@ -147,9 +148,9 @@ START_TEST(attributes_of_every_kind) {
         ck_assert(attr.from_pool == (kind == GB_KIND_DEVICE) && attr.this_pool == (kind == GB_KIND_DEVICE));
         if (kind != GB_KIND_PAGEABLE)
             ck_assert_uint_ne(attr.device_address, 0);
-        if (kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED)
+        if (gb_kind_of_device((enum gb_kind)kind))
             ck_assert_uint_eq(attr.device_address, (uintptr_t)place.ptr);
-        if (kind >= GB_KIND_MANAGED)
+        if (kind == GB_KIND_MANAGED || !gb_kind_of_device((enum gb_kind)kind))
             ck_assert_uint_eq(attr.host_address, (uintptr_t)place.ptr);
         conf_place_free(&place, MIB);
     }

@@ -8,7 +8,7 @@ static bool offered(int kind) {
 }
 
 static bool of_device(int kind) {
-    return kind == GB_KIND_DEVICE || kind == GB_KIND_SHARED || kind == GB_KIND_MANAGED;
+    return gb_kind_of_device((enum gb_kind)kind);
 }
 
 static enum gb_copy_way way_of(int from, int to) {

@@ -283,7 +283,7 @@ def test_verify_refuses(s):
 
 def test_verify_of_kinds_and_mirrors(s):
     data = payload(SIZE)
-    for kind in ("device", "pinned", "pageable", "managed", "shared"):
+    for kind in ("device", "pinned", "pageable", "managed", "shared", "ipc"):
         r = s.ask("PUT", f"buffers/{kind}/data?kind={kind}", data)
         if r.status != 501:
             assert verify(s, kind).expect(200).json()["crc32c"] == crc32c(data)

@@ -5,7 +5,7 @@ from conform import Session
 from harness import SLOT, until
 from values import array_of, crc32c, npy, payload
 
-ALL = ["device", "shared", "managed", "pinned", "pageable"]
+ALL = ["device", "shared", "managed", "pinned", "pageable", "ipc"]
 MIB = 1 << 20
 
 
@@ -109,7 +109,8 @@ def test_what_the_device_knows(s, kind, backend):
     s.put("x", payload(MIB), f"?kind={kind}")
     a = s.attributes("x")
     if backend == "cuda":
-        want = {"device": "device", "shared": "device", "managed": "managed", "pinned": "host", "pageable": "unregistered"}
+        want = {"device": "device", "shared": "device", "managed": "managed", "pinned": "host", "pageable": "unregistered",
+                "ipc": "device"}
         assert a["memory_type"] == want[kind], a
     if kind == "device":
         assert a["from_pool"] and a["from_this_pool"] and a["device"]["index"] == 0 and a["device_address"]

@@ -9,7 +9,7 @@ import values
 from harness import DATA, SLOT, library
 from values import array_of
 
-KINDS = ("device", "shared", "managed", "pinned", "pageable")
+KINDS = ("device", "shared", "managed", "pinned", "pageable", "ipc")
 
 
 def index_of(text):

@@ -19,7 +19,7 @@ def of(data):
     return {"digest": {"sha-256": sha(data)}}
 
 
-@pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable"])
+@pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable", "ipc"])
 def test_a_wrong_one_leaves_the_old_bytes(daemon, s, kind):
     """And the upload can be mended."""
     if kind not in offered(daemon):

@@ -260,7 +260,7 @@ def test_a_deleted_session_takes_them_along(daemon):
     until("its memory is free", lambda: daemon.get("/v1/sessions/default/pools/default")["used_bytes"] == pool)
 
 
-@pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable"])
+@pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable", "ipc"])
 def test_every_kind(daemon, s, kind):
     if kind not in offered(daemon):
         s.ask("POST", "uploads", {"buffer": "x", "bytes": 5, "kind": kind}).problem(501, "unsupported")

@@ -201,7 +201,7 @@ START_TEST(bytes_of_shapes) {
 END_TEST
 
 START_TEST(words) {
-    static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable"};
+    static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
     static const char *const scopes[] = {"read", "write", "admin"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_kind kind = GB_KIND_COUNT;
@@ -221,7 +221,7 @@ START_TEST(words) {
     gb_assert_fails(gb_kind_parse("Device", 6, &kind, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_kind_parse("gpu", 3, &kind, &err);
     ck_assert_str_eq(err.detail, "the kind \"gpu\" is not permitted; permitted are device, shared, managed, pinned, "
-                                 "pageable");
+                                 "pageable, ipc");
     err = GB_ERROR_INIT;
     gb_assert_fails(gb_scope_parse("", 0, &scope, &err), err, GB_ERR_INVALID_ARGUMENT);
     ck_assert_str_eq(gb_buffer_state_name(GB_BUFFER_READY), "ready");
