@@ -10,18 +10,24 @@ static struct gb_alloc *alloc_of(struct gb_task *task) {
     return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
 }
 
+static void count(const struct gb_content *c) {
+    struct gb_core *core = c->device->core;
+    bool pooled = c->kind == GB_KIND_DEVICE;
+
+    atomic_fetch_add(&c->pool->allocations, pooled);
+    atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
+    GB_TALLY(core, c->session, allocations, 1);
+    GB_TALLY(core, c->session, allocated_bytes, c->bytes);
+}
+
 void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
-
     bool pooled = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
-        atomic_fetch_add(&c->pool->allocations, pooled);
-        atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
-        GB_TALLY(core, c->session, allocations, 1);
-        GB_TALLY(core, c->session, allocated_bytes, c->bytes);
+        count(c);
     } else {
         atomic_fetch_add(&c->pool->failures, pooled);
         GB_TALLY(core, c->session, allocation_failures, 1);
@@ -186,6 +192,12 @@ static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
+    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_kept_take(c)) {
+        count(c);
+        gb_core_changed(c->device->core);
+        a->done(a, NULL);
+        return true;
+    }
     if (!enter_lane(c))
         return false;
     if (c->bytes == 0) {

@@ -212,6 +212,7 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     }
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
+    op->alloc.anywhere = true;
     gb_call_offer(op->call, NULL, create_cancel, op);
     gb_alloc_start(&op->alloc, wait_ms);
     return 0;
@@ -306,7 +307,10 @@ static void delete_apply_locked(struct gb_change *change, struct gb_buffer *b) {
 static void delete_end(struct gb_change *change) {
     struct buffer_op *op = op_of(change);
 
-    gb_content_drop_list(op->content, content_gone, op);
+    if (op->content && !op->content->next)
+        gb_content_retire(op->content, content_gone, op);
+    else
+        gb_content_drop_list(op->content, content_gone, op);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,

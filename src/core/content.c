@@ -50,6 +50,18 @@ static void leave_locked(struct gb_content *c) {
     c->left = true;
 }
 
+static void give_quota(struct gb_content *c) {
+    pthread_mutex_lock(&c->session->lock);
+    leave_locked(c);
+    if (!c->given) {
+        gb_quota_give_locked(c->session, c->bytes, 0);
+        if (c->kind == GB_KIND_PINNED)
+            gb_quota_give_pinned_locked(c->session, c->bytes);
+    }
+    c->given = true;
+    pthread_mutex_unlock(&c->session->lock);
+}
+
 void gb_content_attach_locked(struct gb_content *content) {
     if (pooled(content))
         atomic_fetch_add(&content->pool->live_buffers, 1);
@@ -66,12 +78,7 @@ void gb_content_end(struct gb_content *c) {
 
     gb_events_give(&c->device->events, c->ready);
     gb_events_give(&c->device->events, c->used);
-    pthread_mutex_lock(&session->lock);
-    leave_locked(c);
-    gb_quota_give_locked(session, c->bytes, 0);
-    if (c->kind == GB_KIND_PINNED)
-        gb_quota_give_pinned_locked(session, c->bytes);
-    pthread_mutex_unlock(&session->lock);
+    give_quota(c);
     gb_core_stream_unref(c->home);
     gb_core_pool_unref(c->pool);
     if (c->then)
@@ -118,9 +125,18 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
     return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
-/* On the lane. A free that fails on a living device would leak for ever, so it is tried again. */
-static void free_memory(struct gb_task *task) {
-    struct gb_content *c = (struct gb_content *)((char *)task - offsetof(struct gb_content, task));
+void gb_content_count_free(struct gb_content *c) {
+    if (c->counted)
+        return;
+    c->counted = true;
+    atomic_fetch_add(&c->pool->frees, 1);
+    atomic_fetch_add(&c->pool->freed_bytes, c->bytes);
+    GB_TALLY(c->device->core, c->session, frees, 1);
+    GB_TALLY(c->device->core, c->session, freed_bytes, c->bytes);
+}
+
+/* A free that fails on a living device would leak for ever, so it is tried again. */
+void gb_content_free_memory(struct gb_content *c) {
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
     bool freed = false;
@@ -136,16 +152,28 @@ static void free_memory(struct gb_task *task) {
         if (gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed) {
-        atomic_fetch_add(&c->pool->frees, 1);
-        atomic_fetch_add(&c->pool->freed_bytes, c->bytes);
-        GB_TALLY(core, c->session, frees, 1);
-        GB_TALLY(core, c->session, freed_bytes, c->bytes);
-    }
+    if (freed)
+        gb_content_count_free(c);
     device->memory_freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
     gb_content_end(c);
+}
+
+static void free_memory(struct gb_task *task) {
+    gb_content_free_memory((struct gb_content *)((char *)task - offsetof(struct gb_content, task)));
+}
+
+/* [any thread] The last reference is gone. */
+static void let_go(struct gb_content *content) {
+    if (!content->ptr) {
+        gb_content_end(content);
+    } else if (!pooled(content)) {
+        gb_kind_free_start(content);
+    } else {
+        content->task.run = free_memory;
+        gb_lane_post(&content->device->lane, &content->task);
+    }
 }
 
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg) {
@@ -158,38 +186,33 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     }
     content->then = then;
     content->then_arg = arg;
-    if (!content->ptr) {
-        gb_content_end(content);
-        return;
-    }
-    if (content->kind != GB_KIND_DEVICE) {
-        gb_kind_free_start(content);
-        return;
-    }
-    content->task.run = free_memory;
     device = content->device;
     /* As with allocations: see alloc.c. */
-    if (device->rec.cpu_access && gb_lane_enter(&device->lane)) {
-        free_memory(&content->task);
+    if (content->ptr && pooled(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
+        gb_content_free_memory(content);
         gb_lane_leave(&device->lane, device->starved != NULL);
         return;
     }
-    gb_lane_post(&device->lane, &content->task);
+    let_go(content);
+}
+
+void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg) {
+    if (!content || !pooled(content) || !content->ptr || content->device->rec.cpu_access) {
+        gb_content_drop(content, then, arg);
+        return;
+    }
+    if (atomic_fetch_sub(&content->refs, 1) == 1) {
+        give_quota(content);
+        if (!gb_kept_put(content))
+            let_go(content);
+    }
+    if (then)
+        then(arg);
 }
 
 void gb_content_drop_later(struct gb_content *content) {
-    if (!content || atomic_fetch_sub(&content->refs, 1) != 1)
-        return;
-    if (!content->ptr) {
-        gb_content_end(content);
-        return;
-    }
-    if (content->kind != GB_KIND_DEVICE) {
-        gb_kind_free_start(content);
-        return;
-    }
-    content->task.run = free_memory;
-    gb_lane_post(&content->device->lane, &content->task);
+    if (content && atomic_fetch_sub(&content->refs, 1) == 1)
+        let_go(content);
 }
 
 void gb_content_drop_all(struct gb_content *list) {

@@ -18,6 +18,8 @@ struct gb_content {
     void *ptr;               /* NULL: nothing allocated (yet), or zero bytes */
     atomic_bool blank;       /* reads as zeros, which are put there when somebody needs them */
     bool left;               /* no buffer has it, or is to get it, any more; the session's lock */
+    bool given;              /* its bytes are out of the quota; the session's lock */
+    bool counted;            /* as freed */
     struct gb_ev *ready;     /* recorded after the last write; NULL: complete before anyone could see it */
     struct gb_content *next; /* in a list of those to be dropped */
     struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
@@ -46,7 +48,11 @@ int gb_content_settle(struct gb_content *content, struct gb_error *err);
  * reference, else at once; memory that is in no pool is not waited for while work still uses it. Not under the session's lock, and not on a backend's thread: there gb_content_drop_later. */
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);
 
-/* The same from any thread: the lane frees. */
+/* The same for one whose last use was in the order of its home, from any thread: the bytes leave the quota and then(arg) runs
+ * at once, and the memory may serve the next of that size (kept.h). */
+void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg);
+
+/* gb_content_drop from any thread: the lane frees. */
 void gb_content_drop_later(struct gb_content *content);
 
 /* Drops a list linked by next. */
@@ -61,6 +67,12 @@ void gb_content_list_add(struct gb_content **list, struct gb_content *more);
 /* The memory is given back: out of the quota, then runs, freed. */
 void gb_content_end(struct gb_content *content);
 
+/* On the lane: gives memory of a pool back to the device, and ends the content. */
+void gb_content_free_memory(struct gb_content *content);
+
+/* Counts the free, once. */
+void gb_content_count_free(struct gb_content *content);
+
 /* --- getting memory ------------------------------------------------------------------------------------------------------ */
 
 struct gb_alloc {
@@ -71,7 +83,9 @@ struct gb_alloc {
     atomic_bool cancelled;      /* stop waiting */
     struct gb_error error;      /* on its way from the slow lane */
     bool room_made;             /* what the pools kept unused was asked for */
-    void (*done)(struct gb_alloc *alloc, const struct gb_error *error); /* on the lane; error NULL: there it is */
+    bool anywhere;              /* done asks the device for nothing: it may run on the caller's thread */
+    void (*done)(struct gb_alloc *alloc,
+                 const struct gb_error *error); /* on the lane, or see anywhere; error NULL: there it is */
 };
 
 /* Makes the home's part on the device if need be and allocates content->bytes on it. When memory is exhausted: trims the

@@ -4,6 +4,13 @@
 
 #include "core/kind.h"
 
+/* After each task and, while something is to come, each tick. */
+static bool again(void *device) {
+    bool keeps = gb_kept_again(device);
+
+    return gb_alloc_again(device) || keeps;
+}
+
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     struct gb_core_device *d = &core->devices[index];
     enum gb_kind kind;
@@ -22,8 +29,10 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     if (gb_lane_init(&d->ends, name, gb_lane_no_more, NULL, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
-    if (gb_lane_init(&d->lane, name, gb_alloc_again, d, err) < 0)
+    gb_kept_init(&d->kept);
+    if (gb_lane_init(&d->lane, name, again, d, err) < 0)
         return -1;
+    d->lane.before = gb_kept_free;
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         core->slots_needed |=
             d->rec.kind_missing[kind][0] == '\0' && (!gb_kind_direct_in(d, kind) || !gb_kind_direct_out(d, kind));
@@ -57,6 +66,8 @@ void gb_core_devices_close(struct gb_core *core) {
 
         gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
+        gb_kept_free(d);
+        gb_kept_done(&d->kept);
         gb_lane_done(&d->ends);
         gb_events_done(&d->events);
         gb_core_pool_close(d->pool);

@@ -17,6 +17,7 @@
 #include "core/events.h"
 #include "core/house.h"
 #include "core/idlist.h"
+#include "core/kept.h"
 #include "core/key_table.h"
 #include "core/lane.h"
 #include "core/slots.h"
@@ -40,6 +41,7 @@ struct gb_core_device {
     struct gb_alloc *slow_starved; /* the slow lane's alone */
     uint64_t slow_next_ns;
     struct gb_events events;
+    struct gb_kept kept;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     uint64_t starved_trim_ns;

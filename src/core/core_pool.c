@@ -136,9 +136,13 @@ void gb_core_pool_refresh(struct gb_core_pool *p) {
 }
 
 void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
+    uint64_t kept;
+
     pthread_mutex_lock(&p->stat_lock);
     *ret = p->stat;
     pthread_mutex_unlock(&p->stat_lock);
+    kept = atomic_load(&p->kept_bytes);
+    ret->used_bytes -= kept < ret->used_bytes ? kept : ret->used_bytes;
 }
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {

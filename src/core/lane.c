@@ -43,13 +43,15 @@ static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_e
 
     pthread_mutex_lock(&lane->lock);
     while (lane->taken || (!lane->first && !lane->stopping && !lane->poked && r == 0)) {
-        if (ticking && !lane->taken)
+        lane->timed = (ticking || lane->tended) && !lane->taken;
+        if (lane->timed)
             r = pthread_cond_timedwait(&lane->wake, &lane->lock, &until);
         else
             pthread_cond_wait(&lane->wake, &lane->lock);
     }
     lane->taken = true;
     lane->poked = false;
+    lane->tended = false;
     task = lane->first;
     if (task) {
         lane->first = task->next;
@@ -69,8 +71,11 @@ static void *lane_main(void *arg) {
     while (!end) {
         struct gb_task *task = next_task(lane, ticking, &end);
 
-        if (task)
+        if (task) {
+            if (lane->before)
+                lane->before(lane->again_arg);
             task->run(task);
+        }
         ticking = lane->again(lane->again_arg);
         gb_lane_leave(lane, false);
     }
@@ -93,6 +98,14 @@ void gb_lane_leave(struct gb_lane *lane, bool poke) {
     lane->taken = false;
     lane->poked = lane->poked || poke;
     if (lane->first || lane->poked || lane->stopping)
+        pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void gb_lane_tend(struct gb_lane *lane) {
+    pthread_mutex_lock(&lane->lock);
+    lane->tended = true;
+    if (!lane->timed)
         pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
 }

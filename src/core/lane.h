@@ -22,13 +22,16 @@ struct gb_lane {
     pthread_t thread;
     bool started;
     bool stopping;
-    bool taken; /* by its thread or by one that stepped in */
-    bool poked; /* `again` is due */
+    bool taken;  /* by its thread or by one that stepped in */
+    bool poked;  /* `again` is due */
+    bool tended; /* `again` is due with the next tick */
+    bool timed;  /* its thread waits no longer than a tick */
     struct gb_task *first;
     struct gb_task *last;
     /* Called on the lane after each task and, while it returned true, each tick: something is to be tried again. */
     bool (*again)(void *arg);
-    void *again_arg;
+    void (*before)(void *arg); /* on the lane before each task; may be NULL */
+    void *again_arg;           /* of both */
 };
 
 #define GB_LANE_TICK_MS 10
@@ -38,6 +41,9 @@ int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg
 
 /* An `again` for a lane that has nothing to try again. */
 bool gb_lane_no_more(void *arg);
+
+/* [any thread, never blocks] `again` is called within two ticks. Wakes nobody while the lane ticks anyway. */
+void gb_lane_tend(struct gb_lane *lane);
 
 /* Runs what is queued, joins the thread. A zeroed or half-built lane is accepted. */
 void gb_lane_done(struct gb_lane *lane);

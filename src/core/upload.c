@@ -100,6 +100,7 @@ void gb_upload_start(struct gb_upload *u) {
     }
     u->alloc.content = u->content;
     u->alloc.done = gb_upload_allocated;
+    u->alloc.anywhere = !u->base && !u->zero && !u->write && !u->direct;
     gb_alloc_start(&u->alloc, u->params.wait_ms);
 }
 

@@ -220,7 +220,7 @@ void gb_upload_committed(struct gb_upload *u) {
     struct gb_content *replaced = u->replaced;
 
     u->replaced = NULL;
-    gb_content_drop(replaced, finished, u);
+    gb_content_retire(replaced, finished, u);
 }
 
 static void commit_end(struct gb_change *change) {
