@@ -75,6 +75,7 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
     struct gb_core *core = c->device->core;
 
+    gb_kept_free(c->device);
     /* Where the pool's own limit refuses, what others keep is of no use. */
     if (check_limit(c, err) < 0)
         return -1;

@@ -88,6 +88,7 @@ END_TEST
 struct worker {
     struct core_fixture *f;
     unsigned number;
+    pthread_barrier_t *all;
     unsigned done;
     unsigned refused;
 };
@@ -123,9 +124,14 @@ static void *work(void *arg) {
 
         p.buffer.pool = core_name("p");
         p.buffer.stream = core_name(stream);
+        bool made;
+
         core_call_begin(&c);
         gb_buffer_create(w->f->core, &p.buffer, i % 3 ? 20 : 0, c.call);
-        if (core_call_end(&c, &err) == 0) {
+        made = core_call_end(&c, &err) == 0;
+        if (i == 0) /* all at once: there is not room for all */
+            pthread_barrier_wait(w->all);
+        if (made) {
             gb_assert_ok(core_download_on(w->f->core, "s", name, stream, data, sizeof(data), &err), err);
             ck_assert_int_eq(data[0], 0);
             gb_assert_ok(core_buffer_delete(w->f->core, "s", name, &err), err);
@@ -147,6 +153,7 @@ START_TEST(sixty_four_at_the_edge) {
     struct worker workers[THREADS];
     pthread_t threads[THREADS];
     struct gb_pool_view pool;
+    pthread_barrier_t all;
     unsigned refused = 0;
     unsigned done = 0;
     char name[16];
@@ -160,8 +167,9 @@ START_TEST(sixty_four_at_the_edge) {
         snprintf(name, sizeof(name), "st%u", i);
         gb_assert_ok(core_stream_make(f.core, "s", name, &err), err);
     }
+    pthread_barrier_init(&all, NULL, THREADS);
     for (i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.f = &f, .number = i};
+        workers[i] = (struct worker){.f = &f, .number = i, .all = &all};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
     for (i = 0; i < THREADS; i++) {
@@ -169,6 +177,7 @@ START_TEST(sixty_four_at_the_edge) {
         done += workers[i].done;
         refused += workers[i].refused;
     }
+    pthread_barrier_destroy(&all);
     ck_assert_uint_gt(done, THREADS);
     if (core_on_host(&f)) /* elsewhere a pool of 2 MiB has room for more or for less */
         ck_assert_uint_gt(refused, 0);
