@@ -131,7 +131,6 @@ struct gpubuf_answer {
     size_t bytes;
     const char *content_type;
     const char *location;
-    const char *request_id;
     char etag[GPUBUF_ETAG_SIZE]; /* with its quotation marks, as if_match takes it */
     /* Server-Timing, in milliseconds; negative where not told. */
     double recv_ms;

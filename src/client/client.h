@@ -1,0 +1,169 @@
+/* What the parts of libgpubuf share. */
+#ifndef GBC_CLIENT_H
+#define GBC_CLIENT_H
+
+#include <stdatomic.h>
+
+#include <gpubuf/gpubuf.h>
+
+#include "client/error.h"
+#include "client/read.h"
+#include "client/text.h"
+
+/* What a client was opened with; read only from then on, by the threads of a transfer too. */
+struct gbc_settings {
+    char *url;
+    char *base;       /* what targets are put behind: "http://localhost" over a UNIX socket */
+    char *socket;     /* for requests; NULL over TCP */
+    char *map_socket; /* for mappings; NULL where none is known */
+    char *token;      /* NULL: none */
+    char *agent;
+    bool local; /* no proxy is asked */
+    unsigned retries;
+    uint64_t connect_ms;
+    uint64_t answer_ms;
+    uint64_t stall_ms;
+    void (*trace)(void *arg, const char *line);
+    void *trace_arg;
+    atomic_int interrupted; /* written from signal handlers */
+};
+
+struct gbc_conn;
+struct gbc_link;
+
+struct gpubuf_client {
+    struct gbc_settings set;
+    struct gbc_conn *conn;
+    struct gpubuf_answer answer;
+    struct gbc_link *link; /* the connection that is the lease of its mappings; NULL before the first */
+};
+
+/* --- requests ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes that are sent. */
+struct gbc_up {
+    int64_t (*read)(void *arg, void *data, size_t size, struct gpubuf_error *err); /* 0 at the end, -1 with err */
+    int (*rewind)(void *arg); /* back to the first byte: 0, or -1 where that cannot be */
+    void *arg;
+    uint64_t bytes; /* or GPUBUF_UNKNOWN */
+};
+
+struct gbc_reply;
+
+/* Bytes that come with a status of 2xx, in place of gbc_reply.body. */
+struct gbc_down {
+    int (*begin)(void *arg, const struct gbc_reply *reply, struct gpubuf_error *err); /* the header is whole */
+    int (*write)(void *arg, const void *data, size_t bytes, struct gpubuf_error *err);
+    void *arg;
+};
+
+struct gbc_request {
+    const char *method;
+    struct gbc_text target;
+    struct gbc_text headers; /* "Name: value" with a NUL after each */
+    struct gbc_text json;    /* a body, where it has bytes */
+    const void *body;        /* another; may be NULL */
+    size_t body_bytes;
+    const char *body_type; /* of body and up; NULL: not said */
+    const struct gbc_up *up;
+    const struct gbc_down *down;
+    int (*tick)(void *arg); /* some ten times a second; anything but 0 interrupts */
+    void *tick_arg;
+    uint32_t wait_s;
+    bool conditional;          /* once done, a repetition would be refused */
+    bool keyed;                /* may be repeated because it has an Idempotency-Key */
+    bool once;                 /* never repeated by gbc_perform */
+    bool mute;                 /* a thread of a transfer: does not trace */
+    struct gpubuf_error wrong; /* of its making: told by gbc_perform */
+};
+
+/* What came with the last status line. */
+struct gbc_reply {
+    int status;
+    struct gbc_text body;
+    struct gbc_text type;
+    struct gbc_text location;
+    char etag[GPUBUF_ETAG_SIZE];
+    char dtype[GPUBUF_WORD_SIZE];
+    char shape[320];
+    char timing[256];
+    struct gpubuf_opt generation;
+    struct gpubuf_opt crc32c;
+    struct gpubuf_opt length; /* Content-Length */
+    struct gpubuf_opt whole;  /* of Content-Range */
+    struct gpubuf_opt range_first;
+    struct gpubuf_opt upload_offset;
+    bool upload_complete;
+    int retry_after_s;
+};
+
+/* method stays the caller's. path has a % for each name that follows; they are escaped, and none may be NULL or empty. */
+void gbc_request_init(struct gbc_request *request, const char *method, const char *path, ...);
+void gbc_request_done(struct gbc_request *request);
+/* A query parameter; value NULL: none. */
+void gbc_query(struct gbc_request *request, const char *key, const char *value);
+void gbc_query_u64(struct gbc_request *request, const char *key, uint64_t value);
+void gbc_query_true(struct gbc_request *request, const char *key, bool value);
+void gbc_header(struct gbc_request *request, const char *name, const char *value); /* NULL: none */
+void gbc_how(struct gbc_request *request, const struct gpubuf_how *how);
+/* Takes body over (NULL: no memory); it becomes the request's JSON. */
+void gbc_json(struct gbc_request *request, json_t *body);
+
+/* --- connections ----------------------------------------------------------------------------------------------------- */
+
+struct gbc_conn *gbc_conn_new(struct gbc_settings *set, struct gpubuf_error *err);
+void gbc_conn_free(struct gbc_conn *conn);
+
+/* Asks, again where that may be, and waits. 0 with a status below 400, or -1 with err. */
+int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err);
+/* Of the last gbc_perform, until the next. */
+struct gbc_reply *gbc_reply_of(struct gbc_conn *conn);
+
+/* --- calls ----------------------------------------------------------------------------------------------------------- */
+
+/* Performs on the client's own connection, fills its answer, ends the request. Then by status: 304 is GPUBUF_UNCHANGED;
+ * 202 writes how->ret_operation; else the JSON goes to record(ret), when ret is not NULL. how, record may be NULL. */
+int gbc_call(gpubuf_client *client, struct gbc_request *request, const struct gpubuf_how *how, gbc_record_fn *record,
+             void *ret, struct gpubuf_error *err);
+
+/* Its two halves: performs and fills the answer, the request stays; and what follows from the answer. */
+int gbc_ask(gpubuf_client *client, struct gbc_request *request, struct gpubuf_error *err);
+int gbc_take(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn *record, void *ret,
+             struct gpubuf_error *err);
+
+/* 0, or -1 with BAD_ANSWER: the JSON of text as a record. */
+int gbc_parse(const struct gbc_text *text, gbc_record_fn *record, void *ret, struct gpubuf_error *err);
+
+/* What gpubuf_answer_of() shows. */
+void gbc_answer_clear(gpubuf_client *client);
+void gbc_answer_fill(gpubuf_client *client);
+
+/* "2,3" as a JSON array; NULL where it is not one, or memory is lacking. */
+json_t *gbc_shape_json(const char *shape);
+
+/* An object of one member; takes value over. */
+json_t *gbc_json_of(const char *key, json_t *value);
+
+/* What a buffer is to be; its name goes to key. */
+json_t *gbc_buffer_json(struct gbc_request *request, const char *key, const char *buffer,
+                        const struct gpubuf_buffer_params *params);
+
+/* Adds to a JSON object; value NULL, and what is not set, is left out. */
+void gbc_put_text(json_t *object, const char *key, const char *value);
+void gbc_put_opt(json_t *object, const char *key, struct gpubuf_opt value);  /* GPUBUF_NO_LIMIT is null */
+void gbc_put_flag(json_t *object, const char *key, struct gpubuf_opt value); /* as true or false */
+void gbc_put_true(json_t *object, const char *key, bool value);              /* only where it is */
+void gbc_put_device(json_t *object, const char *key, const char *device);    /* an index as a number */
+/* text as JSON: 0, or -1 with BAD_ARGUMENT in the request. */
+void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text);
+
+/* Ends the client's share in its lease connection. */
+void gbc_link_leave(struct gbc_link *link);
+
+uint64_t gbc_now_ms(void);
+
+/* libcurl's own beginning and end, counted by it. */
+int gbc_http_begin(void);
+void gbc_http_end(void);
+
+#endif

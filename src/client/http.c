@@ -1,0 +1,277 @@
+/* One connection by libcurl: a request, its answer, and again where that may be. */
+#include "client/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "client/client.h"
+
+#define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
+#define PAUSE_FIRST_MS 50
+#define PAUSE_MAX_MS 2000
+#define RETRY_AFTER_MAX_S 10
+
+uint64_t gbc_now_ms(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int gbc_http_begin(void) {
+    return curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? 0 : -1;
+}
+
+void gbc_http_end(void) {
+    curl_global_cleanup();
+}
+
+struct gbc_conn *gbc_conn_new(struct gbc_settings *set, struct gpubuf_error *err) {
+    struct gbc_conn *conn = calloc(1, sizeof(*conn));
+
+    if (!conn) {
+        gbc_error_memory(err);
+        return NULL;
+    }
+    conn->set = set;
+    conn->easy = curl_easy_init();
+    conn->multi = curl_multi_init();
+    if (!conn->easy || !conn->multi) {
+        gbc_conn_free(conn);
+        gbc_error_memory(err);
+        return NULL;
+    }
+    return conn;
+}
+
+void gbc_conn_free(struct gbc_conn *conn) {
+    if (!conn)
+        return;
+    curl_easy_cleanup(conn->easy);
+    curl_multi_cleanup(conn->multi);
+    gbc_text_done(&conn->reply.body);
+    gbc_text_done(&conn->reply.type);
+    gbc_text_done(&conn->reply.location);
+    free(conn);
+}
+
+struct gbc_reply *gbc_reply_of(struct gbc_conn *conn) {
+    return &conn->reply;
+}
+
+/* --- one attempt ------------------------------------------------------------------------------------------------------- */
+
+static int interrupted(struct gbc_conn *conn, struct gpubuf_error *err) {
+    struct gbc_request *request = conn->request;
+
+    if (atomic_load(&conn->set->interrupted))
+        return gbc_error_set(err, GPUBUF_INTERRUPTED, "gpubuf_interrupt() asked for it");
+    if (request->tick && request->tick(request->tick_arg) != 0)
+        return gbc_error_set(err, GPUBUF_INTERRUPTED, "the progress callback asked for it");
+    return 0;
+}
+
+static int overdue(struct gbc_conn *conn, struct gpubuf_error *err) {
+    const struct gbc_settings *set = conn->set;
+    uint64_t since = gbc_now_ms() - conn->moved_ms;
+
+    if (conn->sent && !conn->answered) {
+        if (since >= set->answer_ms + conn->request->wait_s * (uint64_t)1000)
+            return gbc_error_set(err, GPUBUF_CLIENT_TIMEOUT, "no answer within %llu s of the request",
+                                 (unsigned long long)(since / 1000));
+    } else if (since >= set->stall_ms + set->connect_ms) {
+        return gbc_error_set(err, GPUBUF_CLIENT_TIMEOUT, "nothing moved for %llu s",
+                             (unsigned long long)(since / 1000));
+    }
+    return 0;
+}
+
+/* Runs it to its end: 0, or -1 with err. */
+static int run(struct gbc_conn *conn, CURLcode *ret, struct gpubuf_error *err) {
+    CURLMsg *message;
+    int running = 1;
+    int left;
+
+    while (running > 0) {
+        if (curl_multi_perform(conn->multi, &running) != CURLM_OK)
+            return gbc_error_set(err, GPUBUF_NO_MEMORY, "libcurl cannot go on");
+        if (running > 0) {
+            if (interrupted(conn, err) < 0 || overdue(conn, err) < 0)
+                return -1;
+            curl_multi_poll(conn->multi, NULL, 0, LOOK_MS, NULL);
+        }
+    }
+    *ret = CURLE_RECV_ERROR;
+    while ((message = curl_multi_info_read(conn->multi, &left)) != NULL) {
+        if (message->msg == CURLMSG_DONE)
+            *ret = message->data.result;
+    }
+    return 0;
+}
+
+static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) {
+    const char *url = conn->set->url;
+    const char *said = conn->said[0] != '\0' ? conn->said : curl_easy_strerror(code);
+
+    if (conn->inner.code != GPUBUF_OK) {
+        if (err && err->code == GPUBUF_OK)
+            *err = conn->inner;
+        return -1;
+    }
+    switch (code) {
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", url, said);
+    case CURLE_OPERATION_TIMEDOUT:
+        return gbc_error_set(err, conn->sent || conn->answered ? GPUBUF_CLIENT_TIMEOUT : GPUBUF_CANNOT_CONNECT,
+                             "%s: %s", url, said);
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+        return gbc_error_set(err, GPUBUF_CONNECTION_LOST, "the connection to %s ended before the answer did: %s", url,
+                             said);
+    case CURLE_OUT_OF_MEMORY:
+        return gbc_error_memory(err);
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s: %s", url, said);
+    default:
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s: %s", url, said);
+    }
+}
+
+static int judge(struct gbc_conn *conn, struct gpubuf_error *err) {
+    const struct gbc_text *body = &conn->reply.body;
+
+    if (conn->reply.status < 100)
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s gave no HTTP status", conn->set->url);
+    if (conn->reply.status < 400)
+        return body->failed ? gbc_error_memory(err) : 0;
+    gbc_error_problem(err, conn->reply.status, body->failed ? NULL : body->data, body->failed ? 0 : body->bytes);
+    if (err)
+        err->retry_after_s = conn->reply.retry_after_s;
+    return -1;
+}
+
+static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
+    CURLcode code = CURLE_OK;
+    int r;
+
+    conn->request = request;
+    conn->moved_ms = gbc_now_ms();
+    conn->sent = false;
+    conn->answered = false;
+    conn->said[0] = '\0';
+    gbc_error_init(&conn->inner);
+    gbc_reply_clear(&conn->reply);
+    if (gbc_conn_set(conn, err) < 0 || curl_multi_add_handle(conn->multi, conn->easy) != CURLM_OK) {
+        gbc_conn_unset(conn);
+        return gbc_error_memory(err);
+    }
+    r = run(conn, &code, err);
+    curl_multi_remove_handle(conn->multi, conn->easy);
+    gbc_conn_unset(conn);
+    if (r < 0)
+        return -1;
+    return code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
+}
+
+/* --- and again --------------------------------------------------------------------------------------------------------- */
+
+/* The daemon has not done it, and may do it later; or nobody knows whether it has, and twice is as good as once. */
+static bool may_repeat(const struct gbc_request *request, const struct gpubuf_error *why) {
+    bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+    bool writes = strcmp(request->method, "PUT") == 0 || strcmp(request->method, "DELETE") == 0;
+
+    if (request->once)
+        return false;
+    if (why->code == GPUBUF_CANNOT_CONNECT)
+        return true;
+    if (!reads && !writes && !request->keyed)
+        return false;
+    if (why->status == 503 || why->status == 429)
+        return why->retryable && why->code != GPUBUF_TIMED_OUT;
+    return why->code == GPUBUF_CONNECTION_LOST && (reads || request->keyed || !request->conditional);
+}
+
+static bool rewound(const struct gbc_request *request) {
+    return !request->up || (request->up->rewind && request->up->rewind(request->up->arg) == 0);
+}
+
+/* Waits for ms: 0, or -1 with err when it was interrupted. */
+static int pause_for(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err) {
+    uint64_t end = gbc_now_ms() + ms;
+
+    for (;;) {
+        uint64_t now = gbc_now_ms();
+
+        if (interrupted(conn, err) < 0)
+            return -1;
+        if (now >= end)
+            return 0;
+        curl_multi_poll(conn->multi, NULL, 0, end - now < LOOK_MS ? (int)(end - now) : LOOK_MS, NULL);
+    }
+}
+
+static void trace(struct gbc_conn *conn, const struct gbc_request *request, uint64_t began_ms,
+                  const struct gpubuf_error *why) {
+    struct gbc_text line = {.data = NULL};
+
+    if (!conn->set->trace || request->mute)
+        return;
+    gbc_text_addf(&line, "%s %s -> ", request->method, request->target.data);
+    if (conn->reply.status > 0)
+        gbc_text_addf(&line, "%d", conn->reply.status);
+    if (why->code != GPUBUF_OK)
+        gbc_text_addf(&line, "%s%s", conn->reply.status > 0 ? " " : "", why->slug);
+    gbc_text_addf(&line, " (%llu ms)", (unsigned long long)(gbc_now_ms() - began_ms));
+    if (!line.failed)
+        conn->set->trace(conn->set->trace_arg, line.data);
+    gbc_text_done(&line);
+}
+
+int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err) {
+    uint64_t pause_ms = PAUSE_FIRST_MS;
+    bool lost = false;
+    unsigned tries;
+
+    if (request->target.failed || request->headers.failed || request->json.failed)
+        gbc_error_memory(&request->wrong);
+    if (request->wrong.code != GPUBUF_OK) {
+        if (err && err->code == GPUBUF_OK)
+            *err = request->wrong;
+        return -1;
+    }
+    for (tries = 0;; tries++) {
+        struct gpubuf_error why;
+        uint64_t began_ms = gbc_now_ms();
+        uint64_t ms = pause_ms;
+        int r;
+
+        gbc_error_init(&why);
+        conn->request = request;
+        r = interrupted(conn, &why) < 0 ? -1 : attempt(conn, request, &why);
+        trace(conn, request, began_ms, &why);
+        /* What was deleted before the connection was lost is not found the second time. */
+        if (r < 0 && lost && why.status == 404 && strcmp(request->method, "DELETE") == 0)
+            return 0;
+        if (r == 0)
+            return 0;
+        if (why.retry_after_s > 0)
+            ms = (uint64_t)(why.retry_after_s < RETRY_AFTER_MAX_S ? why.retry_after_s : RETRY_AFTER_MAX_S) * 1000;
+        if (tries >= conn->set->retries || !may_repeat(request, &why) || !rewound(request) ||
+            pause_for(conn, ms, &why) < 0) {
+            if (err && err->code == GPUBUF_OK)
+                *err = why;
+            return -1;
+        }
+        lost = lost || why.code == GPUBUF_CONNECTION_LOST;
+        pause_ms = pause_ms * 4 < PAUSE_MAX_MS ? pause_ms * 4 : PAUSE_MAX_MS;
+    }
+}

@@ -1,0 +1,63 @@
+#include "client/read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/text.h"
+
+void gbc_read_text(const json_t *object, const char *key, char *ret, size_t size) {
+    gbc_copy(ret, size, json_string_value(json_object_get(object, key)));
+}
+
+static uint64_t number(const json_t *value) {
+    json_int_t n = json_integer_value(value);
+
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+uint64_t gbc_read_u64(const json_t *object, const char *key) {
+    return number(json_object_get(object, key));
+}
+
+double gbc_read_real(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+bool gbc_read_bool(const json_t *object, const char *key) {
+    return json_is_true(json_object_get(object, key));
+}
+
+struct gpubuf_opt gbc_read_opt(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    struct gpubuf_opt opt = {json_is_integer(value), number(value)};
+
+    return opt;
+}
+
+struct gpubuf_opt gbc_read_crc(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    struct gpubuf_opt opt = {false, 0};
+    char *end;
+
+    if (!text || strlen(text) != 8)
+        return opt;
+    opt.value = strtoul(text, &end, 16);
+    opt.set = *end == '\0';
+    return opt;
+}
+
+unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]) {
+    const json_t *shape = json_object_get(object, "shape");
+    unsigned n = 0;
+
+    while (n < GPUBUF_DIMS_MAX && n < json_array_size(shape)) {
+        ret[n] = number(json_array_get(shape, n));
+        n++;
+    }
+    return n;
+}
+
+void gbc_read_device(const json_t *object, struct gpubuf_device_id *ret) {
+    ret->index = (int)json_integer_value(json_object_get(object, "index"));
+    gbc_read_text(object, "uuid", ret->uuid, sizeof(ret->uuid));
+}

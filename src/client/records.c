@@ -1,0 +1,276 @@
+/* The daemon's JSON as records. */
+#include <string.h>
+
+#include "client/read.h"
+
+/* Within a function with `r` (the record) and `o` (the object): a field of the same name. */
+#define TEXT(field) gbc_read_text(o, #field, r->field, sizeof(r->field))
+#define U64(field) r->field = gbc_read_u64(o, #field)
+#define REAL(field) r->field = gbc_read_real(o, #field)
+#define BOOL(field) r->field = gbc_read_bool(o, #field)
+#define OPT(field) r->field = gbc_read_opt(o, #field)
+#define NAMED(field) (r->field[0] != '\0' ? 0 : -1)
+#define RECORD(type)                                                                                                   \
+    struct type *r = ret;                                                                                              \
+    memset(r, 0, sizeof(*r))
+
+int gbc_record_daemon(const json_t *o, void *ret) {
+    const json_t *backend = json_object_get(o, "backend");
+    RECORD(gpubuf_daemon);
+
+    TEXT(version);
+    TEXT(started_at);
+    U64(devices);
+    gbc_read_text(backend, "name", r->backend, sizeof(r->backend));
+    gbc_read_text(backend, "note", r->backend_note, sizeof(r->backend_note));
+    return NAMED(version);
+}
+
+int gbc_record_device(const json_t *o, void *ret) {
+    RECORD(gpubuf_device);
+
+    gbc_read_device(o, &r->id);
+    TEXT(name);
+    TEXT(compute_capability);
+    U64(total_bytes);
+    U64(free_bytes);
+    BOOL(integrated);
+    BOOL(cpu_access);
+    return NAMED(id.uuid);
+}
+
+int gbc_record_session(const json_t *o, void *ret) {
+    const json_t *quota = json_object_get(o, "quota");
+    RECORD(gpubuf_session);
+
+    TEXT(name);
+    r->quota_bytes = gbc_read_opt(quota, "bytes");
+    r->quota_buffers = gbc_read_opt(quota, "buffers");
+    r->quota_pinned_bytes = gbc_read_opt(quota, "pinned_bytes");
+    U64(idle_ttl_s);
+    U64(used_bytes);
+    U64(used_pinned_bytes);
+    U64(buffers);
+    TEXT(created_at);
+    TEXT(updated_at);
+    return NAMED(name);
+}
+
+int gbc_record_pool(const json_t *o, void *ret) {
+    const json_t *reuse = json_object_get(o, "reuse");
+    RECORD(gpubuf_pool);
+
+    TEXT(name);
+    TEXT(state);
+    gbc_read_device(json_object_get(o, "device"), &r->device);
+    OPT(max_bytes);
+    OPT(release_threshold_bytes);
+    r->follow_event_dependencies = gbc_read_bool(reuse, "follow_event_dependencies");
+    r->allow_opportunistic = gbc_read_bool(reuse, "allow_opportunistic");
+    r->allow_internal_dependencies = gbc_read_bool(reuse, "allow_internal_dependencies");
+    BOOL(exportable);
+    U64(used_bytes);
+    U64(used_peak_bytes);
+    U64(reserved_bytes);
+    U64(reserved_peak_bytes);
+    U64(allocations);
+    U64(frees);
+    U64(failures);
+    U64(buffers);
+    U64(reserved_before_bytes);
+    U64(reserved_after_bytes);
+    TEXT(note);
+    return NAMED(name);
+}
+
+int gbc_record_stream(const json_t *o, void *ret) {
+    RECORD(gpubuf_stream);
+
+    TEXT(name);
+    TEXT(session);
+    BOOL(busy);
+    U64(devices);
+    TEXT(created_at);
+    return NAMED(name);
+}
+
+int gbc_record_event(const json_t *o, void *ret) {
+    RECORD(gpubuf_event);
+
+    TEXT(name);
+    TEXT(session);
+    BOOL(recorded);
+    BOOL(done);
+    TEXT(stream);
+    TEXT(created_at);
+    return NAMED(name);
+}
+
+int gbc_record_buffer(const json_t *o, void *ret) {
+    struct gpubuf_opt crc = gbc_read_crc(o, "crc32c");
+    RECORD(gpubuf_buffer);
+
+    TEXT(name);
+    TEXT(session);
+    U64(bytes);
+    TEXT(dtype);
+    r->ndim = gbc_read_shape(o, r->shape);
+    TEXT(kind);
+    gbc_read_device(json_object_get(o, "device"), &r->device);
+    TEXT(pool);
+    TEXT(stream);
+    TEXT(state);
+    U64(generation);
+    r->has_crc32c = crc.set;
+    r->crc32c = (uint32_t)crc.value;
+    BOOL(mirrored);
+    TEXT(head);
+    BOOL(sealed);
+    U64(leases);
+    TEXT(created_at);
+    TEXT(updated_at);
+    BOOL(copied);
+    TEXT(way);
+    return NAMED(name);
+}
+
+int gbc_record_verified(const json_t *o, void *ret) {
+    const json_t *digest = json_object_get(o, "digest");
+    RECORD(gpubuf_verified);
+
+    BOOL(match);
+    r->crc32c = (uint32_t)gbc_read_crc(o, "crc32c").value;
+    r->stored_crc32c = gbc_read_crc(o, "stored_crc32c");
+    U64(generation);
+    U64(bytes);
+    gbc_read_text(digest, "sha-256", r->sha256, sizeof(r->sha256));
+    gbc_read_text(digest, "sha-512", r->sha512, sizeof(r->sha512));
+    return gbc_read_crc(o, "crc32c").set ? 0 : -1;
+}
+
+int gbc_record_operation(const json_t *o, void *ret) {
+    RECORD(gpubuf_operation);
+
+    TEXT(id);
+    TEXT(kind);
+    TEXT(state);
+    TEXT(session);
+    TEXT(stream);
+    TEXT(target);
+    r->status = (int)gbc_read_u64(o, "status");
+    TEXT(created_at);
+    TEXT(ended_at);
+    return NAMED(id);
+}
+
+int gbc_record_upload(const json_t *o, void *ret) {
+    const json_t *missing = json_object_get(o, "missing");
+    RECORD(gpubuf_upload);
+
+    TEXT(id);
+    TEXT(session);
+    TEXT(buffer);
+    TEXT(takes);
+    TEXT(state);
+    OPT(bytes);
+    U64(received_bytes);
+    U64(parts);
+    U64(running);
+    r->max_parts = gbc_read_u64(json_object_get(o, "limits"), "parts");
+    U64(missing_ranges);
+    while (r->missing_count < GPUBUF_MISSING_MAX && r->missing_count < json_array_size(missing)) {
+        const json_t *range = json_array_get(missing, r->missing_count);
+
+        r->missing[r->missing_count].offset = gbc_read_u64(range, "offset");
+        r->missing[r->missing_count++].bytes = gbc_read_u64(range, "bytes");
+    }
+    TEXT(expires_at);
+    return NAMED(id);
+}
+
+int gbc_record_part(const json_t *o, void *ret) {
+    RECORD(gpubuf_part);
+
+    U64(offset);
+    U64(bytes);
+    r->crc32c = (uint32_t)gbc_read_crc(o, "crc32c").value;
+    U64(received_bytes);
+    U64(missing_ranges);
+    return gbc_read_crc(o, "crc32c").set ? 0 : -1;
+}
+
+int gbc_record_lease(const json_t *o, void *ret) {
+    RECORD(gpubuf_lease);
+
+    TEXT(lease);
+    TEXT(session);
+    TEXT(buffer);
+    TEXT(mode);
+    TEXT(way);
+    TEXT(state);
+    r->pid = json_integer_value(json_object_get(o, "pid"));
+    r->uid = json_integer_value(json_object_get(o, "uid"));
+    U64(generation);
+    U64(bytes);
+    TEXT(since);
+    return NAMED(lease);
+}
+
+int gbc_record_tensors(const json_t *o, void *ret) {
+    RECORD(gpubuf_tensors);
+
+    U64(tensors);
+    U64(created);
+    U64(replaced);
+    U64(bytes);
+    return json_is_array(json_object_get(o, "items")) ? 0 : -1;
+}
+
+int gbc_record_batch(const json_t *o, void *ret) {
+    RECORD(gpubuf_batch);
+
+    U64(done);
+    U64(failed);
+    return json_is_array(json_object_get(o, "results")) ? 0 : -1;
+}
+
+static void transfers(const json_t *all, const char *what, struct gpubuf_transfers *r) {
+    const json_t *o = json_object_get(all, what);
+
+    U64(count);
+    U64(bytes);
+    U64(failures);
+    REAL(seconds);
+    REAL(seconds_copying);
+    REAL(seconds_queued);
+}
+
+int gbc_record_stats(const json_t *o, void *ret) {
+    const json_t *buffers = json_object_get(o, "buffers");
+    const json_t *allocations = json_object_get(o, "allocations");
+    const json_t *running = json_object_get(o, "running");
+    const json_t *moved = json_object_get(o, "transfers");
+    RECORD(gpubuf_stats);
+
+    U64(sequence);
+    TEXT(started_at);
+    r->sessions = gbc_read_u64(json_object_get(o, "sessions"), "count");
+    r->buffers = gbc_read_u64(buffers, "count");
+    r->buffer_bytes = gbc_read_u64(buffers, "bytes");
+    r->lost_buffers = gbc_read_u64(buffers, "lost");
+    r->open_upload_bytes = gbc_read_u64(json_object_get(o, "open_uploads"), "bytes");
+    r->uploads_running = gbc_read_u64(running, "uploads");
+    r->downloads_running = gbc_read_u64(running, "downloads");
+    r->writes_running = gbc_read_u64(running, "writes");
+    r->allocations = gbc_read_u64(allocations, "count");
+    r->allocation_failures = gbc_read_u64(allocations, "failures");
+    U64(leases);
+    U64(held_bytes);
+    U64(maps);
+    U64(unmaps);
+    transfers(moved, "upload", &r->upload);
+    transfers(moved, "download", &r->download);
+    transfers(moved, "copy", &r->copy);
+    transfers(moved, "fill", &r->fill);
+    return json_is_object(buffers) ? 0 : -1;
+}

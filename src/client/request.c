@@ -1,0 +1,168 @@
+/* How requests are put together. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client.h"
+
+void gbc_request_init(struct gbc_request *request, const char *method, const char *path, ...) {
+    va_list names;
+
+    memset(request, 0, sizeof(*request));
+    gbc_error_init(&request->wrong);
+    request->method = method;
+    va_start(names, path);
+    for (; *path != '\0'; path++) {
+        const char *name;
+
+        if (*path != '%') {
+            gbc_text_add(&request->target, path, 1);
+            continue;
+        }
+        name = va_arg(names, const char *);
+        if (!name || name[0] == '\0')
+            gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "a name is missing: none may be NULL or empty");
+        else if (strspn(name, ".") == strlen(name)) /* "." and ".." mean another path */
+            gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no name", name);
+        else
+            gbc_text_escape(&request->target, name);
+    }
+    va_end(names);
+}
+
+void gbc_request_done(struct gbc_request *request) {
+    gbc_text_done(&request->target);
+    gbc_text_done(&request->headers);
+    gbc_text_done(&request->json);
+}
+
+void gbc_query(struct gbc_request *request, const char *key, const char *value) {
+    bool first = !request->target.data || !strchr(request->target.data, '?');
+
+    if (!value)
+        return;
+    gbc_text_addf(&request->target, "%c%s=", first ? '?' : '&', key);
+    gbc_text_escape(&request->target, value);
+}
+
+void gbc_query_u64(struct gbc_request *request, const char *key, uint64_t value) {
+    char text[24];
+
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+    gbc_query(request, key, text);
+}
+
+void gbc_query_true(struct gbc_request *request, const char *key, bool value) {
+    gbc_query(request, key, value ? "true" : NULL);
+}
+
+void gbc_header(struct gbc_request *request, const char *name, const char *value) {
+    if (!value)
+        return;
+    if (strpbrk(value, "\r\n")) {
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "%s: a header has one line", name);
+        return;
+    }
+    gbc_text_addf(&request->headers, "%s: %s", name, value);
+    gbc_text_add(&request->headers, "", 1);
+}
+
+void gbc_how(struct gbc_request *request, const struct gpubuf_how *how) {
+    char prefer[64];
+
+    if (!how)
+        return;
+    gbc_header(request, "If-Match", how->if_match);
+    gbc_header(request, "If-None-Match", how->if_none_match);
+    gbc_header(request, "Idempotency-Key", how->idempotency_key);
+    request->conditional = how->if_match || how->if_none_match;
+    request->keyed = how->idempotency_key != NULL;
+    request->wait_s = how->wait_s;
+    if (how->async && !how->ret_operation)
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "how.async needs how.ret_operation");
+    if (how->wait_s > 0) {
+        snprintf(prefer, sizeof(prefer), "wait=%u%s", (unsigned)how->wait_s, how->async ? ", respond-async" : "");
+        gbc_header(request, "Prefer", prefer);
+    } else if (how->async) {
+        gbc_header(request, "Prefer", "respond-async");
+    }
+}
+
+void gbc_json(struct gbc_request *request, json_t *body) {
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+
+    if (text)
+        gbc_text_add(&request->json, text, strlen(text));
+    else
+        gbc_error_memory(&request->wrong);
+    free(text);
+    json_decref(body);
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------------- */
+
+void gbc_put_text(json_t *object, const char *key, const char *value) {
+    if (value)
+        json_object_set_new(object, key, json_string(value));
+}
+
+void gbc_put_opt(json_t *object, const char *key, struct gpubuf_opt value) {
+    if (value.set)
+        json_object_set_new(object, key,
+                            value.value == GPUBUF_NO_LIMIT ? json_null() : json_integer((json_int_t)value.value));
+}
+
+void gbc_put_flag(json_t *object, const char *key, struct gpubuf_opt value) {
+    if (value.set)
+        json_object_set_new(object, key, json_boolean(value.value != 0));
+}
+
+void gbc_put_true(json_t *object, const char *key, bool value) {
+    if (value)
+        json_object_set_new(object, key, json_true());
+}
+
+void gbc_put_device(json_t *object, const char *key, const char *device) {
+    if (device && device[0] != '\0' && strspn(device, "0123456789") == strlen(device) && strlen(device) < 10)
+        json_object_set_new(object, key, json_integer(atoi(device)));
+    else
+        gbc_put_text(object, key, device);
+}
+
+void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text) {
+    json_error_t why;
+    json_t *value;
+
+    if (!text)
+        return;
+    value = json_loads(text, 0, &why);
+    if (!value)
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "%s is not JSON: %s", key, why.text);
+    else
+        json_object_set_new(object, key, value);
+}
+
+json_t *gbc_json_of(const char *key, json_t *value) {
+    json_t *object = json_object();
+
+    json_object_set_new(object, key, value);
+    return object;
+}
+
+json_t *gbc_shape_json(const char *shape) {
+    json_t *array = json_array();
+
+    while (array && *shape != '\0') {
+        char *end;
+        unsigned long long n = strtoull(shape, &end, 10);
+
+        if (end == shape || *shape < '0' || *shape > '9' || (*end != ',' && *end != '\0') || (*end == ',' && !end[1])) {
+            json_decref(array);
+            return NULL;
+        }
+        json_array_append_new(array, json_integer((json_int_t)n));
+        shape = *end == ',' ? end + 1 : end;
+    }
+    return array;
+}
