@@ -1,0 +1,186 @@
+/* What is done with buffers as a whole: ls, info, rm, fill, seal, verify. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define BUFFER "/v1/sessions/{}/buffers/{}"
+
+static const struct gb_cli_column buffer_columns[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},
+    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
+    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"KIND", "kind", GB_CLI_FORM_TEXT},
+    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"GEN", "generation", GB_CLI_FORM_COUNT},
+    {"LEASES", "leases", GB_CLI_FORM_COUNT},
+    {"SEALED", "sealed", GB_CLI_FORM_FLAG},
+    {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
+};
+
+/* The target of a buffer, with what comes behind its name. */
+static int target_of(struct gb_cli *cli, const char *text, const char *action, char *ret) {
+    struct gb_cli_name name;
+
+    if (gb_cli_name(cli, text, &name) < 0 || gb_cli_target(cli, ret, BUFFER, name.session, name.name) < 0)
+        return -1;
+    if (strlen(ret) + strlen(action) < GB_CLI_PATH)
+        strcat(ret, action);
+    return 0;
+}
+
+static void keep_matching(json_t *items, const char *pattern) {
+    size_t i = 0;
+
+    while (i < json_array_size(items))
+        if (fnmatch(pattern, gb_cli_text(json_array_get(items, i), "name"), 0) == 0)
+            i++;
+        else
+            json_array_remove(items, i);
+}
+
+int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+    json_t *items;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers", cli->session) < 0)
+        return gb_cli_failed(cli);
+    items = gb_cli_list(cli, target);
+    if (items != NULL && argc > 0)
+        keep_matching(items, argv[0]);
+    return gb_cli_show(cli, items, buffer_columns, sizeof buffer_columns / sizeof buffer_columns[0]);
+}
+
+/* The daemon, whether it is ready, and its devices. */
+static json_t *whole(struct gb_cli *cli) {
+    json_t *root = gb_cli_ask(cli, "GET", "/v1", NULL);
+    json_t *devices = root != NULL ? gb_cli_list(cli, "/v1/devices") : NULL;
+
+    if (devices == NULL) {
+        json_decref(root);
+        return NULL;
+    }
+    json_object_del(root, "links");
+    json_object_set_new(root, "devices", devices);
+    return root;
+}
+
+int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+
+    if (argc == 0)
+        return gb_cli_show(cli, whole(cli), NULL, 0);
+    if (target_of(cli, argv[0], "", target) < 0)
+        return gb_cli_failed(cli);
+    return gb_cli_show(cli, gb_cli_ask(cli, "GET", target, NULL), NULL, 0);
+}
+
+int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
+    json_t *gone = json_array();
+    char target[GB_CLI_PATH];
+    int worst = GB_CLI_DONE;
+    int i;
+
+    for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
+        json_t *answer = NULL;
+
+        if (target_of(cli, argv[i], cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
+            answer = gb_cli_ask(cli, "DELETE", target, NULL);
+        if (answer == NULL) {
+            int status = gb_cli_failed(cli);
+
+            worst = worst == GB_CLI_DONE ? status : worst;
+        } else {
+            json_array_append_new(gone, json_string(argv[i]));
+            if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
+                printf("%s goes when nobody maps it any more\n", argv[i]);
+        }
+        json_decref(answer);
+    }
+    if (cli->options.json && worst == GB_CLI_DONE)
+        gb_cli_json(stdout, gone);
+    json_decref(gone);
+    return worst;
+}
+
+static void set_size(json_t *body, const char *key, bool given, uint64_t value) {
+    if (given)
+        json_object_set_new(body, key, json_integer((json_int_t)value));
+}
+
+int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_options *o = &cli->options;
+    json_t *body = json_object();
+    char target[GB_CLI_PATH];
+
+    (void)argc;
+    if (target_of(cli, argv[0], "/fill", target) < 0) {
+        json_decref(body);
+        return gb_cli_failed(cli);
+    }
+    if (strspn(argv[1], "0123456789") == strlen(argv[1]))
+        json_object_set_new(body, "pattern", json_integer(strtoll(argv[1], NULL, 10)));
+    else
+        json_object_set_new(body, "pattern", json_string(argv[1]));
+    json_object_set_new(body, "width", json_integer(o->given[GB_CLI_ID_width] ? (json_int_t)o->width : 1));
+    set_size(body, "offset", o->given[GB_CLI_ID_offset], o->offset);
+    set_size(body, "bytes", o->given[GB_CLI_ID_bytes], o->bytes);
+    if (o->stream != NULL)
+        json_object_set_new(body, "stream", json_string(o->stream));
+    if (o->in_place)
+        json_object_set_new(body, "in_place", json_true());
+    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, body));
+}
+
+int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+
+    (void)argc;
+    if (target_of(cli, argv[0], "/seal", target) < 0)
+        return gb_cli_failed(cli);
+    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, json_object()));
+}
+
+int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+    bool match;
+
+    (void)argc;
+    if (target_of(cli, argv[0], "/verify", target) < 0)
+        return gb_cli_failed(cli);
+    if (cli->options.stream != NULL) {
+        strcat(target, "?stream=");
+        if (gpubuf_escape(cli->options.stream, target + strlen(target), GB_CLI_PATH - strlen(target)) < 0)
+            return gb_cli_refused(cli, GB_CLI_USAGE, "--stream is too long");
+    }
+    answer = gb_cli_ask(cli, "POST", target, json_object());
+    match = answer != NULL && json_is_true(json_object_get(answer, "match"));
+    if (answer == NULL || match || cli->options.json) {
+        int rc = gb_cli_show(cli, answer, NULL, 0);
+
+        return answer != NULL && !match ? GB_CLI_FAILED : rc;
+    }
+    json_decref(answer);
+    return gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it", argv[0]);
+}
+
+int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
+    char shape[GB_CLI_CELL];
+    char size[24];
+
+    if (buffer == NULL || cli->options.json)
+        return gb_cli_show(cli, buffer, NULL, 0);
+    if (!cli->options.quiet) {
+        gb_cli_cell(buffer, &(struct gb_cli_column){"", "shape", GB_CLI_FORM_SHAPE}, shape);
+        gb_cli_put(stdout, gb_cli_text(buffer, "name"));
+        printf("  %s  %s %s  generation %.0f%s\n", gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "bytes"), size),
+               gb_cli_text(buffer, "dtype"), shape, gb_cli_number(buffer, "generation"),
+               json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
+    }
+    json_decref(buffer);
+    return GB_CLI_DONE;
+}

@@ -1,0 +1,166 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/signals.h"
+
+#define TOKEN_BYTES 4096
+
+static const struct {
+    int code;
+    const char *text;
+} hints[] = {
+#define GB_CLI_HINT(code, text) {GPUBUF_##code, text},
+#include "cli/hints.def"
+#undef GB_CLI_HINT
+};
+
+int gb_cli_status_of(const struct gpubuf_error *err) {
+    switch (err->code) {
+    case GPUBUF_CANNOT_CONNECT:
+    case GPUBUF_CONNECTION_LOST:
+    case GPUBUF_CLIENT_TIMEOUT:
+        return GB_CLI_UNREACHABLE;
+    case GPUBUF_BAD_ARGUMENT:
+        return GB_CLI_USAGE;
+    case GPUBUF_INTERRUPTED:
+        return GB_CLI_INTERRUPTED;
+    default:
+        return err->status == 404 ? GB_CLI_NOT_FOUND : GB_CLI_FAILED;
+    }
+}
+
+/* The daemon's own problem document where there was one, with all its members. */
+static json_t *problem_of(struct gb_cli *cli) {
+    const struct gpubuf_answer *answer = cli->client != NULL ? gpubuf_answer_of(cli->client) : NULL;
+    json_t *problem = NULL;
+
+    if (cli->error.status >= 400 && answer != NULL && answer->body != NULL)
+        problem = json_loadb(answer->body, answer->bytes, 0, NULL);
+    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
+        return problem;
+    json_decref(problem);
+    return json_pack("{s:s, s:s, s:b, s:i}", "code", cli->error.slug, "detail", cli->error.detail, "retryable",
+                     cli->error.retryable, "status", cli->error.status);
+}
+
+static void put_holders(json_t *problem) {
+    json_t *holders = json_object_get(problem, "holders");
+    json_t *holder;
+    size_t i;
+
+    json_array_foreach(holders, i, holder) fprintf(
+        stderr, "gpubuf: lease %s is held by process %lld of user %lld since %s\n", gb_cli_text(holder, "lease"),
+        (long long)gb_cli_number(holder, "pid"), (long long)gb_cli_number(holder, "uid"), gb_cli_text(holder, "since"));
+}
+
+int gb_cli_failed(struct gb_cli *cli) {
+    struct gpubuf_error *err = &cli->error;
+    json_t *problem;
+    size_t i;
+
+    if (err->code == GPUBUF_INTERRUPTED || atomic_load(&cli->interrupted)) {
+        fputs("gpubuf: interrupted; nothing is half-done\n", stderr);
+        return GB_CLI_INTERRUPTED;
+    }
+    problem = problem_of(cli);
+    if (cli->options.json)
+        gb_cli_json(stdout, json_object_size(problem) > 0 ? problem : json_null());
+    fputs("gpubuf: ", stderr);
+    gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
+    if (err->native_name[0] != '\0')
+        fprintf(stderr, " (%s, %s)", err->native_call, err->native_name);
+    fputs("\n", stderr);
+    put_holders(problem);
+    for (i = 0; i < sizeof hints / sizeof hints[0]; i++)
+        if (hints[i].code == err->code)
+            fprintf(stderr, "gpubuf: %s\n", hints[i].text);
+    json_decref(problem);
+    return gb_cli_status_of(err);
+}
+
+int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) {
+    va_list args;
+
+    memset(&cli->error, 0, sizeof cli->error);
+    cli->error.code = status == GB_CLI_USAGE ? GPUBUF_BAD_ARGUMENT : GPUBUF_INPUT_FAILED;
+    snprintf(cli->error.slug, sizeof cli->error.slug, "%s", gpubuf_code_slug(cli->error.code));
+    va_start(args, format);
+    vsnprintf(cli->error.detail, sizeof cli->error.detail, format, args);
+    va_end(args);
+    gb_cli_failed(cli);
+    return status;
+}
+
+static int read_token(struct gb_cli *cli) {
+    char text[TOKEN_BYTES + 1];
+    ssize_t n;
+    int fd;
+
+    if (cli->options.token_file == NULL)
+        return 0;
+    fd = open(cli->options.token_file, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, TOKEN_BYTES);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file,
+                              n < 0 ? strerror(errno) : "the file is empty");
+    text[n] = '\0';
+    text[strcspn(text, " \t\r\n")] = '\0';
+    cli->token = strdup(text);
+    return cli->token != NULL ? 0 : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+}
+
+static void trace(void *arg, const char *line) {
+    (void)arg;
+    fputs("* ", stderr);
+    gb_cli_put(stderr, line);
+    fputs("\n", stderr);
+}
+
+int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret) {
+    struct gpubuf_options options = {0};
+
+    options.url = url != NULL ? url : cli->options.url;
+    options.socket = socket != NULL ? socket : cli->options.socket;
+    options.token = cli->token;
+    if (cli->options.timeout > 0)
+        options.answer_timeout_s = options.stall_timeout_s = options.connect_timeout_s =
+            (uint32_t)(cli->options.timeout + 0.999);
+    if (cli->options.verbose)
+        options.trace = trace;
+    options.user_agent = "gpubuf/" GB_CLI_VERSION;
+    return gpubuf_open(&options, ret, &cli->error);
+}
+
+int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_signals signals;
+    int rc = read_token(cli);
+
+    if (rc != 0)
+        return rc;
+    cli->session = cli->options.session != NULL ? cli->options.session : getenv("GPUBUF_SESSION");
+    if (cli->session == NULL || cli->session[0] == '\0')
+        cli->session = "default";
+    if (gb_cli_open(cli, NULL, NULL, &cli->client) < 0) {
+        rc = gb_cli_failed(cli);
+    } else if (gb_cli_signals_begin(&signals, cli) < 0) {
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
+    } else {
+        rc = cli->command->run(cli, argc, argv);
+        gb_cli_signals_end(&signals);
+    }
+    if (fflush(stdout) != 0 && rc == 0)
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(errno));
+    gpubuf_close(cli->client);
+    cli->client = NULL;
+    free(cli->token);
+    cli->token = NULL;
+    return rc;
+}

@@ -1,0 +1,97 @@
+/* gpubuf, the command line of gpubufd: what its commands share. */
+#ifndef GB_CLI_CLI_H
+#define GB_CLI_CLI_H
+
+#include <gpubuf/gpubuf.h>
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <termios.h>
+
+#include "cli/options.h"
+#include "cli/out.h"
+
+enum gb_cli_exit {
+    GB_CLI_DONE = 0,
+    GB_CLI_FAILED = 1, /* refused or failed, by the daemon or here */
+    GB_CLI_USAGE = 2,
+    GB_CLI_UNREACHABLE = 3,
+    GB_CLI_NOT_FOUND = 4,
+    GB_CLI_INTERRUPTED = 5,
+    GB_CLI_SOME_HOSTS = 6,
+    GB_CLI_NO_HOST = 7
+};
+
+#define GB_CLI_PATH 4096 /* longest request target, with its NUL */
+
+/* One run of a command. */
+struct gb_cli {
+    struct gb_cli_options options;
+    const struct gb_cli_command *command;
+    const char *session; /* of names without one */
+    const char *host;    /* of --hosts; NULL without */
+    gpubuf_client *client;
+    char *token; /* malloc'd or NULL */
+    struct gpubuf_error error;
+    atomic_bool interrupted;
+    struct termios terminal; /* as it was, where raw */
+    atomic_bool raw;
+};
+
+/* Opens a client, runs the command, prints its error. The exit status. */
+int gb_cli_run(struct gb_cli *cli, int argc, char **argv);
+/* Runs it on each host of the list, in a process of its own. */
+int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv);
+
+/* Makes a client: url and socket NULL for those of the options. */
+int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);
+
+/* Says what went wrong, from cli->error. The exit status, so that commands can return it. */
+int gb_cli_failed(struct gb_cli *cli);
+/* The same of an error that only this program can detect. */
+int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Sets cli->error without a word. -1. */
+int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int gb_cli_status_of(const struct gpubuf_error *err);
+
+/* "[SESSION/]NAME" in two; session is that of cli where none is given. */
+struct gb_cli_name {
+    char session[GPUBUF_NAME_SIZE];
+    char name[GPUBUF_NAME_SIZE];
+};
+/* -1 with cli->error set when it cannot be a name. */
+int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
+
+/* A target from a format in which {} stands for the next text, escaped. -1 with cli->error set when it is too long. */
+int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
+
+/* A request; the answer's JSON, an empty object where there is none (204, 304). body is taken over, NULL sends none. NULL
+ * with cli->error set. The caller's. */
+json_t *gb_cli_ask(struct gb_cli *cli, const char *method, const char *target, json_t *body);
+json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *target, const char *header, json_t *body);
+
+/* All items of a list, over all its pages. */
+json_t *gb_cli_list(struct gb_cli *cli, const char *target);
+
+/* Prints a value: as JSON with --json, else by the columns or, without these, as details. Takes it over. */
+int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count);
+
+/* The same of a buffer after a write: one line. */
+int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer);
+
+/* Takes the whole terminal, without echo and lines, and gives it back; top's and the signals'. */
+void gb_cli_terminal_take(struct gb_cli *cli);
+void gb_cli_terminal_give_back(struct gb_cli *cli);
+
+/* Whether progress is to be drawn. */
+bool gb_cli_draws(const struct gb_cli *cli);
+
+/* The text of --shape as a JSON array; NULL with cli->error set. */
+json_t *gb_cli_shape(struct gb_cli *cli, const char *text);
+
+#define GB_CLI_COMMAND(name, arguments, least, most, options, help)                                                    \
+    int gb_cli_run_##name(struct gb_cli *, int, char **);
+#include "cli/commands.def"
+#undef GB_CLI_COMMAND
+
+#endif

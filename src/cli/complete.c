@@ -1,0 +1,146 @@
+/* What could come next, for the shells: a candidate a line, or the line ":file" for the shell's own files. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define PATIENCE_S 1 /* somebody waits at a prompt */
+
+static void offer(const char *start, const char *candidate) {
+    if (strncmp(candidate, start, strlen(start)) == 0)
+        printf("%s\n", candidate);
+}
+
+static void offer_words(const char *start, const char *words) {
+    char word[64];
+
+    while (*words != '\0') {
+        size_t n = strcspn(words, " ");
+
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        offer(start, word);
+        words += n + (words[n] == ' ');
+    }
+}
+
+/* Names that the daemon has. Silent when it does not answer. */
+static void offer_names(struct gb_cli *cli, const char *start, const char *format, const char *key) {
+    char target[GB_CLI_PATH];
+    gpubuf_client *usual = cli->client;
+    gpubuf_client *hasty;
+    json_t *items;
+    json_t *item;
+    size_t i;
+
+    cli->options.timeout = PATIENCE_S;
+    if (gb_cli_target(cli, target, format, cli->session) < 0 || gb_cli_open(cli, NULL, NULL, &hasty) < 0)
+        return;
+    cli->client = hasty;
+    items = gb_cli_list(cli, target);
+    cli->client = usual;
+    gpubuf_close(hasty);
+    json_array_foreach(items, i, item) offer(start, gb_cli_text(item, key));
+    json_decref(items);
+}
+
+static void offer_value(struct gb_cli *cli, const char *start, const char *what) {
+    if (strncmp(what, "FILE", 4) == 0 || strcmp(what, "PATH") == 0 || strcmp(what, "SOURCE") == 0 ||
+        strcmp(what, "TARGET") == 0)
+        puts(":file");
+    if (strcmp(what, "NAME") == 0 || strcmp(what, "PATTERN") == 0 || strcmp(what, "SOURCE") == 0 ||
+        strcmp(what, "TARGET") == 0)
+        offer_names(cli, start, "/v1/sessions/{}/buffers", "name");
+    else if (strcmp(what, "SESSION") == 0)
+        offer_names(cli, start, "/v1/sessions", "name");
+    else if (strcmp(what, "POOL") == 0)
+        offer_names(cli, start, "/v1/sessions/{}/pools", "name");
+    else if (strcmp(what, "STREAM") == 0)
+        offer_names(cli, start, "/v1/sessions/{}/streams", "name");
+    else if (strcmp(what, "OPERATION") == 0)
+        offer_names(cli, start, "/v1/operations", "id");
+    else if (strcmp(what, "COMMAND") == 0) {
+        size_t i;
+
+        for (i = 0; i < gb_cli_commands_count; i++)
+            offer(start, gb_cli_commands[i].name);
+    } else if (strcmp(what, "add|rm") == 0)
+        offer_words(start, "add rm");
+}
+
+/* The word of "FILE [NAME]" that stands for the n-th argument; the last one stands for all that follow. */
+static void placeholder(const char *arguments, int n, char *ret, size_t size) {
+    ret[0] = '\0';
+    for (;; n--) {
+        size_t length = strcspn(arguments, " ");
+        size_t i;
+        size_t at = 0;
+
+        if (length == 0)
+            return;
+        for (i = 0; i < length && at + 1 < size; i++)
+            if (strchr("[].", arguments[i]) == NULL)
+                ret[at++] = arguments[i];
+        ret[at] = '\0';
+        arguments += length + (arguments[length] == ' ');
+        if (n == 0 || *arguments == '\0')
+            return;
+    }
+}
+
+static const struct gb_cli_option_spec *option_of(const char *word) {
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if ((strncmp(word, "--", 2) == 0 && strcmp(word + 2, gb_cli_options_all[i].name) == 0) ||
+            (word[0] == '-' && gb_cli_options_all[i].letter != 0 && word[1] == gb_cli_options_all[i].letter &&
+             !word[2]))
+            return &gb_cli_options_all[i];
+    return NULL;
+}
+
+static void offer_options(const char *start, const struct gb_cli_command *command) {
+    char name[40];
+    int i;
+
+    for (i = 0; i < GB_CLI_IDS; i++)
+        if (gb_cli_option_taken(command, (enum gb_cli_option_id)i)) {
+            snprintf(name, sizeof name, "--%s", gb_cli_options_all[i].name);
+            offer(start, name);
+        }
+}
+
+int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_command *command = NULL;
+    const struct gb_cli_option_spec *open = NULL; /* the option whose value comes next */
+    char what[64] = "COMMAND";
+    const char *last = argc > 0 ? argv[argc - 1] : "";
+    int position = 0;
+    int i;
+
+    for (i = 0; i + 1 < argc; i++) {
+        const struct gb_cli_option_spec *option = open == NULL ? option_of(argv[i]) : NULL;
+
+        if (open != NULL) {
+            if (strcmp(open->name, "session") == 0)
+                cli->session = argv[i];
+            open = NULL;
+        } else if (option != NULL) {
+            open = option->type != GB_CLI_FLAG ? option : NULL;
+        } else if (command == NULL) {
+            command = gb_cli_command_find(argv[i]);
+        } else {
+            position++;
+        }
+    }
+    if (open != NULL && open->words[0] != '\0')
+        offer_words(last, open->words);
+    else if (open != NULL)
+        offer_value(cli, last, open->argument);
+    else if (last[0] == '-')
+        offer_options(last, command);
+    else {
+        if (command != NULL)
+            placeholder(command->arguments, position, what, sizeof what);
+        offer_value(cli, last, what);
+    }
+    return GB_CLI_DONE;
+}

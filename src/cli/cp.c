@@ -1,0 +1,48 @@
+/* cp: between buffers on the device, or between a buffer and a file. */
+#include <string.h>
+
+#include "cli/files.h"
+
+static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_name *from) {
+    char source[2 * GPUBUF_NAME_SIZE];
+    json_t *body;
+
+    snprintf(source, sizeof source, "%s/%s", from->session, from->name);
+    body = json_pack("{s:s}", "from", source);
+    if (body == NULL)
+        return NULL;
+    if (o->given[GB_CLI_ID_from_offset])
+        json_object_set_new(body, "from_offset", json_integer((json_int_t)o->from_offset));
+    if (o->given[GB_CLI_ID_offset])
+        json_object_set_new(body, "offset", json_integer((json_int_t)o->offset));
+    if (o->given[GB_CLI_ID_bytes])
+        json_object_set_new(body, "bytes", json_integer((json_int_t)o->bytes));
+    if (o->stream != NULL)
+        json_object_set_new(body, "stream", json_string(o->stream));
+    if (o->in_place)
+        json_object_set_new(body, "in_place", json_true());
+    return body;
+}
+
+static int copy_buffer(struct gb_cli *cli, const char *source, const char *target) {
+    char path[GB_CLI_PATH];
+    struct gb_cli_name from;
+    struct gb_cli_name to;
+
+    if (gb_cli_name(cli, source, &from) < 0 || gb_cli_name(cli, target, &to) < 0 ||
+        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
+        return gb_cli_failed(cli);
+    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", path, copy_body(&cli->options, &from)));
+}
+
+int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
+    bool from_file = gb_cli_is_file(argv[0]);
+    bool to_file = gb_cli_is_file(argv[1]);
+
+    (void)argc;
+    if (from_file && to_file)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "cp copies from or to a buffer; for two files there is cp(1)");
+    if (from_file)
+        return gb_cli_put_file(cli, argv[0], argv[1]);
+    return to_file ? gb_cli_get_file(cli, argv[0], argv[1]) : copy_buffer(cli, argv[0], argv[1]);
+}

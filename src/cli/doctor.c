@@ -1,0 +1,153 @@
+/* doctor: check by check, why sharing or the GPU does not work here. */
+#include "cli/doctor.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli/progress.h"
+
+void gb_cli_doctor_add(struct gb_cli_doctor *doctor, const char *check, bool good, const char *remedy,
+                       const char *detail, ...) {
+    char text[1024];
+    va_list args;
+
+    va_start(args, detail);
+    vsnprintf(text, sizeof text, detail, args);
+    va_end(args);
+    json_array_append_new(doctor->checks, json_pack("{s:s, s:b, s:s, s:o}", "check", check, "ok", good, "detail", text,
+                                                    "remedy", good ? json_null() : json_string(remedy)));
+    doctor->bad |= !good;
+}
+
+static void check_reach(struct gb_cli_doctor *doctor) {
+    struct gb_cli *cli = doctor->cli;
+    double began = gb_cli_now();
+    json_t *answer = gb_cli_ask(cli, "GET", "/livez", NULL);
+
+    if (answer != NULL)
+        gb_cli_doctor_add(doctor, "daemon", true, "", "%s answers within %.1f ms", gpubuf_url(cli->client),
+                          (gb_cli_now() - began) * 1e3);
+    else
+        gb_cli_doctor_add(doctor, "daemon", false,
+                          "start gpubufd, or name where it is with --url or GPUBUF_URL (the file listen in its state "
+                          "directory has its addresses)",
+                          "%s: %s", gpubuf_url(cli->client), cli->error.detail);
+    json_decref(answer);
+}
+
+static void check_token(struct gb_cli_doctor *doctor) {
+    struct gb_cli *cli = doctor->cli;
+
+    doctor->root = gb_cli_ask(cli, "GET", "/v1", NULL);
+    if (doctor->root != NULL)
+        gb_cli_doctor_add(doctor, "access", true, "", "the daemon lets us in");
+    else if (cli->error.status == 401 || cli->error.status == 403)
+        gb_cli_doctor_add(doctor, "access", false, "give a token that is in force: --token-file FILE or GPUBUF_TOKEN",
+                          "%s", cli->error.detail);
+    else
+        gb_cli_doctor_add(doctor, "access", false, "name the address of a gpubufd with --url or GPUBUF_URL", "%s",
+                          cli->error.detail);
+}
+
+static void check_version(struct gb_cli_doctor *doctor) {
+    const char *theirs = gb_cli_text(doctor->root, "version");
+
+    gb_cli_doctor_add(doctor, "version", strcmp(theirs, GB_CLI_VERSION) == 0,
+                      "install gpubuf and gpubufd of one version; what the older one lacks is refused",
+                      "daemon %s, gpubuf %s", theirs, GB_CLI_VERSION);
+}
+
+static void check_ready(struct gb_cli_doctor *doctor) {
+    json_t *answer = gb_cli_ask(doctor->cli, "GET", "/readyz", NULL);
+
+    gb_cli_doctor_add(doctor, "ready", answer != NULL, "curl its /readyz?verbose for the check that fails; see its log",
+                      "%s", answer != NULL ? gb_cli_text(answer, "status") : doctor->cli->error.detail);
+    json_decref(answer);
+}
+
+static void check_backend(struct gb_cli_doctor *doctor) {
+    const char *name = gb_cli_text(doctor->root, "backend.name");
+    const char *note = gb_cli_text(doctor->root, "backend.note");
+
+    gb_cli_doctor_add(
+        doctor, "backend", strcmp(name, "cuda") == 0,
+        "without a GPU this is as it should be; else start it with --backend cuda, which says what is missing, "
+        "and see the driver's checks",
+        "%s: %s", name, note);
+}
+
+/* Each way by which a device's memory could be shared. */
+static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
+    static const char *const ways[] = {"vmm_export_fd", "pool_export_fd", "legacy_ipc"};
+    char check[64];
+    size_t i;
+
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        json_t *found = json_object_get(json_object_get(device, "capabilities"), ways[i]);
+        bool good = json_is_true(json_object_get(found, "available"));
+
+        snprintf(check, sizeof check, "device %.0f %s", gb_cli_number(device, "index"), ways[i]);
+        gb_cli_doctor_add(doctor, check, good,
+                          "share host memory (--kind pinned or pageable) or use plain HTTP instead", "%s%s%s",
+                          gb_cli_text(device, "name"), good ? "" : ": ", gb_cli_text(found, "reason"));
+    }
+}
+
+static void check_devices(struct gb_cli_doctor *doctor) {
+    json_t *devices = gb_cli_list(doctor->cli, "/v1/devices");
+    json_t *device;
+    size_t i;
+
+    if (devices == NULL)
+        gb_cli_doctor_add(doctor, "devices", false, "see the daemon's log", "%s", doctor->cli->error.detail);
+    json_array_foreach(devices, i, device) check_device(doctor, device);
+    json_decref(devices);
+}
+
+static void show_text(json_t *checks) {
+    json_t *check;
+    size_t i;
+
+    json_array_foreach(checks, i, check) {
+        bool good = json_is_true(json_object_get(check, "ok"));
+
+        printf("%s  %-22s ", good ? "ok" : "no", gb_cli_text(check, "check"));
+        gb_cli_put(stdout, gb_cli_text(check, "detail"));
+        printf("\n");
+        if (!good)
+            printf("    %-22s -> %s\n", "", gb_cli_text(check, "remedy"));
+    }
+}
+
+static bool is_here(const char *url) {
+    return strncmp(url, "unix:", 5) == 0 || strstr(url, "//127.") != NULL || strstr(url, "//localhost") != NULL ||
+           strstr(url, "//[::1]") != NULL;
+}
+
+int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
+    struct gb_cli_doctor doctor = {.cli = cli, .checks = json_array()};
+
+    (void)argc;
+    (void)argv;
+    doctor.here = is_here(gpubuf_url(cli->client));
+    check_reach(&doctor);
+    if (!doctor.bad)
+        check_token(&doctor);
+    if (doctor.root != NULL) {
+        check_version(&doctor);
+        check_ready(&doctor);
+        check_backend(&doctor);
+        check_devices(&doctor);
+    }
+    gb_cli_doctor_driver(&doctor);
+    gb_cli_doctor_sharing(&doctor);
+    if (cli->options.json)
+        gb_cli_json(stdout, doctor.checks);
+    else
+        show_text(doctor.checks);
+    json_decref(doctor.checks);
+    json_decref(doctor.root);
+    if (atomic_load(&cli->interrupted))
+        return GB_CLI_INTERRUPTED;
+    return doctor.bad ? GB_CLI_FAILED : GB_CLI_DONE;
+}

@@ -1,0 +1,24 @@
+/* What doctor finds: a list of checks, each good or with its remedy. */
+#ifndef GB_CLI_DOCTOR_H
+#define GB_CLI_DOCTOR_H
+
+#include "cli/cli.h"
+
+struct gb_cli_doctor {
+    struct gb_cli *cli;
+    json_t *checks;
+    bool bad;     /* some check said no */
+    bool here;    /* the daemon is on this machine */
+    json_t *root; /* GET /v1, or NULL */
+};
+
+/* Adds a check. detail: what is; remedy: what to do about it, used when not good. */
+void gb_cli_doctor_add(struct gb_cli_doctor *doctor, const char *check, bool good, const char *remedy,
+                       const char *detail, ...) __attribute__((format(printf, 5, 6)));
+
+/* The GPU's driver on this machine: files, library, devices. */
+void gb_cli_doctor_driver(struct gb_cli_doctor *doctor);
+/* The road to shared memory: UNIX socket, permission, a mapping. */
+void gb_cli_doctor_sharing(struct gb_cli_doctor *doctor);
+
+#endif

@@ -1,0 +1,20 @@
+/* Transfers between files and buffers, with progress. */
+#ifndef GB_CLI_FILES_H
+#define GB_CLI_FILES_H
+
+#include "cli/cli.h"
+
+/* Whether text is meant as a file where a buffer could stand as well: -, /FILE, ./FILE, ../FILE or file:FILE. */
+bool gb_cli_is_file(const char *text);
+
+/* Uploads; path - is standard input, name NULL takes the name from the path. Exit statuses. */
+int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
+/* Downloads; path - or NULL is standard output. A file appears when all of it is there. */
+int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *path);
+
+/* Path with %h replaced by the host of --hosts, malloc'd. */
+char *gb_cli_host_path(const struct gb_cli *cli, const char *path);
+
+bool gb_cli_ends_in(const char *text, const char *end);
+
+#endif

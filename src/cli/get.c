@@ -1,0 +1,151 @@
+/* get and cp: from buffers into files and into each other. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/files.h"
+#include "cli/progress.h"
+#include "cli/sink.h"
+
+static int moved(void *arg, uint64_t done, uint64_t total) {
+    gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
+    return 0;
+}
+
+static bool wants_npy(const struct gb_cli_options *o, const char *path) {
+    return o->npy || (!o->raw && path != NULL && gb_cli_ends_in(path, ".npy") && !o->given[GB_CLI_ID_offset] &&
+                      !o->given[GB_CLI_ID_bytes]);
+}
+
+static void get_params(const struct gb_cli_options *o, const char *path, struct gpubuf_get_params *ret) {
+    ret->format = wants_npy(o, path) ? "npy" : NULL;
+    if (!o->raw && path != NULL && gb_cli_ends_in(path, ".safetensors"))
+        ret->format = "safetensors";
+    ret->stream = o->stream;
+    ret->slice = o->slice;
+    ret->connections = (uint32_t)o->connections;
+    if (o->given[GB_CLI_ID_offset])
+        ret->offset = gpubuf_some(o->offset);
+    if (o->given[GB_CLI_ID_bytes])
+        ret->length = gpubuf_some(o->bytes);
+}
+
+static json_t *shape_of(const struct gpubuf_got *got) {
+    json_t *shape = json_array();
+    unsigned i;
+
+    for (i = 0; i < got->ndim && i < GPUBUF_DIMS_MAX; i++)
+        json_array_append_new(shape, json_integer((json_int_t)got->shape[i]));
+    return shape;
+}
+
+/* What came, unless it went to standard output. */
+static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const char *path,
+                    const struct gpubuf_got *got) {
+    json_t *value = json_pack("{s:s, s:s, s:I, s:s, s:o, s:I, s:s}", "name", name->name, "session", name->session,
+                              "bytes", (json_int_t)got->bytes, "dtype", got->dtype, "shape", shape_of(got),
+                              "generation", (json_int_t)got->generation, "file", path);
+
+    if (value == NULL)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "the file's name is not UTF-8 and cannot be shown; it is complete");
+    return gb_cli_show_buffer(cli, value);
+}
+
+static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const char *path) {
+    bool out = path == NULL || strcmp(path, "-") == 0;
+    struct gpubuf_get_params params = {0};
+    struct gb_cli_progress progress;
+    struct gb_cli_sink sink;
+    struct gpubuf_got got;
+    int rc = gb_cli_sink_open(cli, path, &sink);
+    int ended;
+
+    if (rc != 0)
+        return rc;
+    get_params(&cli->options, path, &params);
+    params.progress = moved;
+    params.progress_arg = &progress;
+    if (!sink.seeks)
+        params.connections = 0;
+    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
+    rc = gpubuf_get(cli->client, name->session, name->name, gb_cli_target_of(&sink), &params, &got, &cli->error);
+    gb_cli_progress_end(&progress, rc == 0);
+    ended = gb_cli_sink_close(cli, &sink, rc == 0);
+    if (rc < 0)
+        return gb_cli_failed(cli);
+    return ended != 0 || out ? ended : show_got(cli, name, path, &got);
+}
+
+/* "a,b" names, "p*" all that begin with p; into one safetensors file. */
+static int get_tensors(struct gb_cli *cli, const char *names, const char *path) {
+    struct gpubuf_tensors_params params = {0};
+    struct gb_cli_progress progress;
+    struct gb_cli_sink sink;
+    uint64_t bytes = 0;
+    char *prefix = NULL;
+    char size[24];
+    int rc = gb_cli_sink_open(cli, path, &sink);
+    int ended;
+
+    if (rc != 0)
+        return rc;
+    if (gb_cli_ends_in(names, "*"))
+        params.prefix = prefix = strndup(names, strlen(names) - 1);
+    else
+        params.names = names;
+    params.stream = cli->options.stream;
+    params.progress = moved;
+    params.progress_arg = &progress;
+    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), names);
+    rc = gpubuf_tensors_get(cli->client, cli->session, gb_cli_target_of(&sink), &params, &bytes, &cli->error);
+    gb_cli_progress_end(&progress, rc == 0);
+    ended = gb_cli_sink_close(cli, &sink, rc == 0);
+    free(prefix);
+    if (rc < 0)
+        return gb_cli_failed(cli);
+    if (ended == 0 && cli->options.json)
+        return gb_cli_show(cli, json_pack("{s:s, s:I}", "file", path, "bytes", (json_int_t)bytes), NULL, 0);
+    if (ended == 0 && !cli->options.quiet)
+        printf("%s  %s\n", path, gb_cli_bytes_text(bytes, size));
+    return ended;
+}
+
+static int refuse_target(struct gb_cli *cli, const char *path) {
+    bool out = path == NULL || strcmp(path, "-") == 0;
+
+    if (out && cli->options.json)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "standard output cannot have both bytes and JSON; name a file");
+    if (path == NULL && isatty(STDOUT_FILENO))
+        return gb_cli_refused(cli, GB_CLI_USAGE, "bytes are not for a terminal; name a file, or - if you mean it");
+    if (cli->host != NULL && (out || strstr(path, "%h") == NULL))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "with --hosts each host needs a file of its own: put %%h into the name");
+    return 0;
+}
+
+int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
+    struct gb_cli_name source;
+    char *path = NULL;
+    bool many;
+    int rc = refuse_target(cli, given);
+
+    if (rc != 0)
+        return rc;
+    if (given != NULL)
+        path = gb_cli_host_path(cli, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
+    if (given != NULL && path == NULL)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    many = path != NULL && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*,") != NULL;
+    if (many)
+        rc = get_tensors(cli, name, path);
+    else if (gb_cli_name(cli, name, &source) < 0)
+        rc = gb_cli_failed(cli);
+    else
+        rc = get_buffer(cli, &source, path);
+    free(path);
+    return rc;
+}
+
+int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
+    return gb_cli_get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+}

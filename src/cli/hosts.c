@@ -1,0 +1,245 @@
+/* --hosts: a process for each host. One that hangs is killed, one that crashes takes no other with it, each has a client of
+ * its own, and what it prints can be told apart; a thread would give none of that. */
+#include "cli/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#define PARALLEL 16
+#define PARALLEL_MOST 1024
+#define TIMEOUT_S 60.0
+#define CHUNK (64 * 1024)
+
+struct fleet {
+    struct gb_cli *cli;
+    int argc;
+    char **argv;
+    struct gb_cli_hosts hosts;
+    size_t parallel;
+    size_t running;
+    size_t next;  /* to be started */
+    size_t shown; /* said already, in the order of the list */
+    double timeout_s;
+    int signals;
+    sigset_t before;
+};
+
+static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int err) {
+    struct gb_cli cli = {.options = fleet->cli->options, .command = fleet->cli->command, .host = host->name};
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int rc;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigprocmask(SIG_SETMASK, &fleet->before, NULL);
+    dup2(null, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    cli.options.url = host->url;
+    rc = gb_cli_run(&cli, fleet->argc, fleet->argv);
+    fflush(NULL);
+    _exit(rc);
+}
+
+static int start(struct fleet *fleet, struct gb_cli_host *host) {
+    int out[2] = {-1, -1};
+    int err[2] = {-1, -1};
+    bool piped = pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
+
+    fflush(NULL);
+    host->pid = piped ? fork() : -1;
+    if (host->pid == 0)
+        be_child(fleet, host, out[1], err[1]);
+    if (piped) {
+        close(out[1]);
+        close(err[1]);
+    }
+    if (host->pid < 0) {
+        if (out[0] >= 0)
+            close(out[0]);
+        if (err[0] >= 0)
+            close(err[0]);
+        return -1;
+    }
+    host->fds[0] = out[0];
+    host->fds[1] = err[0];
+    host->end = gb_cli_now() + fleet->timeout_s;
+    fleet->running++;
+    return 0;
+}
+
+/* Keeps what came, up to the limit. */
+static void keep(struct gb_cli_text *text, const char *data, size_t bytes) {
+    char *grown;
+
+    if (text->bytes + bytes > GB_CLI_HOST_OUTPUT) {
+        text->cut = true;
+        return;
+    }
+    grown = realloc(text->data, text->bytes + bytes + 1);
+    if (grown == NULL) {
+        text->cut = true;
+        return;
+    }
+    memcpy(grown + text->bytes, data, bytes);
+    text->data = grown;
+    text->bytes += bytes;
+    text->data[text->bytes] = '\0';
+}
+
+static void take(struct fleet *fleet, struct gb_cli_host *host, int which) {
+    char data[CHUNK];
+    ssize_t n = read(host->fds[which], data, sizeof data);
+    int status;
+
+    if (n > 0) {
+        keep(&host->out[which], data, (size_t)n);
+        return;
+    }
+    if (n < 0 && errno == EINTR)
+        return;
+    close(host->fds[which]);
+    host->fds[which] = -1;
+    if (host->fds[0] >= 0 || host->fds[1] >= 0)
+        return;
+    host->status = GB_CLI_FAILED;
+    if (waitpid(host->pid, &status, 0) == host->pid && WIFEXITED(status))
+        host->status = WEXITSTATUS(status);
+    if (host->timed_out)
+        host->status = GB_CLI_UNREACHABLE;
+    host->ended = true;
+    fleet->running--;
+}
+
+static void show(struct fleet *fleet) {
+    while (fleet->shown < fleet->hosts.count && fleet->hosts.items[fleet->shown].ended)
+        gb_cli_host_show(&fleet->hosts.items[fleet->shown++], fleet->cli->options.json, fleet->timeout_s);
+    fflush(stdout);
+}
+
+static void signal_all(struct fleet *fleet, int number) {
+    size_t i;
+
+    for (i = 0; i < fleet->hosts.count; i++)
+        if (fleet->hosts.items[i].pid > 0 && !fleet->hosts.items[i].ended)
+            kill(fleet->hosts.items[i].pid, number);
+}
+
+/* Kills those whose time is over. Milliseconds until the next one's is. */
+static int overdue(struct fleet *fleet) {
+    double now = gb_cli_now();
+    double least = 3600;
+    size_t i;
+
+    for (i = 0; i < fleet->hosts.count; i++) {
+        struct gb_cli_host *host = &fleet->hosts.items[i];
+
+        if (host->pid <= 0 || host->ended || host->timed_out)
+            continue;
+        if (host->end <= now) {
+            host->timed_out = true;
+            kill(host->pid, SIGKILL);
+        } else if (host->end - now < least) {
+            least = host->end - now;
+        }
+    }
+    return (int)(least * 1e3) + 1;
+}
+
+/* An interrupt: the first lets the hosts' processes end in order, the second does not. */
+static void interrupted(struct fleet *fleet) {
+    struct signalfd_siginfo info;
+
+    if (read(fleet->signals, &info, sizeof info) != sizeof info)
+        return;
+    signal_all(fleet, atomic_exchange(&fleet->cli->interrupted, true) ? SIGKILL : SIGINT);
+    fleet->next = fleet->hosts.count;
+}
+
+static void wait_some(struct fleet *fleet, struct pollfd *polls) {
+    int wait_ms = overdue(fleet);
+    size_t i;
+
+    polls[0] = (struct pollfd){.fd = fleet->signals, .events = POLLIN};
+    for (i = 0; i < 2 * fleet->hosts.count; i++)
+        polls[i + 1] = (struct pollfd){.fd = fleet->hosts.items[i / 2].fds[i % 2], .events = POLLIN};
+    if (poll(polls, 2 * fleet->hosts.count + 1, wait_ms) <= 0)
+        return;
+    for (i = 0; i < 2 * fleet->hosts.count; i++)
+        if (polls[i + 1].revents != 0)
+            take(fleet, &fleet->hosts.items[i / 2], (int)(i % 2));
+    if (polls[0].revents != 0)
+        interrupted(fleet);
+}
+
+static int verdict(struct fleet *fleet) {
+    size_t good = 0;
+    size_t i;
+
+    for (i = 0; i < fleet->hosts.count; i++)
+        good += fleet->hosts.items[i].ended && fleet->hosts.items[i].status == GB_CLI_DONE;
+    if (atomic_load(&fleet->cli->interrupted))
+        return GB_CLI_INTERRUPTED;
+    return good == fleet->hosts.count ? GB_CLI_DONE : good > 0 ? GB_CLI_SOME_HOSTS : GB_CLI_NO_HOST;
+}
+
+static int run(struct fleet *fleet) {
+    struct pollfd *polls = calloc(2 * fleet->hosts.count + 1, sizeof *polls);
+
+    if (polls == NULL)
+        return gb_cli_refused(fleet->cli, GB_CLI_FAILED, "out of memory");
+    while (fleet->running > 0 || fleet->next < fleet->hosts.count) {
+        while (fleet->next < fleet->hosts.count && fleet->running < fleet->parallel) {
+            struct gb_cli_host *host = &fleet->hosts.items[fleet->next];
+
+            if (start(fleet, host) < 0) {
+                keep(&host->out[1], strerror(errno), strlen(strerror(errno)));
+                host->status = GB_CLI_FAILED;
+                host->ended = true;
+            }
+            fleet->next++;
+        }
+        if (fleet->running > 0)
+            wait_some(fleet, polls);
+        show(fleet);
+    }
+    free(polls);
+    return verdict(fleet);
+}
+
+int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
+    struct fleet fleet = {.cli = cli, .argc = argc, .argv = argv, .parallel = PARALLEL, .timeout_s = TIMEOUT_S};
+    sigset_t set;
+    int rc;
+
+    if (cli->options.given[GB_CLI_ID_parallel])
+        fleet.parallel = cli->options.parallel;
+    if (fleet.parallel == 0 || fleet.parallel > PARALLEL_MOST)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--parallel is a number from 1 to %d", PARALLEL_MOST);
+    if (cli->options.timeout > 0)
+        fleet.timeout_s = cli->options.timeout;
+    if (gb_cli_hosts_read(cli->options.hosts, &fleet.hosts) < 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", cli->options.hosts, strerror(errno));
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &fleet.before);
+    fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);
+    if (fleet.hosts.count == 0)
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s names no host", cli->options.hosts);
+    else
+        rc = run(&fleet);
+    close(fleet.signals);
+    gb_cli_hosts_done(&fleet.hosts);
+    return rc;
+}

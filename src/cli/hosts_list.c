@@ -1,0 +1,157 @@
+/* The list of hosts, and what is said of each. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/hosts.h"
+
+#define PORT "7070"
+#define LINE_BYTES 1024
+
+static char *url_of(const char *name) {
+    const char *colon = strrchr(name, ':');
+    const char *bracket = strrchr(name, ']');
+    char *url = NULL;
+
+    if (strstr(name, "://") != NULL)
+        return strdup(name);
+    if (asprintf(&url, "http://%s%s", name, colon != NULL && (bracket == NULL || colon > bracket) ? "" : ":" PORT) < 0)
+        return NULL;
+    return url;
+}
+
+static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
+    struct gb_cli_host host = {.fds = {-1, -1}};
+    struct gb_cli_host *items;
+
+    while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL)
+        n--;
+    while (n > 0 && strchr(" \t", text[0]) != NULL) {
+        text++;
+        n--;
+    }
+    if (n == 0)
+        return 0;
+    items = realloc(hosts->items, (hosts->count + 1) * sizeof *items);
+    if (items == NULL)
+        return -1;
+    hosts->items = items;
+    host.name = strndup(text, n);
+    host.url = host.name != NULL ? url_of(host.name) : NULL;
+    items[hosts->count++] = host;
+    return host.url != NULL ? 0 : -1;
+}
+
+static int read_file(FILE *file, struct gb_cli_hosts *hosts) {
+    char line[LINE_BYTES];
+    int rc = 0;
+
+    while (rc == 0 && fgets(line, sizeof line, file) != NULL)
+        rc = add(hosts, line, strcspn(line, "#"));
+    return rc == 0 && !ferror(file) ? 0 : -1;
+}
+
+int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret) {
+    struct gb_cli_hosts hosts = {0};
+    FILE *file = NULL;
+    int rc = 0;
+
+    if (strcmp(text, "-") == 0 || access(text, F_OK) == 0) {
+        file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
+        rc = file != NULL ? read_file(file, &hosts) : -1;
+        if (file != NULL && file != stdin)
+            fclose(file);
+    } else {
+        while (rc == 0 && *text != '\0') {
+            size_t n = strcspn(text, ",");
+
+            rc = add(&hosts, text, n);
+            text += n + (text[n] == ',');
+        }
+    }
+    if (rc < 0)
+        gb_cli_hosts_done(&hosts);
+    else
+        *ret = hosts;
+    return rc;
+}
+
+void gb_cli_hosts_done(struct gb_cli_hosts *hosts) {
+    size_t i;
+
+    for (i = 0; i < hosts->count; i++) {
+        free(hosts->items[i].name);
+        free(hosts->items[i].url);
+        free(hosts->items[i].out[0].data);
+        free(hosts->items[i].out[1].data);
+    }
+    free(hosts->items);
+    *hosts = (struct gb_cli_hosts){0};
+}
+
+/* The first line of what it said on standard error, without the program's name. */
+static void reason_of(const struct gb_cli_host *host, double timeout_s, char *ret, size_t size) {
+    const char *text = host->out[1].data != NULL ? host->out[1].data : "";
+
+    if (strncmp(text, "gpubuf: ", 8) == 0)
+        text += 8;
+    if (host->timed_out)
+        snprintf(ret, size, "no answer within %g s", timeout_s);
+    else if (text[0] == '\0')
+        snprintf(ret, size, "ended with status %d", host->status);
+    else
+        snprintf(ret, size, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+static void show_json(const struct gb_cli_host *host, const char *reason) {
+    json_t *result =
+        host->out[0].bytes > 0 ? json_loadb(host->out[0].data, host->out[0].bytes, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *line = json_pack("{s:s, s:s, s:i}", "host", host->name, "url", host->url, "exit", host->status);
+
+    if (line == NULL)
+        line = json_pack("{s:s, s:i}", "host", "?", "exit", host->status);
+    json_object_set_new(line, "result", host->status == 0 && result != NULL ? json_incref(result) : json_null());
+    if (host->status != 0) {
+        json_object_set_new(line, "error", json_string(reason));
+        if (json_is_object(result))
+            json_object_set(line, "problem", result);
+    }
+    gb_cli_json(stdout, line);
+    json_decref(line);
+    json_decref(result);
+}
+
+void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
+    const char *text = host->out[0].data != NULL ? host->out[0].data : "";
+    char reason[1024] = "";
+    char line[GB_CLI_CELL * 16];
+
+    if (host->status != 0)
+        reason_of(host, timeout_s, reason, sizeof reason);
+    if (json) {
+        show_json(host, reason);
+        return;
+    }
+    while (*text != '\0') {
+        size_t n = strcspn(text, "\n");
+
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        printf("%s: ", host->name);
+        gb_cli_put(stdout, line);
+        fputs("\n", stdout);
+        text += n + (text[n] == '\n');
+    }
+    if (host->status != 0) {
+        printf("%s: failed: ", host->name);
+        gb_cli_put(stdout, reason);
+        fputs("\n", stdout);
+    } else if (host->out[0].bytes == 0) {
+        printf("%s: ok\n", host->name);
+    }
+    if (host->out[0].cut)
+        printf("%s: (the rest is left out)\n", host->name);
+}

@@ -1,0 +1,80 @@
+/* Options and commands: options.def and commands.def give parsing, help and completion. */
+#ifndef GB_CLI_OPTIONS_H
+#define GB_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct gb_cli;
+
+enum gb_cli_option_type { GB_CLI_TEXT, GB_CLI_SIZE, GB_CLI_COUNT, GB_CLI_SECONDS, GB_CLI_FLAG };
+
+enum gb_cli_option_id {
+#define GB_CLI_OPTION(type, field, name, letter, argument, words, help) GB_CLI_ID_##field,
+#include "cli/options.def"
+#undef GB_CLI_OPTION
+    GB_CLI_IDS
+};
+
+typedef const char *gb_cli_value_TEXT;
+typedef uint64_t gb_cli_value_SIZE;
+typedef uint64_t gb_cli_value_COUNT;
+typedef double gb_cli_value_SECONDS;
+typedef bool gb_cli_value_FLAG;
+
+/* A member for each line of options.def: zero where it was not given. Texts point into argv. */
+struct gb_cli_options {
+#define GB_CLI_OPTION(type, field, name, letter, argument, words, help) gb_cli_value_##type field;
+#include "cli/options.def"
+#undef GB_CLI_OPTION
+    bool given[GB_CLI_IDS];
+};
+
+struct gb_cli_option_spec {
+    const char *name;
+    int letter; /* 0: none */
+    const char *argument;
+    const char *words; /* separated by spaces */
+    const char *help;
+    size_t at; /* offset of the value in struct gb_cli_options */
+    enum gb_cli_option_type type;
+};
+
+struct gb_cli_command {
+    const char *name;
+    const char *arguments;
+    int least;
+    int most;            /* 0: any number */
+    const char *options; /* names separated by spaces */
+    const char *help;
+    int (*run)(struct gb_cli *cli, int argc, char **argv); /* the exit status */
+};
+
+extern const struct gb_cli_option_spec gb_cli_options_all[GB_CLI_IDS];
+extern const struct gb_cli_command gb_cli_commands[];
+extern const size_t gb_cli_commands_count;
+
+const struct gb_cli_command *gb_cli_command_find(const char *name);
+
+/* Whether every command takes the option, or this one does. command may be NULL. */
+bool gb_cli_option_common(enum gb_cli_option_id id);
+bool gb_cli_option_taken(const struct gb_cli_command *command, enum gb_cli_option_id id);
+
+/* Reads argv; what is no option is moved behind them, and *ret_first is the first of it. What does not fit is said on
+ * standard error, with -1. */
+int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *ret_first);
+
+/* Refuses options that the command does not take, and too few or too many arguments. */
+int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_cli_command *command, int argc);
+
+/* "64M" as bytes. -1 when it is no size. */
+int gb_cli_size(const char *text, uint64_t *ret);
+
+/* Whether word is among the words, which spaces separate. */
+bool gb_cli_has_word(const char *words, const char *word);
+
+void gb_cli_help(FILE *out, const struct gb_cli_command *command);
+
+#endif

@@ -1,0 +1,206 @@
+#include "cli/out.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_MAX_LENGTH 512
+
+json_t *gb_cli_at(json_t *object, const char *path) {
+    json_t *at = object;
+
+    while (at != NULL && *path != '\0') {
+        size_t n = strcspn(path, ".");
+
+        at = json_object_getn(at, path, n);
+        path += n + (path[n] == '.');
+    }
+    return at;
+}
+
+double gb_cli_number(json_t *object, const char *path) {
+    return json_number_value(gb_cli_at(object, path));
+}
+
+const char *gb_cli_text(json_t *object, const char *path) {
+    const char *text = json_string_value(gb_cli_at(object, path));
+
+    return text != NULL ? text : "";
+}
+
+char *gb_cli_bytes_text(uint64_t bytes, char *text) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    unsigned unit = 0;
+
+    while (value >= 1023.95 && unit < 6) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, 24, "%.*f %s", unit > 0 ? 1 : 0, value, units[unit]);
+    return text;
+}
+
+char *gb_cli_time_text(double seconds, char *text) {
+    unsigned whole;
+
+    if (!(seconds >= 0) || seconds > 1e6)
+        snprintf(text, 24, "?");
+    else if (seconds < 60)
+        snprintf(text, 24, "%.*f s", seconds < 10 ? 1 : 0, seconds);
+    else {
+        whole = (unsigned)(seconds + 0.5);
+        if (whole >= 3600)
+            snprintf(text, 24, "%u:%02u:%02u", whole / 3600, whole / 60 % 60, whole % 60);
+        else
+            snprintf(text, 24, "%u:%02u", whole / 60, whole % 60);
+    }
+    return text;
+}
+
+/* Copies text into a cell; what does not fit becomes three dots. */
+static void cell_text(char *cell, const char *text) {
+    if (strlen(text) < GB_CLI_CELL)
+        strcpy(cell, text);
+    else
+        snprintf(cell, GB_CLI_CELL, "%.*s...", GB_CLI_CELL - 4, text);
+}
+
+static void cell_shape(json_t *shape, char *cell) {
+    char text[32 * 20] = "";
+    size_t at = 0;
+    size_t i;
+
+    for (i = 0; i < json_array_size(shape) && at < sizeof text - 24; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", i > 0 ? "x" : "",
+                               (long long)json_integer_value(json_array_get(shape, i)));
+    cell_text(cell, json_array_size(shape) > 0 ? text : "scalar");
+}
+
+static void cell_time(const char *stamp, char *cell) {
+    snprintf(cell, GB_CLI_CELL, "%.*s", 19, stamp);
+    if (strlen(cell) == 19 && cell[10] == 'T')
+        cell[10] = ' ';
+}
+
+static void cell_any(json_t *value, char *cell) {
+    char *text;
+
+    if (json_is_string(value)) {
+        cell_text(cell, json_string_value(value));
+        return;
+    }
+    text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    cell_text(cell, text != NULL ? text : "");
+    free(text);
+}
+
+void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text) {
+    json_t *value = gb_cli_at(item, column->path);
+
+    text[0] = '\0';
+    if (value == NULL || json_is_null(value))
+        strcpy(text, "-");
+    else if (column->form == GB_CLI_FORM_BYTES && json_is_integer(value))
+        gb_cli_bytes_text((uint64_t)json_integer_value(value), text);
+    else if (column->form == GB_CLI_FORM_SHAPE && json_is_array(value))
+        cell_shape(value, text);
+    else if (column->form == GB_CLI_FORM_TIME && json_is_string(value))
+        cell_time(json_string_value(value), text);
+    else if (column->form == GB_CLI_FORM_FLAG)
+        strcpy(text, json_is_true(value) ? "yes" : "-");
+    else
+        cell_any(value, text);
+}
+
+void gb_cli_put(FILE *out, const char *text) {
+    for (; *text != '\0'; text++)
+        putc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, out);
+}
+
+static void put_cell(FILE *out, const char *text, enum gb_cli_form form, size_t width, bool last) {
+    size_t pad = width > strlen(text) ? width - strlen(text) : 0;
+    bool right = form == GB_CLI_FORM_BYTES || form == GB_CLI_FORM_COUNT;
+
+    if (right)
+        fprintf(out, "%*s", (int)pad, "");
+    gb_cli_put(out, text);
+    if (!last)
+        fprintf(out, "%*s", (int)(right ? 0 : pad) + 2, "");
+}
+
+void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, json_t *items) {
+    size_t widths[16] = {0};
+    char text[GB_CLI_CELL];
+    size_t row;
+    size_t i;
+
+    if (count > sizeof widths / sizeof widths[0])
+        count = sizeof widths / sizeof widths[0];
+    for (i = 0; i < count; i++) {
+        widths[i] = strlen(columns[i].title);
+        for (row = 0; row < json_array_size(items); row++) {
+            gb_cli_cell(json_array_get(items, row), &columns[i], text);
+            if (strlen(text) > widths[i])
+                widths[i] = strlen(text);
+        }
+        put_cell(out, columns[i].title, columns[i].form, 0, true);
+        if (i + 1 < count)
+            fprintf(out, "%*s", (int)(widths[i] - strlen(columns[i].title)) + 2, "");
+    }
+    putc('\n', out);
+    for (row = 0; row < json_array_size(items); row++) {
+        for (i = 0; i < count; i++) {
+            gb_cli_cell(json_array_get(items, row), &columns[i], text);
+            put_cell(out, text, columns[i].form, widths[i], i + 1 == count);
+        }
+        putc('\n', out);
+    }
+}
+
+static bool ends_in_bytes(const char *key) {
+    size_t n = strlen(key);
+
+    return n >= 5 && strcmp(key + n - 5, "bytes") == 0;
+}
+
+/* One member; objects go deeper, and so do arrays of objects. */
+static void put_detail(FILE *out, const char *path, json_t *value) {
+    char deeper[PATH_MAX_LENGTH];
+    char text[24];
+    const char *key;
+    json_t *member;
+    size_t i;
+
+    if (json_is_object(value) && json_object_size(value) > 0) {
+        json_object_foreach(value, key, member) {
+            snprintf(deeper, sizeof deeper, "%s%s%s", path, path[0] ? "." : "", key);
+            put_detail(out, deeper, member);
+        }
+        return;
+    }
+    if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
+        json_array_foreach(value, i, member) {
+            snprintf(deeper, sizeof deeper, "%s[%zu]", path, i);
+            put_detail(out, deeper, member);
+        }
+        return;
+    }
+    gb_cli_put(out, path);
+    fputs(": ", out);
+    if (json_is_string(value))
+        gb_cli_put(out, json_string_value(value));
+    else
+        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (json_is_integer(value) && ends_in_bytes(path) && json_integer_value(value) >= 1024)
+        fprintf(out, " (%s)", gb_cli_bytes_text((uint64_t)json_integer_value(value), text));
+    putc('\n', out);
+}
+
+void gb_cli_details(FILE *out, json_t *object) {
+    put_detail(out, "", object);
+}
+
+void gb_cli_json(FILE *out, json_t *value) {
+    json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
+    putc('\n', out);
+}

@@ -1,0 +1,53 @@
+/* What the user sees: tables, details, sizes. Bytes that a terminal would take for commands are shown as '?'. */
+#ifndef GB_CLI_OUT_H
+#define GB_CLI_OUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum gb_cli_form {
+    GB_CLI_FORM_TEXT,
+    GB_CLI_FORM_BYTES, /* 1.5 MiB */
+    GB_CLI_FORM_COUNT,
+    GB_CLI_FORM_SHAPE, /* 3x4 */
+    GB_CLI_FORM_TIME,  /* 2026-11-21 13:37:51 */
+    GB_CLI_FORM_FLAG   /* yes or nothing */
+};
+
+struct gb_cli_column {
+    const char *title;
+    const char *path; /* members, separated by dots: "device.index" */
+    enum gb_cli_form form;
+};
+
+#define GB_CLI_CELL 160 /* longest cell, with its NUL; longer ones end in ... */
+
+/* The member at a path of an object. NULL when there is none. Borrowed. */
+json_t *gb_cli_at(json_t *object, const char *path);
+
+/* The same as a number; 0 when there is none. */
+double gb_cli_number(json_t *object, const char *path);
+const char *gb_cli_text(json_t *object, const char *path); /* "" when there is none */
+
+/* "1.5 MiB" in text[24]. Returns text. */
+char *gb_cli_bytes_text(uint64_t bytes, char *text);
+/* Seconds as "1.2 s", "3:20" or "1:02:03" in text[24]. */
+char *gb_cli_time_text(double seconds, char *text);
+
+void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text);
+
+/* A heading and a line for each item of the array; columns as wide as they must be, numbers to the right. */
+void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, json_t *items);
+
+/* A line "path: value" for each member of the object and of those within it. */
+void gb_cli_details(FILE *out, json_t *object);
+
+/* One JSON document and a newline. */
+void gb_cli_json(FILE *out, json_t *value);
+
+/* Text without control characters. */
+void gb_cli_put(FILE *out, const char *text);
+
+#endif

@@ -1,0 +1,145 @@
+/* put: from a file or a pipe into a buffer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/files.h"
+#include "cli/progress.h"
+#include "cli/source.h"
+
+bool gb_cli_ends_in(const char *text, const char *end) {
+    size_t n = strlen(text);
+    size_t m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool gb_cli_is_file(const char *text) {
+    return strcmp(text, "-") == 0 || text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 ||
+           strncmp(text, "file:", 5) == 0;
+}
+
+char *gb_cli_host_path(const struct gb_cli *cli, const char *path) {
+    const char *host = cli->host != NULL ? cli->host : "";
+    const char *mark = strstr(path, "%h");
+    char *ret = NULL;
+    char *at;
+
+    if (cli->host == NULL || mark == NULL)
+        return strdup(path);
+    if (asprintf(&ret, "%.*s%s%s", (int)(mark - path), path, host, mark + 2) < 0)
+        return NULL;
+    for (at = ret + (mark - path); at < ret + (mark - path) + strlen(host); at++)
+        if (*at == '/')
+            *at = '_';
+    return ret;
+}
+
+/* The file's name without folder and ending. */
+static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *ret) {
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    char name[GPUBUF_NAME_SIZE];
+
+    if (strcmp(path, "-") == 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "standard input has no name: gpubuf put - NAME");
+    snprintf(name, sizeof name, "%.*s", dot != NULL && dot != base ? (int)(dot - base) : (int)strlen(base), base);
+    return gb_cli_name(cli, name, ret);
+}
+
+static int moved(void *arg, uint64_t done, uint64_t total) {
+    gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
+    return 0;
+}
+
+static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params *ret) {
+    ret->format = o->raw ? "raw" : NULL;
+    ret->dtype = o->dtype;
+    ret->shape = o->shape;
+    ret->stream = o->stream;
+    ret->kind = o->kind;
+    ret->pool = o->pool;
+    ret->device = o->device;
+    ret->mirrored = o->mirrored;
+    ret->in_place = o->in_place;
+    ret->slice = o->slice;
+    ret->connections = (uint32_t)o->connections;
+    if (o->given[GB_CLI_ID_offset])
+        ret->offset = gpubuf_some(o->offset);
+}
+
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name) {
+    struct gpubuf_put_params params = {0};
+    struct gb_cli_progress progress;
+    const struct gpubuf_answer *answer;
+    int rc;
+
+    put_params(&cli->options, &params);
+    params.progress = moved;
+    params.progress_arg = &progress;
+    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
+    rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
+    gb_cli_progress_end(&progress, rc == 0);
+    if (rc < 0)
+        return gb_cli_failed(cli);
+    answer = gpubuf_answer_of(cli->client);
+    return gb_cli_show_buffer(cli, json_loadb(answer->body, answer->bytes, 0, NULL));
+}
+
+static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const char *label) {
+    const struct gb_cli_options *o = &cli->options;
+    struct gpubuf_tensors_params params = {0};
+    struct gb_cli_progress progress;
+    const struct gpubuf_answer *answer;
+    struct gpubuf_tensors tensors;
+    char size[24];
+    int rc;
+
+    params.prefix = o->prefix;
+    params.stream = o->stream;
+    params.kind = o->kind;
+    params.pool = o->pool;
+    params.device = o->device;
+    params.progress = moved;
+    params.progress_arg = &progress;
+    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), label);
+    rc = gpubuf_tensors_put(cli->client, cli->session, gb_cli_source_of(source), &params, &tensors, &cli->error);
+    gb_cli_progress_end(&progress, rc == 0);
+    if (rc < 0)
+        return gb_cli_failed(cli);
+    answer = gpubuf_answer_of(cli->client);
+    if (o->json)
+        return gb_cli_show(cli, json_loadb(answer->body, answer->bytes, 0, NULL), NULL, 0);
+    if (!o->quiet)
+        printf("%llu tensors  %s  %llu new, %llu replaced\n", (unsigned long long)tensors.tensors,
+               gb_cli_bytes_text(tensors.bytes, size), (unsigned long long)tensors.created,
+               (unsigned long long)tensors.replaced);
+    return GB_CLI_DONE;
+}
+
+int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
+    bool many = name == NULL && !cli->options.raw && gb_cli_ends_in(given, ".safetensors");
+    char *path = gb_cli_host_path(cli, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
+    struct gb_cli_name target;
+    struct gb_cli_source source;
+    int rc;
+
+    if (path == NULL)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    if (!many && (name != NULL ? gb_cli_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
+        rc = gb_cli_failed(cli);
+    else if (cli->host != NULL && strcmp(path, "-") == 0)
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
+    else
+        rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL, &source);
+    if (rc == 0) {
+        rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target);
+        gb_cli_source_close(&source);
+    }
+    free(path);
+    return rc;
+}
+
+int gb_cli_run_put(struct gb_cli *cli, int argc, char **argv) {
+    return gb_cli_put_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+}

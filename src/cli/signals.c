@@ -1,0 +1,57 @@
+#include "cli/signals.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static void set_of(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR2); /* ours: the end of the thread */
+}
+
+static void *watch(void *arg) {
+    struct gb_cli_signals *signals = arg;
+    struct gb_cli *cli = signals->cli;
+    sigset_t set;
+    int number;
+
+    set_of(&set);
+    for (;;) {
+        if (sigwait(&set, &number) != 0)
+            continue;
+        if (number == SIGUSR2)
+            return NULL;
+        if (atomic_exchange(&cli->interrupted, true)) {
+            gb_cli_terminal_give_back(cli);
+            _exit(GB_CLI_INTERRUPTED);
+        }
+        gpubuf_interrupt(cli->client);
+    }
+}
+
+int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
+    sigset_t set;
+    int rc;
+
+    signals->cli = cli;
+    set_of(&set);
+    pthread_sigmask(SIG_BLOCK, &set, &signals->before);
+    signal(SIGPIPE, SIG_IGN); /* a reader that has left shows as EPIPE */
+    rc = pthread_create(&signals->thread, NULL, watch, signals);
+    if (rc != 0) {
+        pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
+        errno = rc;
+        return -1;
+    }
+    return 0;
+}
+
+void gb_cli_signals_end(struct gb_cli_signals *signals) {
+    pthread_kill(signals->thread, SIGUSR2);
+    pthread_join(signals->thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
+}

@@ -1,0 +1,84 @@
+#include "cli/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The mode that a new file gets, or the one of the file that it takes the place of. */
+static mode_t mode_of(const char *path) {
+    struct stat info;
+    mode_t mask;
+
+    if (stat(path, &info) == 0)
+        return info.st_mode & 07777;
+    mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
+static int open_temporary(struct gb_cli_sink *sink, const char *path) {
+    if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
+        sink->temporary = NULL;
+        return -1;
+    }
+    sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
+    sink->path = strdup(path);
+    sink->seeks = true;
+    if (sink->fd < 0) {
+        free(sink->temporary);
+        sink->temporary = NULL;
+        return -1;
+    }
+    return sink->path != NULL ? fchmod(sink->fd, mode_of(path)) : -1;
+}
+
+static void drop(struct gb_cli_sink *sink) {
+    if (sink->fd > STDERR_FILENO)
+        close(sink->fd);
+    if (sink->temporary != NULL && sink->temporary[0] != '\0')
+        unlink(sink->temporary);
+    free(sink->temporary);
+    free(sink->path);
+    *sink = (struct gb_cli_sink){.fd = -1};
+}
+
+int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
+    struct gb_cli_sink sink = {.fd = -1};
+    struct stat info;
+    int rc = 0;
+
+    if (path == NULL || strcmp(path, "-") == 0)
+        sink.fd = STDOUT_FILENO;
+    else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        sink.fd = open(path, O_WRONLY | O_CLOEXEC); /* a device or a pipe */
+    else
+        rc = open_temporary(&sink, path);
+    if (rc < 0 || sink.fd < 0) {
+        int error = errno;
+
+        drop(&sink);
+        return gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", path, strerror(error));
+    }
+    *ret = sink;
+    return 0;
+}
+
+int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
+    int rc = 0;
+
+    if (good && sink->temporary != NULL) {
+        if (rename(sink->temporary, sink->path) < 0)
+            rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", sink->path, strerror(errno));
+        else
+            sink->temporary[0] = '\0'; /* nothing to take away */
+    }
+    drop(sink);
+    return rc;
+}
+
+struct gpubuf_target gb_cli_target_of(const struct gb_cli_sink *sink) {
+    return gpubuf_to_fd(sink->fd, sink->seeks ? 0 : -1);
+}

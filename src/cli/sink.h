@@ -1,0 +1,21 @@
+/* Where a download goes: a file that appears when all of it is there, or what is open already. */
+#ifndef GB_CLI_SINK_H
+#define GB_CLI_SINK_H
+
+#include "cli/cli.h"
+
+struct gb_cli_sink {
+    int fd;
+    bool seeks;      /* bytes may come in any order */
+    char *path;      /* of the finished file; NULL where there is none to be named */
+    char *temporary; /* its name until then */
+};
+
+/* 0, or the exit status of what was said. */
+int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret);
+/* Names the file when good, takes what there is of it away otherwise. 0, or the exit status of what was said. */
+int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good);
+
+struct gpubuf_target gb_cli_target_of(const struct gb_cli_sink *sink);
+
+#endif

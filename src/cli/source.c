@@ -1,0 +1,145 @@
+#include "cli/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
+#define SPOOL_BYTES (256 * 1024)
+
+/* Reads from a pipe without being deaf to interrupts: how many bytes, 0 at the end, -1 with errno. */
+static ssize_t read_pipe(struct gb_cli *cli, int fd, void *data, size_t size) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    ssize_t n;
+
+    for (;;) {
+        if (atomic_load(&cli->interrupted)) {
+            errno = EINTR;
+            return -1;
+        }
+        if (poll(&ready, 1, LOOK_MS) <= 0)
+            continue;
+        n = read(fd, data, size);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+            return n;
+    }
+}
+
+static int64_t next_bytes(void *arg, void *data, size_t size) {
+    struct gb_cli_source *source = arg;
+    size_t n = source->front_bytes - source->front_at;
+
+    if (n == 0)
+        return read_pipe(source->cli, source->fd, data, size);
+    n = n < size ? n : size;
+    memcpy(data, source->front + source->front_at, n);
+    source->front_at += n;
+    return (int64_t)n;
+}
+
+static int peek(struct gb_cli_source *source) {
+    while (source->front_bytes < GB_CLI_PEEK) {
+        ssize_t n =
+            read_pipe(source->cli, source->fd, source->front + source->front_bytes, GB_CLI_PEEK - source->front_bytes);
+
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        source->front_bytes += (size_t)n;
+    }
+    return 0;
+}
+
+/* Whether what begins so tells its length itself: .npy, or safetensors (eight bytes of length, then JSON). */
+static bool tells_length(const struct gb_cli_source *source) {
+    static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
+    return source->front_bytes == GB_CLI_PEEK &&
+           (memcmp(source->front, npy, sizeof npy) == 0 || (source->front[7] == 0 && source->front[8] == '{'));
+}
+
+static int write_all(int fd, const unsigned char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        data += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Puts all that comes into a file without a name, which then is the source. */
+static int spool(struct gb_cli_source *source) {
+    const char *folder = getenv("TMPDIR");
+    unsigned char *data = malloc(SPOOL_BYTES);
+    int fd = open(folder != NULL && folder[0] != '\0' ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int64_t n = fd < 0 || data == NULL ? -1 : 1;
+    uint64_t bytes = 0;
+
+    while (n > 0) {
+        n = next_bytes(source, data, SPOOL_BYTES);
+        if (n > 0 && write_all(fd, data, (size_t)n) < 0)
+            n = -1;
+        bytes += n > 0 ? (uint64_t)n : 0;
+    }
+    free(data);
+    if (n < 0) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    gb_cli_source_close(source);
+    source->fd = fd;
+    source->pipe = false;
+    source->bytes = bytes;
+    return 0;
+}
+
+int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, struct gb_cli_source *ret) {
+    struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN};
+    struct stat info;
+    off_t at = 0;
+    int rc = 0;
+
+    source.fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    if (source.fd < 0 || fstat(source.fd, &info) < 0)
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
+    if (rc == 0 && S_ISREG(info.st_mode)) {
+        at = lseek(source.fd, 0, SEEK_CUR);
+        source.front_at = at > 0 ? (size_t)at : 0; /* of a file: where it begins for us */
+        source.bytes = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
+    } else if (rc == 0) {
+        source.pipe = true;
+        if (peek(&source) < 0 || (!knows_length && (cli->options.raw || !tells_length(&source)) && spool(&source) < 0))
+            rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+        if (!source.pipe)
+            source.front_at = 0;
+    }
+    if (rc != 0) {
+        gb_cli_source_close(&source);
+        return rc;
+    }
+    *ret = source;
+    return 0;
+}
+
+void gb_cli_source_close(struct gb_cli_source *source) {
+    if (source->fd >= 0)
+        close(source->fd);
+    source->fd = -1;
+}
+
+struct gpubuf_source gb_cli_source_of(struct gb_cli_source *source) {
+    if (source->pipe)
+        return gpubuf_from_call(next_bytes, source, source->bytes);
+    return gpubuf_from_fd(source->fd, (int64_t)source->front_at, source->bytes);
+}

@@ -1,0 +1,137 @@
+#include "cli/stats.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define SESSIONS_SHOWN 10
+
+static const struct gb_cli_column transfer_columns[] = {
+    {"", "what", GB_CLI_FORM_TEXT},
+    {"COUNT", "count", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"COPYING (S)", "copying", GB_CLI_FORM_COUNT},
+    {"NOW (MB/S)", "rate", GB_CLI_FORM_COUNT},
+};
+static const struct gb_cli_column pool_columns[] = {
+    {"POOL", "name", GB_CLI_FORM_TEXT},
+    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
+    {"USED", "used_bytes", GB_CLI_FORM_BYTES},
+    {"PEAK", "used_peak_bytes", GB_CLI_FORM_BYTES},
+    {"RESERVED", "reserved_bytes", GB_CLI_FORM_BYTES},
+    {"MAX", "max_bytes", GB_CLI_FORM_BYTES},
+    {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+};
+static const struct gb_cli_column session_columns[] = {
+    {"SESSION", "name", GB_CLI_FORM_TEXT},       {"BUFFERS", "buffers", GB_CLI_FORM_COUNT},
+    {"USED", "used_bytes", GB_CLI_FORM_BYTES},   {"PINNED", "used_pinned_bytes", GB_CLI_FORM_BYTES},
+    {"QUOTA", "quota.bytes", GB_CLI_FORM_BYTES},
+};
+
+/* A sum over the ways or kinds that a transfer is counted by, or the number itself. */
+static double sum_of(json_t *counted, const char *key) {
+    json_t *own = json_object_get(counted, key);
+    double sum = json_number_value(own);
+    const char *name;
+    json_t *member;
+
+    if (own != NULL)
+        return sum;
+    json_object_foreach(counted, name, member) if (json_is_object(member)) sum += sum_of(member, key);
+    return sum;
+}
+
+static json_t *transfers(json_t *stats, json_t *before, double seconds) {
+    json_t *rows = json_array();
+    const char *name;
+    json_t *counted;
+
+    json_object_foreach(json_object_get(stats, "transfers"), name, counted) {
+        double bytes = sum_of(counted, "bytes");
+        double earlier = sum_of(json_object_get(json_object_get(before, "transfers"), name), "bytes");
+        json_t *row = json_pack("{s:s, s:I, s:I}", "what", name, "count", (json_int_t)sum_of(counted, "count"), "bytes",
+                                (json_int_t)bytes);
+        char text[32];
+
+        snprintf(text, sizeof text, "%.2f", sum_of(counted, "seconds_copying"));
+        json_object_set_new(row, "copying", json_string(text));
+        snprintf(text, sizeof text, "%.1f", before != NULL && seconds > 0 ? (bytes - earlier) / seconds / 1e6 : 0);
+        if (before != NULL)
+            json_object_set_new(row, "rate", json_string(text));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static void put_head(FILE *out, json_t *stats) {
+    char bytes[24];
+    char held[24];
+
+    fprintf(out, "%.0f buffers of %s in %.0f sessions", gb_cli_number(stats, "buffers.count"),
+            gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.bytes"), bytes),
+            gb_cli_number(stats, "sessions.count"));
+    if (gb_cli_number(stats, "buffers.lost") > 0)
+        fprintf(out, ", %.0f lost", gb_cli_number(stats, "buffers.lost"));
+    if (json_object_get(stats, "leases") != NULL)
+        fprintf(out, "; %.0f leases, %s held by them alone", gb_cli_number(stats, "leases"),
+                gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "held_bytes"), held));
+    fprintf(out, "\nrunning: %.0f uploads, %.0f downloads, %.0f writes", gb_cli_number(stats, "running.uploads"),
+            gb_cli_number(stats, "running.downloads"), gb_cli_number(stats, "running.writes"));
+    fprintf(out, "; operations: %.0f queued, %.0f running; slots: %.0f of %.0f free\n\n",
+            gb_cli_number(stats, "operations.queued"), gb_cli_number(stats, "operations.running"),
+            gb_cli_number(stats, "slots.free"), gb_cli_number(stats, "slots.total"));
+}
+
+/* The largest sessions first, so many as are shown. */
+static json_t *largest(json_t *sessions) {
+    json_t *left = json_copy(sessions);
+    json_t *picked = json_array();
+
+    while (json_array_size(left) > 0 && json_array_size(picked) < SESSIONS_SHOWN) {
+        size_t best = 0;
+        size_t i;
+
+        for (i = 1; i < json_array_size(left); i++)
+            if (gb_cli_number(json_array_get(left, i), "used_bytes") >
+                gb_cli_number(json_array_get(left, best), "used_bytes"))
+                best = i;
+        json_array_append(picked, json_array_get(left, best));
+        json_array_remove(left, best);
+    }
+    json_decref(left);
+    return picked;
+}
+
+void gb_cli_stats_put(FILE *out, json_t *stats, json_t *before, double seconds, json_t *sessions) {
+    json_t *rows = transfers(stats, before, seconds);
+    json_t *top = sessions != NULL ? largest(sessions) : NULL;
+
+    put_head(out, stats);
+    gb_cli_table(out, transfer_columns, 4 + (before != NULL), rows);
+    if (json_array_size(json_object_get(stats, "pools")) > 0) {
+        fputs("\n", out);
+        gb_cli_table(out, pool_columns, sizeof pool_columns / sizeof pool_columns[0], json_object_get(stats, "pools"));
+    }
+    if (top != NULL) {
+        fputs("\n", out);
+        gb_cli_table(out, session_columns, sizeof session_columns / sizeof session_columns[0], top);
+    }
+    json_decref(top);
+    json_decref(rows);
+}
+
+int gb_cli_run_stats(struct gb_cli *cli, int argc, char **argv) {
+    char target[GB_CLI_PATH] = "/v1/stats";
+    json_t *stats;
+
+    (void)argc;
+    (void)argv;
+    if (cli->options.session != NULL && gb_cli_target(cli, target, "/v1/sessions/{}/stats", cli->session) < 0)
+        return gb_cli_failed(cli);
+    stats = gb_cli_ask(cli, "GET", target, NULL);
+    if (stats == NULL || cli->options.json || cli->options.session != NULL)
+        return gb_cli_show(cli, stats, NULL, 0);
+    gb_cli_stats_put(stdout, stats, NULL, 0, NULL);
+    json_decref(stats);
+    return GB_CLI_DONE;
+}
