@@ -1,7 +1,7 @@
 /* Buffers in memory: their places, their sums. */
 #include <stdlib.h>
 
-#include "core/session.h"
+#include "core/mapped.h"
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
@@ -37,6 +37,8 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
     content = b->rec.mirrored ? current_side(b) : b->content;
+    if (content && content->granting)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
     if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
     *ret_rec = b->rec;
@@ -86,6 +88,7 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
         if (old)
             gb_content_detach_locked(old);
     }
+    gb_mapped_count_locked(buffer);
     return old == content ? NULL : old;
 }
 
@@ -99,6 +102,7 @@ struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_s
     if (old)
         gb_content_detach_locked(old);
     buffer->sides[side] = content;
+    gb_mapped_count_locked(buffer);
     return old;
 }
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "core/change.h"
 #include "core/kind.h"
+#include "core/mapped.h"
 
 /* One call that changes a buffer. */
 struct buffer_op {
@@ -16,6 +17,7 @@ struct buffer_op {
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
     struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
+    bool unmapped;                 /* delete: the memory goes when nobody maps it any more */
     bool counted;                  /* create: a place in the quota is reserved */
 };
 
@@ -294,13 +296,16 @@ static int delete_decide_locked(struct gb_change *change, struct gb_buffer *b, s
         return -1;
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    return 0;
+    return op_of(change)->unmapped
+               ? 0
+               : gb_mapped_check_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
 }
 
 static void delete_apply_locked(struct gb_change *change, struct gb_buffer *b) {
     struct buffer_op *op = op_of(change);
 
     op->call->buffer = b->rec;
+    op->call->held_bytes = gb_mapped_bytes_locked(b);
     op->content = gb_buffer_clear_locked(op->session, b);
 }
 
@@ -313,17 +318,26 @@ static void delete_end(struct gb_change *change) {
         gb_content_drop_list(op->content, content_gone, op);
 }
 
-void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check_, struct gb_call *call) {
-    struct buffer_op *op = op_new(core, session, name, check_, call);
-
+/* op: NULL when the call has ended already. */
+static void delete_start(struct buffer_op *op, bool unmapped) {
     if (!op)
         return;
+    op->unmapped = unmapped;
     op->change.removes = true;
     op->change.decide_locked = delete_decide_locked;
     op->change.apply_locked = delete_apply_locked;
     op->change.end = delete_end;
     gb_change_start(&op->change);
+}
+
+void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                      const struct gb_buffer_check *check_, struct gb_call *call) {
+    delete_start(op_new(core, session, name, check_, call), false);
+}
+
+void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                                    const struct gb_buffer_check *check_, struct gb_call *call) {
+    delete_start(op_new(core, session, name, check_, call), true);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,9 @@ void gb_call_unref(struct gb_call *call) {
         return;
     pthread_mutex_destroy(&call->lock);
     gb_gather_unref(call->gather);
+    if (call->lease)
+        gb_export_done(&call->lease->export);
+    free(call->lease);
     free(call);
 }
 

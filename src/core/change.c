@@ -76,6 +76,13 @@ static struct gb_content *lose_homeless_locked(struct gb_session *session, struc
     return gb_buffer_lose_locked(session, b);
 }
 
+/* Leases come and go while the database is busy: they are no part of the change. */
+static void apply_locked(struct gb_change *c) {
+    c->rec.leases = c->buffer->rec.leases;
+    c->apply_locked(c, c->buffer);
+    c->rec.leases = c->buffer->rec.leases;
+}
+
 static void committed(void *arg, const struct gb_error *error) {
     struct gb_change *c = arg;
     struct gb_session *session = c->session;
@@ -89,7 +96,7 @@ static void committed(void *arg, const struct gb_error *error) {
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
-        c->apply_locked(c, c->buffer);
+        apply_locked(c);
         lost = lose_homeless_locked(session, c->buffer);
     } else {
         revert_locked(c);
@@ -170,7 +177,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
         struct gb_change *c = g->changes[i];
 
-        c->apply_locked(c, c->buffer);
+        apply_locked(c);
         gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
     }
     next = leave_all_locked(g);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/kind.h"
+#include "core/mapped.h"
 #include "core/session.h"
 
 #define FREE_TRIES 3
@@ -23,6 +24,7 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
         return -1;
     }
     atomic_init(&c->refs, 1);
+    TAILQ_INIT(&c->leases);
     c->session = gb_session_ref(session);
     c->kind = kind;
     c->device = pool->device;
@@ -71,6 +73,7 @@ void gb_content_detach_locked(struct gb_content *content) {
     if (pooled(content))
         atomic_fetch_sub(&content->pool->live_buffers, 1);
     leave_locked(content);
+    gb_mapped_detached_locked(content);
 }
 
 void gb_content_end(struct gb_content *c) {

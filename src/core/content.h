@@ -4,6 +4,7 @@
 #define GB_CORE_CONTENT_H
 
 #include "core/core_internal.h"
+#include "core/lease_table.h"
 
 struct gb_session;
 
@@ -15,12 +16,18 @@ struct gb_content {
     struct gb_core_pool *pool;   /* a reference; the device's own for other kinds than DEVICE */
     struct gb_core_stream *home; /* where it is allocated, and freed in order; see core_stream.h */
     uint64_t bytes;
-    void *ptr;               /* NULL: nothing allocated (yet), or zero bytes */
-    atomic_bool blank;       /* reads as zeros, which are put there when somebody needs them */
-    bool left;               /* no buffer has it, or is to get it, any more; the session's lock */
-    bool given;              /* its bytes are out of the quota; the session's lock */
-    bool counted;            /* as freed */
-    struct gb_ev *ready;     /* recorded after the last write; NULL: complete before anyone could see it */
+    void *ptr;           /* NULL: nothing allocated (yet), or zero bytes */
+    atomic_bool blank;   /* reads as zeros, which are put there when somebody needs them */
+    bool left;           /* no buffer has it, or is to get it, any more; the session's lock */
+    bool given;          /* its bytes are out of the quota; the session's lock */
+    bool counted;        /* as freed */
+    struct gb_ev *ready; /* recorded after the last write; NULL: complete before anyone could see it */
+    /* The session's lock: */
+    struct gb_lease_list leases; /* each with a reference; none may be written in place or freed meanwhile */
+    unsigned lease_count;
+    unsigned lease_writers;
+    bool granting;           /* one for writing is on its way to the database: nobody may begin to read */
+    bool held;               /* mapped, and no buffer has it any more */
     struct gb_content *next; /* in a list of those to be dropped */
     struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;

@@ -88,6 +88,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     gb_house_init(core);
     gb_tokens_init(&core->tokens);
     gb_keys_init(core);
+    gb_leases_init(core);
     if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
@@ -126,6 +127,7 @@ void gb_core_close(struct gb_core *core) {
         return;
     atomic_store(&core->closing, true);
     gb_house_stop(core);
+    gb_leases_end(core);
     forget_sessions(core);
     wait_for_all(core);
     for (i = 0; i < GB_COMPUTE_LANES; i++)
@@ -137,6 +139,7 @@ void gb_core_close(struct gb_core *core) {
     gb_idlist_done(&core->sessions_by_id);
     gb_tokens_done(&core->tokens);
     gb_keys_done(&core->keys);
+    gb_leases_done(&core->leases);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);

@@ -7,8 +7,9 @@
 /* After each task and, while something is to come, each tick. */
 static bool again(void *device) {
     bool keeps = gb_kept_again(device);
+    bool maps = gb_lease_again(device);
 
-    return gb_alloc_again(device) || keeps;
+    return gb_alloc_again(device) || keeps || maps;
 }
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {

@@ -20,6 +20,7 @@
 #include "core/kept.h"
 #include "core/key_table.h"
 #include "core/lane.h"
+#include "core/lease_table.h"
 #include "core/slots.h"
 #include "core/tally.h"
 #include "core/tokens.h"
@@ -45,7 +46,8 @@ struct gb_core_device {
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     uint64_t starved_trim_ns;
-    bool memory_freed; /* since the last try; the lane's alone */
+    struct gb_lease *mapping; /* leases that wait for their bytes; the lane's alone */
+    bool memory_freed;        /* since the last try; the lane's alone */
 };
 
 #define GB_COMPUTE_LANES 2
@@ -91,6 +93,7 @@ struct gb_core {
     struct gb_house house;
     struct gb_tokens tokens;
     struct gb_keys keys;
+    struct gb_leases leases;
 
     pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */

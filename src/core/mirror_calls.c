@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "core/mapped.h"
 #include "core/mirror.h"
 #include "core/upload.h"
 
@@ -49,6 +50,8 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
         gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
     if (!sync->stale)
         return 0;
+    if (gb_mapped_check_locked(b, "wait until it has ended", err) < 0)
+        return -1;
     w->source_rec = b->rec;
     w->bytes = b->rec.bytes;
     w->source = gb_content_ref(b->sides[to_host ? GB_SIDE_DEVICE : GB_SIDE_HOST]);
@@ -106,7 +109,9 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(op->session, &change->name, &op->check, &b, err) < 0)
+    if (find_locked(op->session, &change->name, &op->check, &b, err) < 0 ||
+        gb_mapped_check_locked(b, "wait until it has ended", err) < 0 ||
+        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_sealed_check_locked(b, err) < 0))
         return -1;
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,

@@ -32,6 +32,8 @@ struct gb_session {
     uint64_t counted_buffers; /* live and reserved */
     uint64_t live_buffers;
     uint64_t lost_buffers;
+    uint64_t leases;       /* those being made included */
+    uint64_t held_bytes;   /* of contents that are mapped and of no buffer any more */
     struct gb_map buffers; /* by name: struct gb_buffer */
     struct gb_idlist buffers_by_id;
     struct gb_map pools; /* by name: struct gb_core_pool, those being made and deleted included */
@@ -65,6 +67,12 @@ struct gb_buffer {
     struct gb_turns turns;
 };
 
+/* Where a buffer's bytes may be: the sides, and what one has that is not mirrored. NULL: nothing there. */
+#define GB_BUFFER_PLACES (GB_SIDES + 1)
+static inline struct gb_content *gb_buffer_place(const struct gb_buffer *buffer, int i) {
+    return i < GB_SIDES ? buffer->sides[i] : buffer->content;
+}
+
 /* rec is copied. Returns it with one reference, not in the map. NULL when memory is exhausted. */
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
@@ -91,7 +99,8 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 
-/* True when it has been idle for longer than its time to live. */
+/* True when it has been idle for longer than its time to live: nothing runs and nobody maps a buffer. The session's lock is
+ * held. */
 bool gb_session_idle(struct gb_session *session);
 
 /* For core_stream.c alone: one of its streams was taken down. */

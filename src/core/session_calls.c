@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session.h"
+#include "core/mapped.h"
 
 /* One call that changes a session. */
 struct session_op {
@@ -101,6 +101,8 @@ static int decide_locked(struct session_op *op, struct gb_error *err) {
     if (gb_session_alive(s, err) < 0 || (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0))
         return -1;
     if (op->removes) {
+        if (gb_mapped_check_session_locked(s, err) < 0)
+            return -1;
         atomic_store(&s->state, GB_SESSION_DELETING);
         return 0;
     }

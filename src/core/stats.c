@@ -28,6 +28,8 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->buffers = atomic_load(&core->live_buffers);
     ret->buffer_bytes = atomic_load(&core->buffer_bytes);
     ret->lost_buffers = atomic_load(&core->lost_buffers);
+    ret->leases = atomic_load(&core->leases.live);
+    ret->held_bytes = atomic_load(&core->leases.held_bytes);
     ret->uploads_running = atomic_load(&core->uploads_running);
     ret->open_upload_bytes = atomic_load(&core->intake_bytes);
     ret->downloads_running = atomic_load(&core->downloads_running);
@@ -51,6 +53,8 @@ int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb
     pthread_mutex_lock(&s->lock);
     gb_session_view_locked(s, &ret->session);
     ret->lost_buffers = s->lost_buffers;
+    ret->leases = s->leases;
+    ret->held_bytes = s->held_bytes;
     ret->open_uploads = s->intakes_open;
     ret->open_upload_bytes = s->intake_bytes;
     pthread_mutex_unlock(&s->lock);

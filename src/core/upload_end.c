@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/intake_internal.h"
+#include "core/mapped.h"
 
 bool gb_upload_complete_locked(struct gb_upload *u) {
     if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
@@ -72,7 +73,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (gb_core_pool_check(u->content->pool, err) < 0)
+    if ((b && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
         return -1;
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "core/mapped.h"
 #include "core/upload.h"
 
 /* --- where ------------------------------------------------------------------------------------------------------------------- */
@@ -107,6 +108,8 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
 
 /* Nobody else may use what is about to be overwritten; own: references that this write has itself. */
 static int check_unused(const struct gb_buffer *b, const struct gb_content *c, unsigned own, struct gb_error *err) {
+    if (c->lease_count > 0)
+        return gb_mapped_check_locked(b, "wait until it has ended, or write without in_place", err);
     if (atomic_load(&c->refs) > 1 + own || b->turns.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
@@ -182,6 +185,8 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
     plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
     if (plan->place && plan->place->bytes < plan->bytes)
         plan->place = NULL;
+    if (plan->place && plan->place->lease_count > 0 && !plan->merge && !sync)
+        plan->place = NULL; /* all of it is new: beside what is mapped */
     plan->in_place = plan->place && !sync;
     return plan->place ? check_unused(b, plan->place, w && w->source == plan->place, err) : 0;
 }
@@ -213,6 +218,8 @@ int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b && !(w && w->what == GB_WRITE_SYNC) && gb_sealed_check_locked(b, err) < 0)
+        return -1;
     if (w)
         r = gb_write_plan(w, p, plan, err);
     else

@@ -94,6 +94,8 @@ static const char *const steps[] = {
     " body BLOB"
     ") STRICT;"
     "CREATE INDEX answers_by_expiry ON answers(expires_at_us);",
+
+    "ALTER TABLE buffers ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0;",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

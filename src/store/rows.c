@@ -13,11 +13,12 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
         " idle_ttl_s = ?6, labels = ?7, version = ?8, created_at_us = ?9, updated_at_us = ?10",
     [GB_ROW_PUT_BUFFER] =
         "INSERT INTO buffers(id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation,"
-        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head)"
-        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+        " version, crc32c, labels, created_at_us, updated_at_us, mirrored, head, sealed)"
+        " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)"
         " ON CONFLICT(id) DO UPDATE SET bytes = ?4, dtype = ?5, shape = ?6, kind = ?7,"
         " device = ?8, pool = ?9, stream = ?10, state = ?11, generation = ?12, version = ?13, crc32c = ?14,"
-        " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19",
+        " labels = ?15, created_at_us = ?16, updated_at_us = ?17, mirrored = ?18, head = ?19,"
+        " sealed = ?20",
     [GB_ROW_PUT_POOL] =
         "INSERT INTO pools(id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
         " allow_opportunistic, allow_internal_dependencies, exportable, version, created_at_us, updated_at_us)"
@@ -52,7 +53,7 @@ const char gb_row_get_sessions_sql[] =
 
 const char gb_row_get_buffers_sql[] =
     "SELECT id, session_id, name, bytes, dtype, shape, kind, device, pool, stream, state, generation, version, crc32c,"
-    " labels, created_at_us, updated_at_us, mirrored, head FROM buffers ORDER BY id";
+    " labels, created_at_us, updated_at_us, mirrored, head, sealed FROM buffers ORDER BY id";
 
 const char gb_row_get_pools_sql[] =
     "SELECT id, session_id, name, device, max_bytes, release_threshold_bytes, follow_event_dependencies,"
@@ -136,6 +137,7 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec) {
     bind_i64(&b, rec->updated_at_us);
     bind_i64(&b, rec->mirrored);
     bind_text(&b, gb_head_name(rec->head));
+    bind_i64(&b, rec->sealed);
     return b.result;
 }
 
@@ -289,6 +291,7 @@ int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_
     ret->mirrored = read_i64(&r) != 0;
     text = read_text(&r, &len);
     r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
+    ret->sealed = read_i64(&r) != 0;
     if (r.bad)
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",
                             (long long)ret->id);

@@ -70,6 +70,7 @@ static void assert_buffer(const struct gb_buffer_rec *got, const struct gb_buffe
     ck_assert_int_eq(got->state, want->state);
     ck_assert_int_eq(got->mirrored, want->mirrored);
     ck_assert_int_eq(got->head, want->head);
+    ck_assert_int_eq(got->sealed, want->sealed);
     ck_assert_int_eq(got->generation, want->generation);
     ck_assert_int_eq(got->version, want->version);
     ck_assert_int_eq(got->has_crc32c, want->has_crc32c);
@@ -127,6 +128,7 @@ START_TEST(every_field_of_a_buffer_comes_back) {
     scalar.state = GB_BUFFER_LOST;
     wide.mirrored = true;
     wide.head = GB_HEAD_SYNCED;
+    wide.sealed = true;
     scalar.mirrored = true;
     scalar.head = GB_HEAD_DEVICE;
     scalar.kind = GB_KIND_DEVICE;

@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 3
+#define SCHEMA_NEWEST 4
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -180,16 +180,20 @@ START_TEST(an_older_schema_is_migrated) {
 
     store_fixture_init(&f);
     buffer.mirrored = true;
+    buffer.sealed = true;
     gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     store_fixture_close(&f);
-    store_sql_exec(f.path, "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
-                           "ALTER TABLE buffers DROP COLUMN head; PRAGMA user_version = 1");
+    store_sql_exec(
+        f.path,
+        "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
+        "ALTER TABLE buffers DROP COLUMN head; ALTER TABLE buffers DROP COLUMN sealed; PRAGMA user_version = 1");
     store_fixture_open(&f);
     ck_assert_int_eq(store_sql_int(f.path, "PRAGMA user_version"), SCHEMA_NEWEST);
     gb_assert_ok(gb_store_load_buffers(f.store, see_buffer, &seen, &err), err);
     ck_assert_int_eq(seen.id, 2);
     ck_assert(!seen.mirrored);
+    ck_assert(!seen.sealed);
     ck_assert_int_eq(seen.head, GB_HEAD_UNINITIALIZED);
     store_put_pool(f.store, &pool, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);

@@ -1,0 +1,32 @@
+/* The table behind lease.h. */
+#ifndef GB_CORE_LEASE_TABLE_H
+#define GB_CORE_LEASE_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "core/idlist.h"
+
+struct gb_core;
+
+TAILQ_HEAD(gb_lease_list, gb_lease);
+
+struct gb_leases {
+    pthread_mutex_t lock;   /* a leaf: for the two below, and every holder's */
+    struct gb_idlist by_id; /* those being made included */
+    int64_t last_id;
+    _Atomic uint64_t live;       /* granted, not ended */
+    _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
+};
+
+void gb_leases_init(struct gb_core *core);
+/* Ends all of them, without new generations. Their memory goes by way of the lanes. */
+void gb_leases_end(struct gb_core *core);
+void gb_leases_done(struct gb_leases *leases);
+
+/* On a device's lane: asks again for those that wait for their bytes. True while there are any. */
+struct gb_core_device;
+bool gb_lease_again(struct gb_core_device *device);
+
+#endif

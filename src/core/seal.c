@@ -1,0 +1,99 @@
+/* A buffer whose content never changes again. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/change.h"
+#include "core/mapped.h"
+
+struct seal {
+    struct gb_change change; /* first */
+    struct gb_session *session;
+    struct gb_call *call;
+    struct gb_buffer_check check;
+};
+
+static int check_content(const struct gb_buffer *b, struct gb_error *err) {
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+    return gb_mapped_check_writers_locked(b, err);
+}
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct seal *op = (struct seal *)change;
+
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
+                            op->session->name.s, change->name.s);
+    if (op->check.check && op->check.check(op->check.arg, &b->rec, err) < 0)
+        return -1;
+    if (!b->rec.sealed && check_content(b, err) < 0)
+        return -1;
+    change->rec = b->rec;
+    if (b->rec.sealed)
+        return 0;
+    change->rec.sealed = true;
+    change->rec.version++;
+    change->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
+    struct seal *op = (struct seal *)change;
+
+    /* What a dead device took while the database was busy stays taken. */
+    if (b->rec.state == GB_BUFFER_LOST) {
+        change->rec.state = GB_BUFFER_LOST;
+        change->rec.head = GB_HEAD_UNINITIALIZED;
+    }
+    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
+    op->call->buffer = b->rec;
+}
+
+static void end(struct gb_change *change) {
+    struct seal *op = (struct seal *)change;
+    struct gb_session *session = op->session;
+    struct gb_call *call = op->call;
+    struct gb_error error = change->error;
+
+    gb_core_changed(session->core);
+    if (op->check.free_arg)
+        op->check.free_arg(op->check.arg);
+    free(op);
+    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+    gb_session_unref(session);
+}
+
+void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                    const struct gb_buffer_check *check, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct seal *op = calloc(1, sizeof(*op));
+    struct gb_session *s = NULL;
+
+    if (!op)
+        gb_no_memory(&err);
+    else if (gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (!s) {
+        free(op);
+        if (check && check->free_arg)
+            check->free_arg(check->arg);
+        gb_call_finish(call, &err);
+        return;
+    }
+    op->session = s;
+    op->call = call;
+    if (check)
+        op->check = *check;
+    op->change.session = s;
+    op->change.call = call;
+    op->change.name = *name;
+    op->change.decide_locked = decide_locked;
+    op->change.apply_locked = apply_locked;
+    op->change.end = end;
+    gb_change_start(&op->change);
+}
