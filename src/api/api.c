@@ -119,6 +119,10 @@ void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits) {
     api->limits = *limits;
 }
 
+void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers) {
+    api->map_peers = *peers;
+}
+
 void gb_api_set_draining(struct gb_api *api) {
     atomic_store(&api->draining, true);
 }
@@ -158,11 +162,27 @@ int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, str
     return r > 0 ? gb_tokens_session(core, secret, scope, ret, err) : r;
 }
 
+static enum gb_scope scope_of(enum gb_access access) {
+    switch (access) {
+    case GB_ACCESS_OPEN:
+    case GB_ACCESS_READ:
+    case GB_ACCESS_OWN_READ:
+        return GB_SCOPE_READ;
+    case GB_ACCESS_MAP:
+    case GB_ACCESS_OWN_MAP:
+        return GB_SCOPE_MAP;
+    case GB_ACCESS_WRITE:
+    case GB_ACCESS_OWN_WRITE:
+        break;
+    }
+    return GB_SCOPE_WRITE;
+}
+
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err) {
     static const char prefix[] = "/v1/sessions/{s}";
     const char *path = request->route->path;
     int access = request->route->access;
-    enum gb_scope scope = access == GB_ACCESS_READ || access == GB_ACCESS_OWN_READ ? GB_SCOPE_READ : GB_SCOPE_WRITE;
+    enum gb_scope scope = scope_of((enum gb_access)access);
     struct gb_name bound;
     /* The session itself, with its quota, is not in the hands of who is bound to it. */
     bool in_session =
@@ -171,7 +191,7 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
     (void)app;
     if (access == GB_ACCESS_OPEN)
         return 0;
-    if (access == GB_ACCESS_OWN_READ || access == GB_ACCESS_OWN_WRITE)
+    if (access >= GB_ACCESS_OWN_READ)
         return gb_api_bound(request, scope, &bound, err);
     return gb_api_permit(request, scope, in_session ? request->param[0].s : "", err);
 }

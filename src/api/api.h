@@ -31,6 +31,18 @@ struct gb_api_limits {
     uint64_t operation_ttl_s; /* for which one that has ended is kept */
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
+/* Who may map while no token is in force, besides root and the daemon's own user; before the server starts. */
+#define GB_MAP_IDS_MAX 64
+struct gb_id_list {
+    bool any;
+    unsigned count;
+    uint32_t id[GB_MAP_IDS_MAX];
+};
+struct gb_map_peers {
+    struct gb_id_list uids;
+    struct gb_id_list gids;
+};
+void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 /* The server has stopped, and the core is closed. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 
@@ -43,5 +55,13 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
 /* gb_http_server_config.around: Prefer: respond-async and Idempotency-Key, for all handlers that change something. */
 enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
+
+/* The hooks of the same names. The first three: a connection's leases end with it, and while there are any it is not idle.
+ * explain: who maps what could not be changed. */
+void gb_api_peer_gone(void *app, struct gb_http_peer *peer);
+void gb_api_peer_free(void *app, struct gb_http_peer *peer);
+bool gb_api_peer_busy(void *app, const struct gb_http_peer *peer);
+void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
+                    struct gb_http_response *response);
 
 #endif

@@ -283,6 +283,28 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     return gb_async_end(request, response, reply_buffer, 0, err);
 }
 
+static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (call->held_bytes == 0)
+        return gb_reply_nothing(request, call, response, err);
+    gb_out_open(&out, NULL, '{');
+    gb_out_u64(&out, "held_bytes", call->held_bytes);
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 202, response, err);
+}
+
+static int read_when(const struct gb_http_request *request, bool *ret_unmapped, struct gb_error *err) {
+    const struct gb_http_text *when = gb_http_query(request, "when");
+
+    *ret_unmapped = when != NULL;
+    if (when && strcmp(when->s, "unmapped") != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "when must be unmapped; without it the buffer is deleted now");
+    return 0;
+}
+
 enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_buffer_check check;
@@ -290,8 +312,10 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     struct gb_call *call;
     struct gb_name session;
     struct gb_name name;
+    bool when_unmapped;
 
-    if (read_path(request, &session, &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    if (read_path(request, &session, &name, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call) {
@@ -299,6 +323,39 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     }
     check = gb_conditions_buffer_check(conditions);
-    gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
-    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+    if (when_unmapped)
+        gb_buffer_delete_when_unmapped(gb_api_of(request)->core, &session, &name, &check, call);
+    else
+        gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
+    return gb_async_end(request, response, reply_deleted, 0, err);
+}
+
+static int no_fields(const struct gb_http_request *request, struct gb_error *err) {
+    json_t *body;
+
+    if (gb_body_object(request, "", true, &body, err) < 0)
+        return -1;
+    json_decref(body);
+    return 0;
+}
+
+enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (read_path(request, &session, &name, err) < 0 || no_fields(request, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_seal(gb_api_of(request)->core, &session, &name, &check, call);
+    return gb_async_end(request, response, reply_buffer, 0, err);
 }

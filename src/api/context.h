@@ -12,7 +12,15 @@
 #include "api/snapshot.h"
 
 /* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. */
-enum gb_access { GB_ACCESS_OPEN, GB_ACCESS_READ, GB_ACCESS_WRITE, GB_ACCESS_OWN_READ, GB_ACCESS_OWN_WRITE };
+enum gb_access {
+    GB_ACCESS_OPEN,
+    GB_ACCESS_READ,
+    GB_ACCESS_WRITE,
+    GB_ACCESS_MAP,
+    GB_ACCESS_OWN_READ,
+    GB_ACCESS_OWN_WRITE,
+    GB_ACCESS_OWN_MAP
+};
 
 struct gb_api {
     struct gb_core *core;
@@ -22,6 +30,7 @@ struct gb_api {
     int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
     atomic_bool draining;
     struct gb_api_limits limits;
+    struct gb_map_peers map_peers;
     atomic_uint decoders;            /* bodies that are being decoded */
     char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
     int devices;

@@ -29,7 +29,7 @@ void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_ap
     gb_out_close(out, '}');
 }
 
-static void render_shape(struct gb_out *out, const char *key, const struct gb_shape *shape) {
+void gb_render_shape(struct gb_out *out, const char *key, const struct gb_shape *shape) {
     unsigned i;
 
     gb_out_open(out, key, '[');
@@ -46,7 +46,7 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
     gb_out_string(out, "session", session);
     gb_out_u64(out, "bytes", rec->bytes);
     gb_out_string(out, "dtype", gb_dtype_name(rec->dtype));
-    render_shape(out, "shape", &rec->shape);
+    gb_render_shape(out, "shape", &rec->shape);
     gb_out_string(out, "kind", gb_kind_name(rec->kind));
     gb_render_device_id(out, "device", api, rec->device);
     if (rec->kind == GB_KIND_DEVICE)
@@ -66,6 +66,8 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
         gb_out_string(out, "crc32c", crc);
     else
         gb_out_null(out, "crc32c");
+    gb_out_bool(out, "sealed", rec->sealed);
+    gb_out_u64(out, "leases", rec->leases);
     gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
     gb_out_time(out, "created_at", rec->created_at_us);
     gb_out_time(out, "updated_at", rec->updated_at_us);
@@ -211,6 +213,15 @@ void gb_render_counters(struct gb_out *out, const struct gb_counters *c,
     gb_out_u64(out, "frees", c->frees);
     gb_out_u64(out, "freed_bytes", c->freed_bytes);
     gb_out_u64(out, "trims", c->trims);
+    gb_out_close(out, '}');
+}
+
+void gb_render_sharing(struct gb_out *out, const struct gb_counters *c, uint64_t leases, uint64_t held_bytes) {
+    gb_out_open(out, "sharing", '{');
+    gb_out_u64(out, "leases", leases);
+    gb_out_u64(out, "held_bytes", held_bytes);
+    gb_out_u64(out, "maps", c->maps);
+    gb_out_u64(out, "unmaps", c->unmaps);
     gb_out_close(out, '}');
 }
 

@@ -18,6 +18,7 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
                               const struct gb_buffer_rec *rec);
 void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const struct gb_pool_view *view);
 
+void gb_render_shape(struct gb_out *out, const char *key, const struct gb_shape *shape);
 /* Index and UUID: an index alone is not an identity. */
 void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_api *api, int device);
 
@@ -25,6 +26,9 @@ void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_ap
  * NULL: not kept. */
 void gb_render_counters(struct gb_out *out, const struct gb_counters *counters,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]);
+
+/* "sharing": what other processes map. */
+void gb_render_sharing(struct gb_out *out, const struct gb_counters *counters, uint64_t leases, uint64_t held_bytes);
 
 /* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
 void gb_render_list_open(struct gb_out *out);

@@ -53,9 +53,11 @@ bool gb_tokens_required(struct gb_core *core) {
 
 /* session: NULL is the token's own. */
 static int judge(const struct gb_token_rec *rec, enum gb_scope scope, const char *session, struct gb_error *err) {
-    if (rec->scope < scope)
+    char has[GB_SCOPES_SIZE];
+
+    if (!gb_scopes_include(rec->scopes, scope))
         return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" has scope %s; this needs scope %s", rec->name.s,
-                            gb_scope_name(rec->scope), gb_scope_name(scope));
+                            gb_scopes_text(rec->scopes, has), gb_scope_name(scope));
     if (session && rec->session[0] != '\0' && strcmp(rec->session, session) != 0)
         return gb_error_set(err, GB_ERR_FORBIDDEN, "token \"%s\" is only good for session \"%s\"", rec->name.s,
                             rec->session);

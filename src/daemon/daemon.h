@@ -35,6 +35,7 @@ struct gb_daemon {
     struct gb_token_store *tokens;
     struct gb_core *core;
     struct gb_api *api;
+    struct gb_map_peers map_peers;
     struct gb_http_server *server;
     struct gb_listeners listeners;
     uint64_t store_failures; /* changes that the database refused, as last logged */
@@ -58,6 +59,10 @@ int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb
 
 /* Raises the limit on open files so that this many connections fit, or says what to do. */
 int gb_limits_raise(uint64_t connections, struct gb_error *err);
+
+/* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */
+int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, struct gb_id_list *ret,
+                       struct gb_error *err);
 
 /* Opens all sockets that the options and systemd name. */
 int gb_daemon_listen(struct gb_daemon *daemon, struct gb_error *err);

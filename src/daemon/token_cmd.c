@@ -30,7 +30,8 @@ static int read_words(struct gb_options *options, int argc, char **argv, struct 
         if (own != NULL) {
             if (at + 1 == argc)
                 return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", argv[at],
-                                    own == &ret->scope ? "read, write or admin" : "the name of a session");
+                                    own == &ret->scope ? "read, write, map, map-write, admin, or several between commas"
+                                                       : "the name of a session");
             *own = argv[at + 1];
             at += 2;
             continue;
@@ -60,13 +61,14 @@ static int make_secret(char *out, struct gb_error *err) {
 }
 
 static int add(struct gb_token_store *tokens, const struct command *command, struct gb_error *err) {
-    struct gb_token_rec rec = {.scope = GB_SCOPE_READ};
+    struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
+    char scopes[GB_SCOPES_SIZE];
     char secret[SECRET_SIZE];
     struct gb_name session;
 
     if (gb_name_parse("token name", command->words[1], strlen(command->words[1]), &rec.name, err) != 0)
         return -1;
-    if (command->scope != NULL && gb_scope_parse(command->scope, strlen(command->scope), &rec.scope, err) != 0)
+    if (command->scope != NULL && gb_scopes_parse(command->scope, strlen(command->scope), &rec.scopes, err) != 0)
         return -1;
     if (command->session != NULL) {
         if (gb_name_parse("session name", command->session, strlen(command->session), &session, err) != 0)
@@ -78,24 +80,25 @@ static int add(struct gb_token_store *tokens, const struct command *command, str
     rec.created_at_us = gb_wall_us();
     if (gb_token_add(tokens, &rec, err) != 0)
         return -1;
-    fprintf(stderr, "token %s, scope %s%s%s; its secret is shown this once:\n", rec.name.s, gb_scope_name(rec.scope),
-            rec.session[0] != '\0' ? ", session " : "", rec.session);
+    fprintf(stderr, "token %s, scope %s%s%s; its secret is shown this once:\n", rec.name.s,
+            gb_scopes_text(rec.scopes, scopes), rec.session[0] != '\0' ? ", session " : "", rec.session);
     puts(secret);
     return 0;
 }
 
 static int print_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
+    char scopes[GB_SCOPES_SIZE];
     char when[GB_RFC3339_SIZE];
 
     (void)arg;
     (void)err;
-    printf("%-24s %-6s %-24s %s\n", rec->name.s, gb_scope_name(rec->scope),
+    printf("%-24s %-15s %-24s %s\n", rec->name.s, gb_scopes_text(rec->scopes, scopes),
            rec->session[0] != '\0' ? rec->session : "(all)", gb_rfc3339(rec->created_at_us, when));
     return 0;
 }
 
 static int list(struct gb_token_store *tokens, struct gb_error *err) {
-    printf("%-24s %-6s %-24s %s\n", "NAME", "SCOPE", "SESSION", "CREATED");
+    printf("%-24s %-15s %-24s %s\n", "NAME", "SCOPE", "SESSION", "CREATED");
     return gb_token_list(tokens, print_token, NULL, err);
 }
 
@@ -105,9 +108,10 @@ static int usage(const struct command *command, struct gb_error *err) {
     bool lists = command->count == 1 && strcmp(command->words[0], "list") == 0;
 
     if (!adds && !revokes && !lists)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "token: permitted: add NAME [--scope read|write|admin] [--session SESSION], list, "
-                            "revoke NAME");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "token: permitted: add NAME [--scope read|write|map|map-write|admin[,...]] [--session SESSION], list, "
+            "revoke NAME");
     if (!adds && (command->scope != NULL || command->session != NULL))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: --scope and --session go with add only");
     return 0;

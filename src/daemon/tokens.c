@@ -22,7 +22,7 @@ static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *e
 /* A token that no secret opens: no text is known whose SHA-256 is all zeros. With it in force every request needs a
  * token, and none passes. */
 static struct gb_token_rec locked_token(void) {
-    struct gb_token_rec rec = {.name = {"none"}, .scope = GB_SCOPE_READ};
+    struct gb_token_rec rec = {.name = {"none"}, .scopes = 1u << GB_SCOPE_READ};
 
     memset(rec.sha256_hex, '0', sizeof rec.sha256_hex - 1);
     return rec;

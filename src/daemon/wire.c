@@ -70,6 +70,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .events_max = o->max_events,
         .keys_max = o->max_idempotency_keys,
         .key_ttl_s = o->idempotency_ttl,
+        .leases_max = o->max_leases,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
     };
@@ -91,6 +92,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
     if (daemon->api == NULL)
         return out_of_memory(err);
     gb_api_set_limits(daemon->api, &limits);
+    gb_api_set_map_peers(daemon->api, &daemon->map_peers);
     return 0;
 }
 
@@ -105,6 +107,10 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .route_count = gb_api_route_count,
         .authorize = gb_api_authorize,
         .around = gb_api_around,
+        .explain = gb_api_explain,
+        .peer_gone = gb_api_peer_gone,
+        .peer_free = gb_api_peer_free,
+        .peer_busy = gb_api_peer_busy,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .listen_fds = fds,
         .listen_fd_count = daemon->listeners.count,
@@ -163,6 +169,9 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_error_set(err, GB_ERR_INTERNAL, "--slot-bytes is larger than --slots-bytes, which holds the slots");
         return GB_EXIT_CONFIG;
     }
+    if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
+        gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0)
+        return GB_EXIT_USAGE;
     if (gb_limits_raise(o->max_connections, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     if (open_store(daemon, err) != 0)

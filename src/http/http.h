@@ -172,6 +172,9 @@ int gb_http_may_leave(struct gb_http_request *request, struct gb_error *err);
  * to the connection, and is told by peer_gone when that has ended. -1 with SATURATED where no descriptor is free. */
 int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err);
 
+/* Whether the peer, which the request has, was in that group when it connected. */
+bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
+
 /* First header of that name (case-insensitive), else NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
 
@@ -261,6 +264,9 @@ struct gb_http_server_config {
      * and may answer otherwise. NULL: handlers are called directly. */
     enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
+    /* Called before an error becomes a problem document: may add members. NULL: none. */
+    void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
+                    struct gb_http_response *response);
     /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
     void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
     /* The connection of a peer for which gb_http_peer_hold was called has ended, wherever it was: once, on a thread of the

@@ -106,6 +106,26 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
     return 0;
 }
 
+bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid) {
+    int fd = connection_fd((const struct gb_exchange *)request);
+    socklen_t len = 0;
+    gid_t *list;
+    size_t i = 0;
+    size_t n;
+
+    /* Without room the kernel says how much is needed. */
+    if (request->peer->gid == gid)
+        return true;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno != ERANGE)
+        return false;
+    list = malloc(len);
+    n = list && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, list, &len) == 0 ? len / sizeof(*list) : 0;
+    while (i < n && list[i] != gid)
+        i++;
+    free(list);
+    return i < n;
+}
+
 static void gone(struct gb_http_server *server, struct gb_peer *peer) {
     epoll_ctl(server->peers_fd, EPOLL_CTL_DEL, peer->watch_fd, NULL);
     if (server->config.peer_gone)
@@ -144,7 +164,7 @@ void gb_peers_done(struct gb_http_server *server) {
 /* --- descriptors -------------------------------------------------------------------------------------------------------- */
 
 int gb_peer_send(int fd, struct gb_http_response *response) {
-    static char line[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    char line[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
     union {
         char bytes[CMSG_SPACE(sizeof(response->fd))];
         struct cmsghdr align;

@@ -7,7 +7,11 @@
 #include "http/server.h"
 
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
+    const struct gb_http_server_config *config = &ex->server->config;
+
     ex->err = *err;
+    if (config->explain)
+        config->explain(config->app, &ex->req, &ex->err, &ex->resp);
     gb_problem_fill(&ex->resp, &ex->req, &ex->err);
     ex->phase = GB_PHASE_REPLY;
 }

@@ -109,6 +109,7 @@ static int change_tokens(struct gb_token_store *t, sqlite3_stmt *stmt, int *ret_
 
 int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
+    char scopes[GB_SCOPES_SIZE];
     sqlite3_stmt *stmt;
     int result = SQLITE_OK;
     int rows;
@@ -121,7 +122,7 @@ int gb_token_add(struct gb_token_store *t, struct gb_token_rec *rec, struct gb_e
         return gb_db_fail(t->db, r, "sqlite3_prepare_v2", GB_ERR_STORE_FAILED, err);
     sqlite3_bind_text(stmt, 1, rec->name.s, -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 2, rec->sha256_hex, -1, SQLITE_STATIC);
-    sqlite3_bind_text(stmt, 3, gb_scope_name(rec->scope), -1, SQLITE_STATIC);
+    sqlite3_bind_text(stmt, 3, gb_scopes_text(rec->scopes, scopes), -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 4, rec->session, -1, SQLITE_STATIC);
     sqlite3_bind_int64(stmt, 5, rec->created_at_us);
     if (change_tokens(t, stmt, &result, &rows, &why) == 0) {
@@ -171,7 +172,7 @@ static int read_token(sqlite3_stmt *stmt, struct gb_token_rec *ret, struct gb_er
     ret->created_at_us = sqlite3_column_int64(stmt, 5);
     if (!copy_column(stmt, 1, ret->name.s, sizeof(ret->name.s)) ||
         !copy_column(stmt, 2, ret->sha256_hex, sizeof(ret->sha256_hex)) || !scope ||
-        gb_scope_parse(scope, strlen(scope), &ret->scope, NULL) < 0 ||
+        gb_scopes_parse(scope, strlen(scope), &ret->scopes, NULL) < 0 ||
         !copy_column(stmt, 4, ret->session, sizeof(ret->session)))
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of token %lld cannot be understood",
                             (long long)ret->id);

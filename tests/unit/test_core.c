@@ -326,8 +326,9 @@ END_TEST
 START_TEST(tokens_permit_what_they_say) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_token_rec tokens[3] = {
-        {.scope = GB_SCOPE_READ}, {.scope = GB_SCOPE_WRITE, .session = "s"}, {.scope = GB_SCOPE_ADMIN}};
+    struct gb_token_rec tokens[3] = {{.scopes = 1u << GB_SCOPE_READ},
+                                     {.scopes = 1u << GB_SCOPE_WRITE, .session = "s"},
+                                     {.scopes = 1u << GB_SCOPE_ADMIN}};
     static const char *const secrets[] = {"one", "two", "three"};
     int i;
 

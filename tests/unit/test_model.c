@@ -200,9 +200,44 @@ START_TEST(bytes_of_shapes) {
 }
 END_TEST
 
+/* What each set of scopes permits, in the order of the enum. */
+START_TEST(sets_of_scopes) {
+    static const struct {
+        const char *text;
+        const char *as;
+        bool permits[GB_SCOPE_COUNT];
+    } good[] = {
+        {"read", "read", {true}},
+        {"write", "write", {true, true}},
+        {"map", "map", {false, false, true}},
+        {"map-write", "map-write", {false, false, true, true}},
+        {"map,read", "read,map", {true, false, true}},
+        {"write,map-write,write", "write,map-write", {true, true, true, true}},
+        {"admin", "admin", {true, true, true, true, true}},
+        {"read,write,map,map-write,admin", "read,write,map,map-write,admin", {true, true, true, true, true}},
+    };
+    static const char *const bad[] = {"", ",", "read,", ",read", "read, map", "map_write", "read,god"};
+    struct gb_error err = GB_ERROR_INIT;
+    char text[GB_SCOPES_SIZE];
+    unsigned scopes;
+    size_t i;
+    int k;
+
+    for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        gb_assert_ok(gb_scopes_parse(good[i].text, strlen(good[i].text), &scopes, &err), err);
+        ck_assert_str_eq(gb_scopes_text(scopes, text), good[i].as);
+        for (k = 0; k < GB_SCOPE_COUNT; k++)
+            ck_assert_msg(gb_scopes_include(scopes, (enum gb_scope)k) == good[i].permits[k], "%s, %d", text, k);
+    }
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        gb_assert_fails(gb_scopes_parse(bad[i], strlen(bad[i]), &scopes, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_str_eq(gb_scopes_text(0, text), "");
+}
+END_TEST
+
 START_TEST(words) {
     static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
-    static const char *const scopes[] = {"read", "write", "admin"};
+    static const char *const scopes[] = {"read", "write", "map", "map-write", "admin"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_kind kind = GB_KIND_COUNT;
     enum gb_scope scope = GB_SCOPE_COUNT;
@@ -266,6 +301,7 @@ int main(void) {
     gb_test_add(suite, "shapes", shapes_and_text, 30);
     gb_test_add(suite, "bytes", bytes_of_shapes, 30);
     gb_test_add(suite, "words", words, 30);
+    gb_test_add(suite, "sets of scopes", sets_of_scopes, 30);
     gb_test_add(suite, "words of devices", words_of_devices, 10);
     return gb_test_run(suite);
 }

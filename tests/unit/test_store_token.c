@@ -20,7 +20,7 @@ static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *e
 }
 
 static struct gb_token_rec token(const char *name, enum gb_scope scope, const char *session) {
-    struct gb_token_rec rec = {.scope = scope, .created_at_us = 1700000000000005};
+    struct gb_token_rec rec = {.scopes = 1u << scope, .created_at_us = 1700000000000005};
 
     snprintf(rec.name.s, sizeof(rec.name.s), "%s", name);
     snprintf(rec.session, sizeof(rec.session), "%s", session);
@@ -64,12 +64,12 @@ START_TEST(tokens_come_back) {
     ck_assert_int_gt(a.id, 0);
     ck_assert_int_eq(l.rec[0].id, a.id);
     ck_assert_str_eq(l.rec[0].name.s, "reader");
-    ck_assert_int_eq(l.rec[0].scope, GB_SCOPE_READ);
+    ck_assert_uint_eq(l.rec[0].scopes, 1u << GB_SCOPE_READ);
     ck_assert_str_eq(l.rec[0].session, "");
     ck_assert_str_eq(l.rec[0].sha256_hex, a.sha256_hex);
     ck_assert_int_eq(l.rec[0].created_at_us, a.created_at_us);
     ck_assert_int_eq(l.rec[1].id, b.id);
-    ck_assert_int_eq(l.rec[1].scope, GB_SCOPE_ADMIN);
+    ck_assert_uint_eq(l.rec[1].scopes, 1u << GB_SCOPE_ADMIN);
     ck_assert_str_eq(l.rec[1].session, "team-1");
     gb_token_store_close(tokens);
     store_fixture_done(&f);
@@ -95,7 +95,7 @@ START_TEST(names_are_unique_and_revoked_by_name) {
     gb_assert_fails(gb_token_revoke(tokens, "two", &err), err, GB_ERR_TOKEN_NOT_FOUND);
     gb_assert_ok(gb_token_list(tokens, collect, &l, &err), err);
     ck_assert_uint_eq(l.count, 1);
-    ck_assert_int_eq(l.rec[0].scope, GB_SCOPE_WRITE);
+    ck_assert_uint_eq(l.rec[0].scopes, 1u << GB_SCOPE_WRITE);
     gb_assert_ok(gb_token_revoke(tokens, "one", &err), err);
     gb_assert_fails(gb_token_revoke(tokens, "one", &err), err, GB_ERR_TOKEN_NOT_FOUND);
     gb_assert_ok(gb_token_add(tokens, &again, &err), err);

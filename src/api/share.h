@@ -1,0 +1,32 @@
+/* Connections that map: who may, what they hold, and what ends when they end. */
+#ifndef GB_API_SHARE_H
+#define GB_API_SHARE_H
+
+#include <pthread.h>
+
+#include "api/context.h"
+#include "core/core.h"
+
+/* What the application holds for one connection: peer->app. Lives as long as the peer. */
+struct gb_share {
+    pthread_mutex_t lock;
+    struct gb_holder *holder; /* NULL: the connection has ended */
+    int64_t *lease;           /* those that its client was given and that it has not ended, in no order */
+    size_t leases;
+    size_t size;
+};
+
+/* Whether the request's client may map what is in that session. 0, or -1 with LOCAL_ONLY, MAP_NOT_PERMITTED, FORBIDDEN or
+ * UNAUTHENTICATED. */
+int gb_share_permit(const struct gb_http_request *request, const char *session, bool write, struct gb_error *err);
+
+/* That of the request's connection, made when there is none, with room for one lease more. NULL with LOCAL_ONLY or
+ * SATURATED. */
+struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error *err);
+
+/* The client has this lease: it has been given it, or is through with it. */
+void gb_share_add(struct gb_share *share, int64_t lease);
+void gb_share_remove(struct gb_share *share, int64_t lease);
+bool gb_share_has(struct gb_share *share, int64_t lease);
+
+#endif
