@@ -126,7 +126,8 @@ def test_a_body_that_stops_is_given_up(start):
 
 
 def test_refused_for_who_asks(start, tmp_path):
-    """401 without a token; 403 with one that is of another session, or may only read."""
+    """401 without a token; 403 with one that is of another session, or may only read, or only map."""
+    mapper = token(tmp_path, "add", "mapper", "--scope", "map")
     reader = token(tmp_path, "add", "reader", "--scope", "read")
     other = token(tmp_path, "add", "other", "--scope", "write", "--session", "other")
     d = start(state=str(tmp_path))
@@ -134,7 +135,7 @@ def test_refused_for_who_asks(start, tmp_path):
         if "401" in op.statuses:
             assert op.answered(d, 401, op.path()).headers["Www-Authenticate"].startswith("Bearer")
         if "403" in op.statuses:
-            told = [op.told(d, op.path("session=default" * ("session" in op.queries)), ["Authorization: Bearer " + secret]) for secret in (other, reader)]
+            told = [op.told(d, op.path("session=default" * ("session" in op.queries)), ["Authorization: Bearer " + secret]) for secret in (other, reader, mapper)]
             assert 403 in [reply.status for reply in told], (op.method, op.route, told)
 
 
