@@ -41,6 +41,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
                             "CUDA_VISIBLE_DEVICES",
                             device, dev->rec.name);
     dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
+    dev->locks_pages = prop.hostRegisterSupported != 0;
     /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
     rc = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
     if (rc == cudaErrorSetOnActiveProcess) { /* opened before in this process, then with the same flags */
@@ -79,8 +80,10 @@ static void cuda_close(struct gb_backend *base) {
     for (i = 0; be->devices && i < be->device_count; i++)
         device_close(be, i);
     gb_cuda_bounces_free(be);
+    gb_cuda_files_free(be);
     free(be->devices);
     pthread_mutex_destroy(&be->bounces_lock);
+    pthread_mutex_destroy(&be->files_lock);
     pthread_mutex_destroy(&be->dead_lock);
     free(be);
 }
@@ -235,6 +238,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     be->base.ops = &cuda_ops;
     pthread_mutex_init(&be->dead_lock, NULL);
     pthread_mutex_init(&be->bounces_lock, NULL);
+    pthread_mutex_init(&be->files_lock, NULL);
     atomic_init(&be->dead, false);
     /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
      * CUDA gives, before its first call reads it. */

@@ -39,6 +39,8 @@ int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err) {
         {"cuMemMap", &d->mem_map},
         {"cuMemUnmap", &d->mem_unmap},
         {"cuMemSetAccess", &d->mem_set_access},
+        {"cuMemRetainAllocationHandle", &d->mem_retain},
+        {"cuMemExportToShareableHandle", &d->mem_export},
     };
     cudaError_t rc = cudaSuccess;
     size_t i;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
+#include "backend/host_arena.h"
 
 struct cuda_backend;
 
@@ -18,6 +19,7 @@ struct gb_pool {
     bool is_default;
     bool exportable;
     uint64_t max_bytes;   /* as asked for; the device's total for the default pool */
+    int fd;               /* its own handle once something of it was exported, under files_lock; -1: none */
     uint64_t limit_bytes; /* max_bytes, or the device's total where that is 0 */
 };
 
@@ -43,6 +45,7 @@ struct gb_stream {
 struct gb_event {
     cudaEvent_t handle;
     int device;
+    bool shared;               /* made for other processes */
     atomic_bool covers_device; /* recorded behind all streams */
 };
 
@@ -76,6 +79,7 @@ struct cuda_completer {
 struct cuda_device {
     struct gb_device_rec rec; /* all but free_bytes */
     bool exports_fd;
+    bool locks_pages; /* of memory that is not CUDA's own */
     struct gb_pool default_pool;
     cudaStream_t mark_stream; /* never gets work: its events stand at the moment they are recorded */
     pthread_mutex_t streams_lock;
@@ -101,6 +105,8 @@ struct cuda_driver {
     PFN_cuMemMap_v10020 mem_map;
     PFN_cuMemUnmap_v10020 mem_unmap;
     PFN_cuMemSetAccess_v10020 mem_set_access;
+    PFN_cuMemRetainAllocationHandle_v11000 mem_retain;
+    PFN_cuMemExportToShareableHandle_v10020 mem_export;
 };
 
 struct cuda_backend {
@@ -111,6 +117,8 @@ struct cuda_backend {
     pthread_mutex_t dead_lock;
     struct gb_error why; /* immutable once dead */
     struct cuda_driver driver;
+    pthread_mutex_t files_lock;
+    struct gb_host_ranges files; /* memory of kinds pinned and pageable, under files_lock */
     pthread_mutex_t bounces_lock;
     struct cuda_bounce
         *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
@@ -234,10 +242,26 @@ int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64
 int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
 
+/* --- cuda_file.c -------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+
+/* Whether place is in memory of gb_cuda_file_alloc. */
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place);
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, bool writable,
+                        struct gb_export *ret, struct gb_error *err);
+void gb_cuda_files_free(struct cuda_backend *be);
+
 /* --- cuda_kind.c -------------------------------------------------------------------------------------------------- */
 
 /* NULL: the memory is from no pool. */
 cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
+
+/* What an allocation of bytes of kind SHARED, or IPC, takes. */
+int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
+uint64_t gb_cuda_ipc_size(uint64_t bytes);
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);

@@ -1,16 +1,17 @@
 /* Memory of the kinds that no pool gives, handing managed memory over, and what CUDA knows of an address. */
-#include <errno.h>
 #include <inttypes.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "backend/cuda_internal.h"
 
 static const char *const alloc_calls[GB_KIND_COUNT] = {
-    [GB_KIND_SHARED] = "cuMemCreate",
-    [GB_KIND_MANAGED] = "cudaMallocManaged",
-    [GB_KIND_PINNED] = "cudaHostAlloc",
+    [GB_KIND_SHARED] = "cuMemCreate",   [GB_KIND_MANAGED] = "cudaMallocManaged",
+    [GB_KIND_PINNED] = "cudaHostAlloc", [GB_KIND_PAGEABLE] = "mmap",
+    [GB_KIND_IPC] = "cudaMalloc",
 };
+
+/* Smaller allocations may lie side by side in one piece of this size, and an importer maps the whole piece. */
+#define IPC_UNIT (2ull << 20)
 
 static uint64_t machine_bytes(void) {
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -26,7 +27,7 @@ static int fail_memory(struct cuda_backend *be, int device, enum gb_kind kind, u
 
     if (rc != cudaErrorMemoryAllocation)
         return gb_cuda_fail(be, rc, call, err);
-    if (kind == GB_KIND_SHARED && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
+    if ((kind == GB_KIND_SHARED || kind == GB_KIND_IPC) && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
         gb_error_numbers(err, total_bytes, total_bytes - free_bytes, bytes);
     else
         gb_error_numbers(err, kind == GB_KIND_MANAGED ? limit + machine_bytes() : machine_bytes(), 0, bytes);
@@ -45,7 +46,7 @@ static CUmemAllocationProp shared_prop(int device) {
     };
 }
 
-static int round_up(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err) {
+int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err) {
     CUmemAllocationProp prop = shared_prop(device);
     size_t grain = 0;
     CUresult rc = be->driver.mem_granularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -79,7 +80,7 @@ static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, voi
     size_t size = 0;
     CUresult rc;
 
-    if (round_up(be, device, bytes, &size, err) < 0)
+    if (gb_cuda_shared_size(be, device, bytes, &size, err) < 0)
         return -1;
     rc = d->mem_create(&handle, size, &prop, 0);
     if (rc != CUDA_SUCCESS)
@@ -110,7 +111,7 @@ static int free_shared(struct cuda_backend *be, const struct gb_place *place, ui
     size_t size = 0;
     CUresult rc;
 
-    if (round_up(be, place->device, bytes, &size, err) < 0)
+    if (gb_cuda_shared_size(be, place->device, bytes, &size, err) < 0)
         return -1;
     rc = be->driver.mem_unmap(at, size);
     if (rc != CUDA_SUCCESS)
@@ -121,15 +122,15 @@ static int free_shared(struct cuda_backend *be, const struct gb_place *place, ui
 
 /* --- all kinds ---------------------------------------------------------------------------------------------------- */
 
-static int alloc_pageable(uint64_t bytes, void **ret, struct gb_error *err) {
-    void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+uint64_t gb_cuda_ipc_size(uint64_t bytes) {
+    return (bytes + IPC_UNIT - 1) / IPC_UNIT * IPC_UNIT;
+}
 
-    if (ptr == MAP_FAILED) {
-        gb_error_numbers(err, machine_bytes(), 0, bytes);
-        return gb_error_errno(err, GB_ERR_OUT_OF_MEMORY, "mmap", errno);
-    }
-    *ret = ptr;
-    return 0;
+/* What the device and the machine have at most. */
+static uint64_t most(const struct gb_device_rec *rec, enum gb_kind kind) {
+    uint64_t of_device = gb_kind_of_device(kind) ? rec->total_bytes : 0;
+
+    return of_device + (kind == GB_KIND_SHARED || kind == GB_KIND_IPC ? 0 : machine_bytes());
 }
 
 int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, uint64_t bytes, void **ret,
@@ -149,15 +150,19 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     if (rec->kind_missing[kind][0] != '\0')
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind %s: %s", device,
                             gb_kind_name(kind), rec->kind_missing[kind]);
-    if (kind == GB_KIND_PAGEABLE)
-        return alloc_pageable(bytes, ret, err);
     /* Not asked of CUDA: it may call a size beyond its address space invalid. */
-    if (bytes > rec->total_bytes + (kind == GB_KIND_SHARED ? 0 : machine_bytes()))
+    if (bytes > most(rec, kind))
         return fail_memory(be, device, kind, bytes, cudaErrorMemoryAllocation, err);
+    if (kind == GB_KIND_PAGEABLE || (kind == GB_KIND_PINNED && be->devices[device].locks_pages))
+        return gb_cuda_file_alloc(be, device, kind, bytes, ret, err);
     if (kind == GB_KIND_SHARED)
         return alloc_shared(be, device, bytes, ret, err);
-    rc = kind == GB_KIND_MANAGED ? cudaMallocManaged(&ptr, bytes, cudaMemAttachGlobal)
-                                 : cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (kind == GB_KIND_IPC)
+        rc = cudaMalloc(&ptr, gb_cuda_ipc_size(bytes));
+    else if (kind == GB_KIND_MANAGED)
+        rc = cudaMallocManaged(&ptr, bytes, cudaMemAttachGlobal);
+    else
+        rc = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     if (rc != cudaSuccess)
         return fail_memory(be, device, kind, bytes, rc, err);
     *ret = ptr;
@@ -169,16 +174,19 @@ int gb_cuda_kind_free(struct gb_backend *base, const struct gb_place *place, uin
     cudaError_t rc;
 
     if (place->kind == GB_KIND_PAGEABLE) /* not CUDA's: freed also when the device is dead */
-        return munmap(place->ptr, bytes) == 0 ? 0 : gb_error_errno(err, GB_ERR_INTERNAL, "munmap", errno);
+        return gb_cuda_file_free(be, place, bytes, err);
     if (gb_cuda_enter(be, place->device, err) < 0)
         return -1;
     switch (place->kind) {
     case GB_KIND_SHARED:
         return free_shared(be, place, bytes, err);
     case GB_KIND_MANAGED:
+    case GB_KIND_IPC:
         rc = cudaFree(place->ptr);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFree", err);
     case GB_KIND_PINNED:
+        if (gb_cuda_file_has(be, place))
+            return gb_cuda_file_free(be, place, bytes, err);
         rc = cudaFreeHost(place->ptr);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFreeHost", err);
     default:

@@ -42,7 +42,8 @@ static int is_open(struct cuda_backend *be, const struct gb_place *dst, const st
 
     if (pool)
         return gb_cuda_pool_open_to(be, pool, dst->device, ret, err);
-    *ret = src->kind != GB_KIND_DEVICE && gb_cuda_reaches(dst->device, src->device);
+    /* Memory by cudaMalloc is open to those devices only that this process opens it to, which it never does. */
+    *ret = src->kind != GB_KIND_DEVICE && src->kind != GB_KIND_IPC && gb_cuda_reaches(dst->device, src->device);
     return 0;
 }
 

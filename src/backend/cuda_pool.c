@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cuda_internal.h"
 
@@ -64,6 +65,7 @@ int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_err
         return gb_cuda_fail(be, rc, "cudaDeviceGetDefaultMemPool", err);
     pool->device = device;
     pool->is_default = true;
+    pool->fd = -1;
     pool->max_bytes = dev->rec.total_bytes;
     pool->limit_bytes = dev->rec.total_bytes;
     return set_u64(be, pool, cudaMemPoolAttrReleaseThreshold, GB_UNLIMITED, err);
@@ -95,6 +97,7 @@ int gb_cuda_pool_create(struct gb_backend *base, int device, const struct gb_poo
     if (!pool)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     pool->device = device;
+    pool->fd = -1;
     pool->exportable = config->exportable;
     pool->max_bytes = config->max_bytes;
     pool->limit_bytes = dev->rec.total_bytes;
@@ -132,6 +135,8 @@ void gb_cuda_pool_destroy(struct gb_backend *base, struct gb_pool *pool) {
         if (rc != cudaSuccess)
             gb_cuda_fail(be, rc, "cudaMemPoolDestroy", NULL);
     }
+    if (pool->fd >= 0)
+        close(pool->fd);
     free(pool);
 }
 

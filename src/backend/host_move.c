@@ -187,7 +187,7 @@ static enum gb_copy_way way_between_locked(const struct gb_host *host, const str
         return GB_WAY_FROM_DEVICE;
     if (dst->device == src->device)
         return GB_WAY_DEVICE;
-    open = source->pool ? (source->pool->open_to & 1u << dst->device) != 0 : host->peers;
+    open = source->pool ? (source->pool->open_to & 1u << dst->device) != 0 : host->peers && src->kind != GB_KIND_IPC;
     return open ? GB_WAY_PEER : GB_WAY_STAGED;
 }
 
