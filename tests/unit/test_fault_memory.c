@@ -37,6 +37,19 @@ static void close_all(void) {
     gb_backend_close(be);
 }
 
+static int export_once(void) {
+    struct gb_place plain = {.kind = GB_KIND_PAGEABLE, .device = 0};
+    struct gb_export got = GB_EXPORT_INIT;
+    int r;
+
+    gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_PAGEABLE, 4096, &plain.ptr, &err), err);
+    r = gb_mem_export(be, &plain, 4096, NULL, GB_EXPORT_MEMFD, true, &got, &err);
+    ck_assert_int_eq(got.fd < 0, r < 0);
+    gb_export_done(&got);
+    gb_assert_ok(gb_mem_kind_free(be, &plain, 4096, NULL), err);
+    return r;
+}
+
 /* Calls op once, after what it needs. */
 static int call(enum gb_fault_op op) {
     enum gb_pool_access access = GB_POOL_ACCESS_NONE;
@@ -65,6 +78,8 @@ static int call(enum gb_fault_op op) {
         return gb_place_fill(be, &place, 0x5b, 1, 65536, stream, &err);
     case GB_FAULT_prefetch:
         return gb_mem_prefetch(be, &place, 65536, true, stream, &err);
+    case GB_FAULT_export:
+        return export_once();
     case GB_FAULT_attach:
         return gb_mem_attach(be, &place, false, stream, &err);
     default:
@@ -84,6 +99,7 @@ static const enum gb_fault_op ops[] = {
     GB_FAULT_prefetch,
     GB_FAULT_attach,
     GB_FAULT_attributes,
+    GB_FAULT_export,
 };
 
 #define OPS ((int)(sizeof(ops) / sizeof(ops[0])))
@@ -128,6 +144,25 @@ START_TEST(what_is_not_named_passes_through) {
 }
 END_TEST
 
+/* What the host backend has not, and says so: the fault comes before that. */
+START_TEST(events_for_others_fail_by_name) {
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+    struct gb_event *shared = NULL;
+
+    open_with("event_create_shared@1=cudaErrorMapBufferObjectFailed,event_export@2=cudaErrorMapBufferObjectFailed");
+    ck_assert_int_eq(gb_event_create_shared(be, 0, &shared, &err), -1);
+    ck_assert_str_eq(err.native_name, "cudaErrorMapBufferObjectFailed");
+    ck_assert_str_eq(err.call, "cudaEventCreateWithFlags");
+    err = GB_ERROR_INIT;
+    gb_assert_fails(gb_event_create_shared(be, 0, &shared, &err), err, GB_ERR_UNSUPPORTED);
+    gb_assert_fails(gb_event_export(be, event, handle, &err), err, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(gb_event_export(be, event, handle, &err), -1);
+    ck_assert_str_eq(err.call, "cudaIpcGetEventHandle");
+    err = GB_ERROR_INIT;
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("fault decorator: memory of any kind");
     TCase *each = tcase_create("each operation");
@@ -135,5 +170,6 @@ int main(void) {
     tcase_add_loop_test(each, the_named_operation_fails_alone, 0, OPS);
     suite_add_tcase(suite, each);
     gb_test_add(suite, "passing through", what_is_not_named_passes_through, 20);
+    gb_test_add(suite, "events for others", events_for_others_fail_by_name, 20);
     return gb_test_run(suite);
 }

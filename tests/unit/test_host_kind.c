@@ -1,6 +1,10 @@
 /* Kinds of memory on the host backend: budgets, managed=attach, peers=no, wrong places. */
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "gb_test.h"
@@ -42,9 +46,15 @@ START_TEST(shared_and_managed_memory_is_the_devices) {
     struct gb_place shared;
     struct gb_place managed;
     struct gb_place pinned;
+    struct gb_place ipc;
     void *none = NULL;
 
     open_spec("host:devices=2,bytes=64M");
+    ipc = place_of(GB_KIND_IPC, 1, 64 * MIB);
+    ck_assert_int_eq(gb_mem_kind_alloc(be, 1, GB_KIND_IPC, 1, &none, &err), -1);
+    ck_assert_str_eq(err.call, "cudaMalloc");
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_kind_free(be, &ipc, 64 * MIB, &err), err);
     shared = place_of(GB_KIND_SHARED, 1, 40 * MIB);
     managed = place_of(GB_KIND_MANAGED, 1, 20 * MIB);
     pinned = place_of(GB_KIND_PINNED, 1, 100 * MIB);
@@ -132,13 +142,13 @@ START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
 }
 END_TEST
 
-/* Managed memory in the device's hands, at the start and after it was handed back; hidden shared memory. */
+/* Managed memory in the device's hands, at the start and after it was handed back; hidden memory of kinds shared and ipc. */
 START_TEST(what_the_cpu_may_not_touch_kills) {
     struct gb_place place;
 
     signal(SIGSEGV, SIG_DFL); /* also where a sanitizer has taken it */
     open_spec(_i < 2 ? "host:managed=attach,bytes=64M" : "host:discrete,bytes=64M");
-    place = place_of(_i < 2 ? GB_KIND_MANAGED : GB_KIND_SHARED, 0, MIB);
+    place = place_of(_i < 2 ? GB_KIND_MANAGED : _i == 2 ? GB_KIND_SHARED : GB_KIND_IPC, 0, MIB);
     if (_i == 1) {
         gb_assert_ok(gb_mem_attach(be, &place, true, stream, &err), err);
         gb_assert_ok(gb_stream_sync(be, stream, &err), err);
@@ -171,6 +181,51 @@ START_TEST(devices_apart_do_not_open_pools) {
 }
 END_TEST
 
+/* Where /proc is not mounted, a descriptor for writing is all that there is. */
+START_TEST(without_proc_the_reason_is_said) {
+    char empty[] = "/tmp/gb-no-proc-XXXXXX";
+    struct gb_export got = GB_EXPORT_INIT;
+    struct gb_place place;
+
+    open_spec("host:bytes=64M");
+    place = place_of(GB_KIND_PINNED, 0, MIB);
+    ck_assert_ptr_nonnull(mkdtemp(empty));
+    if (chroot(empty) != 0 && (unshare(CLONE_NEWUSER) != 0 || chroot(empty) != 0)) {
+        rmdir(empty);
+        printf("without /proc: not run: neither root nor user namespaces are to be had\n");
+        close_all();
+        return;
+    }
+    gb_assert_fails(gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_LEGACY, false, &got, &err), err, GB_ERR_UNSUPPORTED);
+    ck_assert_int_eq(gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_MEMFD, false, &got, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.detail, "/proc"));
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_MEMFD, true, &got, &err), err);
+    gb_export_done(&got);
+    close_all();
+    rmdir("/");
+}
+END_TEST
+
+START_TEST(a_part_begins_at_its_offset) {
+    struct gb_export got = GB_EXPORT_INIT;
+    struct gb_place place;
+
+    open_spec("host:discrete,bytes=64M");
+    place = place_of(GB_KIND_SHARED, 0, 3 * MIB + 1);
+    place.ptr = (char *)place.ptr + MIB + 3;
+    gb_assert_ok(gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_MEMFD, false, &got, &err), err);
+    ck_assert_uint_eq(got.offset, MIB + 3);
+    ck_assert_uint_eq(got.map_bytes, 3 * MIB + 4096);
+    gb_export_done(&got);
+    gb_assert_fails(gb_mem_export(be, &place, 2 * MIB - 1, NULL, GB_EXPORT_MEMFD, false, &got, &err), err,
+                    GB_ERR_DEVICE_ERROR);
+    ck_assert_int_eq(got.fd, -1);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kinds on the host backend");
     TCase *deadly = tcase_create("forbidden memory");
@@ -178,8 +233,10 @@ int main(void) {
     gb_test_add(suite, "budgets", shared_and_managed_memory_is_the_devices, 20);
     gb_test_add(suite, "wrong places", wrong_places_are_refused, 20);
     gb_test_add(suite, "managed=attach", managed_memory_is_used_by_one_side_at_a_time, 20);
-    tcase_add_loop_test_raise_signal(deadly, what_the_cpu_may_not_touch_kills, SIGSEGV, 0, 3);
+    tcase_add_loop_test_raise_signal(deadly, what_the_cpu_may_not_touch_kills, SIGSEGV, 0, 4);
     suite_add_tcase(suite, deadly);
+    gb_test_add(suite, "no /proc", without_proc_the_reason_is_said, 20);
+    gb_test_add(suite, "parts", a_part_begins_at_its_offset, 20);
     gb_test_add(suite, "peers=no", devices_apart_do_not_open_pools, 20);
     return gb_test_run(suite);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "gb_test.h"
+#include "model/export.h"
 #include "model/model.h"
 
 START_TEST(dtypes_by_name) {
@@ -237,9 +238,11 @@ END_TEST
 
 START_TEST(words) {
     static const char *const kinds[] = {"device", "shared", "managed", "pinned", "pageable", "ipc"};
+    static const char *const ways[] = {"vmm", "pool", "legacy", "memfd"};
     static const char *const scopes[] = {"read", "write", "map", "map-write", "admin"};
     struct gb_error err = GB_ERROR_INIT;
     enum gb_kind kind = GB_KIND_COUNT;
+    enum gb_export_way way = GB_EXPORT_WAYS;
     enum gb_scope scope = GB_SCOPE_COUNT;
     int i;
 
@@ -253,6 +256,13 @@ START_TEST(words) {
         gb_assert_ok(gb_scope_parse(scopes[i], strlen(scopes[i]), &scope, &err), err);
         ck_assert_int_eq(scope, i);
     }
+    for (i = 0; i < GB_EXPORT_WAYS; i++) {
+        ck_assert_str_eq(gb_export_way_name((enum gb_export_way)i), ways[i]);
+        gb_assert_ok(gb_export_way_find(ways[i], strlen(ways[i]), &way, &err), err);
+        ck_assert_int_eq(way, i);
+    }
+    ck_assert_str_eq(gb_export_way_name(GB_EXPORT_WAYS), "unknown");
+    gb_assert_fails(gb_export_way_find("fd", 2, &way, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_kind_parse("Device", 6, &kind, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_kind_parse("gpu", 3, &kind, &err);
     ck_assert_str_eq(err.detail, "the kind \"gpu\" is not permitted; permitted are device, shared, managed, pinned, "
