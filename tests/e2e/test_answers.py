@@ -163,10 +163,17 @@ def test_left_to_itself(start, backend):
     d = start(*SMALL_SLOTS, spec=f"fault:alloc@2=delay/200:{backend}")
     s = Session(d)
     s.put("b", b"12345678")
+
+    def whole():
+        path = parts(d)
+        s.ask("PUT", path + "/parts?offset=0", b"1234").expect(200)
+        return path + "/complete"
+
     for method, path, body, headers in [("PATCH", "buffers/b/data?offset=0", b"1", {}), ("POST", "buffers/n/data", b"1", WHOLE),
-                                        ("POST", "buffers/b/verify", None, {})]:
+                                        ("POST", "buffers/b/verify", None, {}), ("PUT", "tensors", one("U8", (1,), b"1"), {}),
+                                        ("POST", whole, None, {})]:
         def left():
-            r = s.ask(method, path, body, {"Prefer": "respond-async", **headers})
+            r = s.ask(method, path() if callable(path) else path, body, {"Prefer": "respond-async", **headers})
             return r if r.status == 202 else None
 
         r = until(f"{path} is left", left)
