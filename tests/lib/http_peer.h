@@ -1,0 +1,33 @@
+/* The server of http_fixture.h on a UNIX socket, with an application that holds something for connections. */
+#ifndef GB_HTTP_PEER_FIXTURE_H
+#define GB_HTTP_PEER_FIXTURE_H
+
+#include <pthread.h>
+
+#include "http_fixture.h"
+
+/* Besides the fixture's routes: POST /fd?{one,four,five,later,fail} (holds the connection and gives so many descriptors of a
+ * file with "bytes" in it; later: after a wait; fail: answers with an error instead), GET /park (waits for ever), GET /slow/x
+ * (as /b/x, each piece after a wake), PUT /blocked (there is never room). A held connection is always busy; idle ones are
+ * closed after a second. */
+struct gb_http_peers {
+    struct gb_http_fixture f;
+    char path[64];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned gone; /* under the lock, while the server runs */
+    unsigned freed;
+};
+
+void gb_http_peers_start(struct gb_http_peers *p);
+void gb_http_peers_stop(struct gb_http_peers *p);
+
+/* Waits until one of the two counts is n at least. */
+void gb_await(struct gb_http_peers *p, const unsigned *count, unsigned n);
+
+int gb_local_client(const struct gb_http_peers *p);
+/* Sends a request for descriptors; n come with 103, and are what they should be; then the answer. */
+void gb_local_take(int fd, const char *request, unsigned n);
+unsigned gb_open_files(void);
+
+#endif
