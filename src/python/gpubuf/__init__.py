@@ -1,0 +1,20 @@
+"""gpubuf: arrays in GPU memory that a daemon, gpubufd, owns and gives out by name.
+
+>>> import gpubuf, numpy as np
+>>> client = gpubuf.Client()
+>>> client.put("weights", np.ones((1024, 1024), np.float32))["generation"]
+1
+>>> client.get("weights", slice=np.s_[0, :4])
+array([1., 1., 1., 1.], dtype=float32)
+>>> with client.map("weights") as m:           # the very bytes, without a copy
+...     t = torch.from_dlpack(m)
+"""
+from . import errors
+from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from .client import Client
+from .errors import *  # noqa: F401,F403
+from .mapping import Mapping
+
+__version__ = "0.1.0"
+__all__ = ["Client", "Devices", "Events", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
+__all__ += errors.__all__

@@ -1,0 +1,86 @@
+"""Where the daemon is: what the caller says, what the environment says, where a daemon puts its socket by itself."""
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from typing import List, NamedTuple, Optional
+from urllib.parse import unquote, urlsplit
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+
+
+class Address(NamedTuple):
+    """unix: a path, or None; then host and port count. Requests go below prefix."""
+
+    unix: Optional[str]
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+
+    def __str__(self) -> str:
+        if self.unix is not None:
+            return "unix://" + self.unix
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{name}:{self.port}{self.prefix}"
+
+
+def of_socket(path: str) -> Address:
+    return Address(os.fspath(path), "localhost", 0, False, "")
+
+
+def of_url(url: str) -> Address:
+    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        if parts.netloc or not parts.path.startswith("/"):
+            raise ValueError(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
+        return of_socket(unquote(parts.path))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no address of a daemon: write http://HOST:PORT or unix:///path/to/gpubufd.sock")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
+    tls = parts.scheme == "https"
+    port = parts.port if parts.port is not None else (443 if tls else 80)
+    return Address(None, parts.hostname, port, tls, parts.path.rstrip("/"))
+
+
+def _candidates() -> List[str]:
+    """The sockets that daemons make when nobody says otherwise: this user's, the machine's, systemd's."""
+    folders = []
+    if os.geteuid() != 0:
+        base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME") or "/", ".local", "state")
+        folders.append(os.path.join(base, "gpubufd"))
+    folders.append("/var/lib/gpubufd")
+    return [os.path.join(folder, "gpubufd.sock") for folder in folders] + ["/run/gpubufd.sock"]
+
+
+def listens(path: str) -> bool:
+    """True when somebody accepts connections at the socket; a daemon that was killed leaves one where nobody does."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(5)
+            probe.connect(path)
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def find_socket() -> Optional[str]:
+    """The first of the usual sockets that answers to this user."""
+    return next((path for path in _candidates() if listens(path)), None)
+
+
+def choose(url: Optional[str], path: Optional[str]) -> Address:
+    """Where requests go: the url, the socket, GPUBUF_URL, a socket that was found, DEFAULT_URL, in this order."""
+    if url is not None:
+        return of_url(url)
+    if path is not None:
+        return of_socket(path)
+    if os.environ.get("GPUBUF_URL"):
+        return of_url(os.environ["GPUBUF_URL"])
+    found = find_socket()
+    return of_socket(found) if found is not None else of_url(DEFAULT_URL)

@@ -1,0 +1,148 @@
+"""Between the daemon's dtypes and arrays: what to send of an object, what to receive into, slices as text."""
+from __future__ import annotations
+
+import importlib
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _dlpack
+
+NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+         "complex64", "complex128")
+# What only ml_dtypes has, with the bytes of an element.
+OTHERS: Dict[str, int] = {
+    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1,
+}
+
+Array = npt.NDArray[Any]
+Key = Union[str, int, slice, Tuple[Any, ...]]
+
+
+class Payload(NamedTuple):
+    """Bytes to send. owner keeps them where they are."""
+
+    view: memoryview
+    dtype: str
+    shape: Tuple[int, ...]
+    owner: Any
+
+
+def width(dtype: str) -> int:
+    """Bytes of an element."""
+    if dtype in NUMPY:
+        return np.dtype(dtype).itemsize
+    if dtype in OTHERS:
+        return OTHERS[dtype]
+    raise TypeError(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}")
+
+
+def numpy_dtype(dtype: str) -> "np.dtype[Any]":
+    """numpy's or ml_dtypes' dtype of that name; TypeError where the library that has it is not there."""
+    width(dtype)
+    if dtype in NUMPY:
+        return np.dtype(dtype)
+    try:
+        library = importlib.import_module("ml_dtypes")
+    except ImportError:
+        raise TypeError(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with raw=True") from None
+    found = getattr(library, dtype, None)
+    if found is None:
+        raise TypeError(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
+    return np.dtype(found)
+
+
+def dtype_name(dtype: "np.dtype[Any]") -> str:
+    """The daemon's name for it; TypeError for what it cannot store."""
+    if dtype.name in NUMPY or (dtype.name in OTHERS and dtype.itemsize == OTHERS[dtype.name]):
+        return dtype.name
+    raise TypeError(f"an array of {dtype} cannot be stored; these can: {', '.join((*NUMPY, *OTHERS))}")
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The bytes of a contiguous array, where they are."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def payload_of(source: Any) -> Payload:
+    """What is to be sent of an array, a tensor, or anything with a buffer. Copied only where the elements do not lie in C order
+    and little-endian; a list of numbers is made an array."""
+    if isinstance(source, (bytes, bytearray)):
+        view = memoryview(source)
+        return Payload(view, "uint8", (len(view),), source)
+    if not isinstance(source, (np.ndarray, np.generic)):
+        if getattr(source, "__cuda_array_interface__", None) is not None:
+            raise TypeError("the array is on a GPU: copy it to the host first (tensor.cpu(), cupy.asnumpy), or copy it on the "
+                            "device into what map(name, 'write') gives")
+        if hasattr(source, "__dlpack_device__") and not hasattr(source, "__array_interface__"):
+            return _of_dlpack(source)
+    array = np.asarray(source)
+    name = dtype_name(array.dtype)
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not np.little_endian):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    shape = array.shape
+    array = np.ascontiguousarray(array)
+    return Payload(bytes_of(array), name, shape, array)
+
+
+def _of_dlpack(source: Any) -> Payload:
+    """Tensors of other libraries; those of types that numpy lacks among them."""
+    tensor = _dlpack.take(source)
+    if tensor.device[0] not in _dlpack.HOST_DEVICES:
+        raise TypeError(f"the tensor is on device {tensor.device}: copy it to the host first, or copy it on the device into what "
+                        "map(name, 'write') gives")
+    if not tensor.contiguous:
+        raise TypeError("the elements of the tensor do not lie in C order: give tensor.contiguous()")
+    width(tensor.dtype)
+    return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
+
+
+def empty(dtype: str, shape: Tuple[int, ...], out: Optional[Array]) -> Array:
+    """out where it fits, else a new array."""
+    wanted = numpy_dtype(dtype)
+    if out is None:
+        return np.empty(shape, wanted)
+    if not isinstance(out, np.ndarray):
+        raise TypeError("out must be a numpy array")
+    if out.dtype != wanted or out.shape != shape:
+        raise ValueError(f"out is {out.dtype} {out.shape}; what comes is {dtype} {shape}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("out must be writable and in C order")
+    return out
+
+
+def shape_of(text: Optional[str]) -> Tuple[int, ...]:
+    """2,3 of a header; absent for a scalar."""
+    return tuple(int(n) for n in text.split(",")) if text else ()
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return ",".join(str(int(n)) for n in shape)
+
+
+def slice_text(key: Any) -> str:
+    """numpy's basic indexing as the daemon takes it: (slice(0, 16), 3, ...) is "0:16,3,..."; a text goes as it is."""
+    if isinstance(key, str):
+        return key
+    return ",".join(_axis_text(part) for part in (key if isinstance(key, tuple) else (key,)))
+
+
+def _axis_text(part: Any) -> str:
+    if part is Ellipsis:
+        return "..."
+    if isinstance(part, slice):
+        ends = [str(_whole(n)) if n is not None else "" for n in (part.start, part.stop)]
+        if part.step is not None:
+            if _whole(part.step) < 1:
+                raise ValueError(f"the step of a slice is at least 1, not {part.step}")
+            ends.append(str(_whole(part.step)))
+        return ":".join(ends)
+    return str(_whole(part))
+
+
+def _whole(n: Any) -> int:
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise TypeError(f"an index is a whole number, a slice or ..., not {n!r}")
+    return int(n.__index__())

@@ -1,0 +1,111 @@
+"""What the client and its collections share: paths, queries, JSON, pages."""
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
+from urllib.parse import quote, urlencode
+
+from ._transport import Answer, Progress, Transport
+from .types import Operation
+
+PAGE = 1000  # items that are asked for at once; the daemon gives no more
+
+
+def path_of(*parts: str) -> str:
+    """/v1 and the parts, each as one segment."""
+    for part in parts:
+        if not isinstance(part, str) or not part or part in (".", ".."):
+            raise ValueError(f"{part!r} is no name")
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def given(**fields: Any) -> Dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def query_of(fields: Mapping[str, Any]) -> str:
+    pairs = [(k, str(v).lower() if isinstance(v, bool) else str(v)) for k, v in fields.items() if v is not None]
+    return "?" + urlencode(pairs, quote_via=quote, safe=",:") if pairs else ""
+
+
+def conditions(if_match: Optional[str] = None, if_none_match: Optional[str] = None, wait: Optional[float] = None,
+               idempotency_key: Optional[str] = None) -> Dict[str, str]:
+    """Header fields of a request."""
+    return given(**{
+        "If-Match": _tag(if_match),
+        "If-None-Match": _tag(if_none_match),
+        "Prefer": f"wait={int(wait)}" if wait is not None else None,
+        "Idempotency-Key": idempotency_key,
+    })
+
+
+def _tag(value: Optional[str]) -> Optional[str]:
+    """An entity tag is written in quotes; without them it is put into some."""
+    if value is None or value == "*" or '"' in value:
+        return value
+    return f'"{value}"'
+
+
+class Left(BaseException):
+    """The daemon answered 202: the operation goes on by itself. Caught by Client.submit, which asked for it."""
+
+    def __init__(self, operation: Operation) -> None:
+        super().__init__(operation)
+        self.operation = operation
+
+
+class Asker:
+    """Asks one daemon in one session."""
+
+    def __init__(self, transport: Transport, session: str) -> None:
+        path_of(session)
+        self._transport = transport
+        self._session = session
+        self._submits = False
+
+    def _below(self, *parts: str, session: Optional[str] = None) -> str:
+        return path_of("sessions", session if session is not None else self._session, *parts)
+
+    def _json(self, method: str, path: str, query: Optional[Mapping[str, Any]] = None, body: Any = None,
+              headers: Optional[Mapping[str, str]] = None, patience: float = 0) -> Tuple[Answer, Any]:
+        """The answer and its JSON; None where it has no body."""
+        fields = dict(headers or {})
+        data: Optional[List[memoryview]] = None
+        if body is not None:
+            data = [memoryview(json.dumps(body).encode())]
+            fields["Content-Type"] = "application/json"
+        answer = self._ask(method, path + query_of(query or {}), fields, data, patience=patience)
+        text = answer.read()
+        return answer, answer.parse(text) if text else None
+
+    def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[memoryview]] = None,
+             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+        """Every request of this package but those that map. Raises Left where the work goes on by itself."""
+        fields = dict(headers)
+        if self._submits and method not in ("GET", "HEAD"):
+            fields["Prefer"] = ", ".join(filter(None, ("respond-async", fields.get("Prefer"))))
+        answer = self._transport.ask(method, target, fields, body, progress, patience)
+        if answer.status == 202 and answer.header("Preference-Applied") == "respond-async":
+            raise Left(cast(Operation, answer.json()))
+        return answer
+
+    def _get(self, path: str, query: Optional[Mapping[str, Any]] = None, **more: Any) -> Any:
+        return self._json("GET", path, query, None, **more)[1]
+
+    def _post(self, path: str, body: Any = None, query: Optional[Mapping[str, Any]] = None, **more: Any) -> Any:
+        return self._json("POST", path, query, {} if body is None else body, **more)[1]
+
+    def _pages(self, path: str, query: Optional[Mapping[str, Any]] = None) -> Iterator[Dict[str, Any]]:
+        cursor: Optional[str] = None
+        while True:
+            page = self._get(path, {**(query or {}), "limit": PAGE, "cursor": cursor})
+            yield from cast(List[Dict[str, Any]], page["items"])
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def _all(self, path: str, query: Optional[Mapping[str, Any]] = None) -> List[Dict[str, Any]]:
+        """The items of all pages."""
+        return list(self._pages(path, query))
+

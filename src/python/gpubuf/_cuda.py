@@ -1,0 +1,255 @@
+"""The CUDA driver by ctypes, opened when device memory is first mapped: importing what the daemon exports.
+
+Nothing of CUDA is needed to install or import this package. The names and numbers are those of cuda.h.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import uuid
+from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .errors import DeviceError, Unsupported
+
+HANDLE_POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+LOCATION_DEVICE = 1
+ACCESS_READ, ACCESS_READ_WRITE = 1, 3
+LAZY_PEER_ACCESS = 1
+HANDLE_BYTES = 64
+
+
+class Handle(ctypes.Structure):
+    """CUipcMemHandle, CUipcEventHandle, CUmemPoolPtrExportData: 64 bytes that only the driver reads."""
+
+    _fields_ = [("bytes", c_char * HANDLE_BYTES)]
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", c_int)]
+
+
+class Uuid(ctypes.Structure):
+    _fields_ = [("bytes", c_char * 16)]
+
+
+# Each with the types of its arguments; all return CUresult.
+FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetUuid_v2": (POINTER(Uuid), c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+    "cuCtxSynchronize": (),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuMemImportFromShareableHandle": (POINTER(c_ulonglong), c_void_p, c_int),
+    "cuMemAddressReserve": (POINTER(c_uint64), c_size_t, c_size_t, c_uint64, c_ulonglong),
+    "cuMemMap": (c_uint64, c_size_t, c_size_t, c_ulonglong, c_ulonglong),
+    "cuMemSetAccess": (c_uint64, c_size_t, POINTER(Access), c_size_t),
+    "cuMemUnmap": (c_uint64, c_size_t),
+    "cuMemRelease": (c_ulonglong,),
+    "cuMemAddressFree": (c_uint64, c_size_t),
+    "cuMemPoolImportFromShareableHandle": (POINTER(c_void_p), c_void_p, c_int, c_ulonglong),
+    "cuMemPoolImportPointer": (POINTER(c_uint64), c_void_p, POINTER(Handle)),
+    "cuMemPoolGetAccess": (POINTER(c_int), c_void_p, POINTER(Location)),
+    "cuMemPoolSetAccess": (c_void_p, POINTER(Access), c_size_t),
+    "cuMemPoolDestroy": (c_void_p,),
+    "cuMemFree_v2": (c_uint64,),
+    "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), Handle, c_uint),
+    "cuIpcCloseMemHandle": (c_uint64,),
+    "cuIpcOpenEventHandle": (POINTER(c_void_p), Handle),
+    "cuEventDestroy_v2": (c_void_p,),
+    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
+}
+
+
+class Driver:
+    """libcuda.so.1, or what a test gives instead."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._call("cuInit", 0)
+        count = c_int()
+        self._call("cuDeviceGetCount", byref(count))
+        self.uuids: List[str] = []
+        for ordinal in range(count.value):
+            found = Uuid()
+            self._call("cuDeviceGetUuid_v2", byref(found), self._device(ordinal))
+            self.uuids.append(str(uuid.UUID(bytes=ctypes.string_at(byref(found), 16))))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """DeviceError where the driver refuses."""
+        self._call(name, *arguments)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        function = getattr(self._library, name, None)
+        if function is None:
+            raise Unsupported(f"this driver has no {name}: install a newer one")
+        function.argtypes, function.restype = FUNCTIONS[name], c_int
+        code = function(*arguments)
+        if code != 0:
+            text = c_char_p()
+            self._library.cuGetErrorName(code, byref(text))
+            word = (text.value or b"unknown").decode()
+            raise DeviceError(problem={"detail": f"the driver of this process refused {name}: {word} ({code})", "status": 500,
+                                       "cuda": {"name": word, "code": code, "call": name, "domain": "cuda"}})
+
+    def _device(self, ordinal: int) -> int:
+        device = c_int()
+        self._call("cuDeviceGet", byref(device), ordinal)
+        return device.value
+
+    def ordinal_of(self, identity: str) -> int:
+        """What this process calls the device that the daemon names by UUID."""
+        bare = identity.partition("-")[2].lower()
+        if bare not in self.uuids:
+            raise Unsupported(f"the buffer is on device {identity}, which this process does not see (CUDA_VISIBLE_DEVICES?)")
+        return self.uuids.index(bare)
+
+    def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool) -> "Memory":
+        """Imports memory. The caller closes fd."""
+        memory = Memory(self, self._device(ordinal))
+        try:
+            memory.enter()
+            try:
+                if way == "vmm":
+                    memory.open_vmm(_fd(fd), map_bytes, writable)
+                elif way == "pool":
+                    memory.open_pool(_fd(fd), _handle(handle))
+                else:
+                    memory.open_legacy(_handle(handle))
+            finally:
+                memory.leave()
+        except BaseException:
+            memory.close()
+            raise
+        memory.pointer += offset
+        return memory
+
+
+def _fd(fd: Optional[int]) -> int:
+    if fd is None:
+        raise ValueError("no descriptor came")
+    return fd
+
+
+def _handle(data: bytes) -> Handle:
+    if len(data) != HANDLE_BYTES:
+        raise ValueError(f"the handle has {len(data)} bytes, not {HANDLE_BYTES}")
+    return Handle.from_buffer_copy(data)
+
+
+class Memory:
+    """Imported memory in the device's primary context, which torch, CuPy and the CUDA runtime use as well."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self._driver, self._device, self._pid = driver, device, os.getpid()
+        self.pointer = 0
+        self._undo: List[Tuple[Callable[..., None], Tuple[Any, ...]]] = []  # last first
+        self._event: Optional[int] = None
+        self._lock = threading.Lock()
+        context = c_void_p()
+        driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self._context = context
+
+    def enter(self) -> None:
+        self._driver.call("cuCtxPushCurrent_v2", self._context)
+
+    def leave(self) -> None:
+        self._driver.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def _later(self, name: str, *arguments: Any) -> None:
+        self._undo.append((self._driver.call, (name, *arguments)))
+
+    def open_vmm(self, fd: int, size: int, writable: bool) -> None:
+        call, handle, base = self._driver.call, c_ulonglong(), c_uint64()
+        call("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), HANDLE_POSIX_FD)
+        self._later("cuMemRelease", handle)
+        call("cuMemAddressReserve", byref(base), size, 0, 0, 0)
+        self._later("cuMemAddressFree", base, size)
+        call("cuMemMap", base, size, 0, handle, 0)
+        self._later("cuMemUnmap", base, size)
+        access = Access(Location(LOCATION_DEVICE, self._device), ACCESS_READ_WRITE if writable else ACCESS_READ)
+        call("cuMemSetAccess", base, size, byref(access), 1)
+        self.pointer = base.value
+
+    def open_pool(self, fd: int, handle: Handle) -> None:
+        call, pool, base, flags = self._driver.call, c_void_p(), c_uint64(), c_int()
+        call("cuMemPoolImportFromShareableHandle", byref(pool), c_void_p(fd), HANDLE_POSIX_FD, 0)
+        self._later("cuMemPoolDestroy", pool)
+        where = Location(LOCATION_DEVICE, self._device)
+        call("cuMemPoolGetAccess", byref(flags), pool, byref(where))
+        if flags.value != ACCESS_READ_WRITE:
+            call("cuMemPoolSetAccess", pool, byref(Access(where, ACCESS_READ_WRITE)), 1)
+        call("cuMemPoolImportPointer", byref(base), pool, byref(handle))
+        self._later("cuMemFree_v2", base)
+        self.pointer = base.value
+
+    def open_legacy(self, handle: Handle) -> None:
+        base = c_uint64()
+        self._driver.call("cuIpcOpenMemHandle_v2", byref(base), handle, LAZY_PEER_ACCESS)
+        self._later("cuIpcCloseMemHandle", base)
+        self.pointer = base.value
+
+    def open_event(self, handle: bytes) -> None:
+        """The event that is recorded after the buffer's last queued write."""
+        event = c_void_p()
+        self.enter()
+        try:
+            self._driver.call("cuIpcOpenEventHandle", byref(event), _handle(handle))
+        finally:
+            self.leave()
+        self._event = event.value
+        self._later("cuEventDestroy_v2", event)
+
+    def wait_on(self, stream: int) -> None:
+        with self._lock:
+            if self._event is None:
+                return
+            self.enter()
+            try:
+                self._driver.call("cuStreamWaitEvent", c_void_p(stream), c_void_p(self._event), 0)
+            finally:
+                self.leave()
+
+    def close(self) -> None:
+        """Waits for the device's work, which may use the memory, and gives it up. Harmless when repeated."""
+        with self._lock:
+            undo, self._undo, self._event = self._undo, [], None
+            context, self._context = self._context, c_void_p()
+        if not context or self._pid != os.getpid():
+            return  # a fork has nothing of the driver's
+        driver = self._driver
+        steps = [(driver.call, ("cuCtxSynchronize",)), *reversed(undo), (driver.call, ("cuCtxPopCurrent_v2", byref(c_void_p()))),
+                 (driver.call, ("cuDevicePrimaryCtxRelease_v2", self._device))]
+        driver.call("cuCtxPushCurrent_v2", context)
+        for call, arguments in steps:
+            try:
+                call(*arguments)
+            except DeviceError:
+                pass  # a context that died gives nothing back; the process's end does
+
+
+_loaded: Optional[Driver] = None
+_loading = threading.Lock()
+
+
+def load() -> Driver:
+    """The driver of this machine; Unsupported where there is none."""
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            try:
+                library = ctypes.CDLL("libcuda.so.1")
+            except OSError as e:
+                raise Unsupported(f"the buffer is in device memory and this process finds no CUDA driver: {e}") from None
+            _loaded = Driver(library)
+        return _loaded

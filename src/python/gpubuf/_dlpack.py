@@ -1,0 +1,194 @@
+"""DLPack by ctypes: tensors of ours for other libraries, tensors of theirs for us.
+
+What a consumer holds lives in memory of the C allocator and names a deleter that Python runs. A consumer may let go as late as
+in the interpreter's last breath, when no Python runs any more; so at its exit the deleters of what is still out there are
+replaced by a C function that does nothing, and the memory goes with the process.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import threading
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+
+CPU, CUDA, CUDA_HOST = 1, 2, 3
+HOST_DEVICES = (CPU, CUDA_HOST)
+READ_ONLY = 1
+VERSION = (1, 0)
+
+# dtype: (code, bits)
+_CODES: Dict[str, Tuple[int, int]] = {
+    "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
+    "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
+    "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16), "complex64": (5, 64), "complex128": (5, 128),
+    "bool": (6, 8), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8), "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
+}
+_NAMES = {code: name for name, code in _CODES.items()}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int32), ("dtype", _DataType),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    # Functions of a prototype of our own: ctypes.pythonapi's are shared with everybody, their types too.
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+_object, _pointer, _text = ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p
+_allocate = _function("PyMem_RawMalloc", _pointer, ctypes.c_size_t)
+_release = _function("PyMem_RawFree", None, _pointer)
+_capsule_new = _function("PyCapsule_New", _object, _pointer, _text, _pointer)
+_capsule_named = _function("PyCapsule_IsValid", ctypes.c_int, _object, _text)
+_capsule_pointer = _function("PyCapsule_GetPointer", _pointer, _object, _text)
+_capsule_rename = _function("PyCapsule_SetName", ctypes.c_int, _object, _text)
+_nothing = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, _pointer).value
+
+_UNUSED = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
+_USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
+# Capsules keep the pointer to their name: these live as long as the module's code does.
+_NAME = {name: ctypes.create_string_buffer(name) for name in (*_UNUSED, *_USED.values())}
+
+_lock = threading.Lock()
+_out: Dict[int, Tuple[Any, Any]] = {}  # address of what a consumer holds: its type, what keeps the memory
+
+
+def _let_go(address: int) -> None:
+    with _lock:
+        held = _out.pop(address, None)
+    if held is not None:
+        _release(address)
+
+
+def _forget(capsule: int) -> None:
+    """A capsule that nobody took is forgotten."""
+    # The object is dying: it is looked at by address, for a reference would bring it back.
+    for name in _UNUSED:
+        if _is_valid(capsule, _NAME[name]):
+            _let_go(_get_pointer(capsule, _NAME[name]))
+
+
+_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_let_go)
+_unwanted = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget)
+_is_valid = _function("PyCapsule_IsValid", ctypes.c_int, _pointer, _text)
+_get_pointer = _function("PyCapsule_GetPointer", _pointer, _pointer, _text)
+
+
+@atexit.register
+def _abandon() -> None:
+    with _lock:
+        for address, (kind, _) in _out.items():
+            kind.from_address(address).deleter = _nothing
+        _kept.append(dict(_out))
+        _out.clear()
+
+
+_kept: list[Any] = []
+for _one in (_deleter, _unwanted, _kept):
+    ctypes.pythonapi.Py_IncRef(_object(_one))  # consumers hold their addresses
+
+
+def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
+         max_version: Optional[Tuple[int, int]]) -> Any:
+    """A capsule over memory that owner keeps. BufferError where the consumer is too old to be told that it must not write."""
+    versioned = max_version is not None and max_version[0] >= VERSION[0]
+    if read_only and not versioned:
+        raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer that asks "
+                          "for max_version, or map with mode='write', or copy")
+    kind, name = (_Versioned, b"dltensor_versioned") if versioned else (_Managed, b"dltensor")
+    n = len(shape)
+    head = (ctypes.sizeof(kind) + 15) // 16 * 16
+    address = _allocate(head + 16 * max(n, 1))
+    if not address:
+        raise MemoryError("no memory for a DLPack tensor")
+    ctypes.memset(address, 0, head)
+    numbers = (ctypes.c_int64 * (2 * max(n, 1))).from_address(address + head)
+    stride = 1
+    for i in range(n - 1, -1, -1):
+        numbers[i], numbers[n + i] = shape[i], stride
+        stride *= shape[i]
+    managed = kind.from_address(address)
+    managed.deleter = ctypes.cast(_deleter, _pointer).value
+    if versioned:
+        managed.major, managed.minor = VERSION
+        managed.flags = READ_ONLY if read_only else 0
+    code, bits = _CODES[dtype]
+    at = ctypes.cast(address + head, ctypes.POINTER(ctypes.c_int64))
+    strides = ctypes.cast(address + head + 8 * n, ctypes.POINTER(ctypes.c_int64))
+    managed.tensor = _Tensor(pointer, _Device(*device), n, _DataType(code, bits, 1), at, strides, 0)
+    with _lock:
+        _out[address] = (kind, owner)
+    try:
+        return _capsule_new(address, _NAME[name], ctypes.cast(_unwanted, _pointer))
+    except BaseException:
+        _let_go(address)
+        raise
+
+
+# --- from others --------------------------------------------------------------------------------------------------------
+
+
+class Taken(NamedTuple):
+    """A tensor of another library; guard lets go of it."""
+
+    view: memoryview
+    dtype: str
+    shape: Tuple[int, ...]
+    device: Tuple[int, int]
+    contiguous: bool
+    guard: Any
+
+
+class _Guard:
+    def __init__(self, address: int, deleter: Optional[int]) -> None:
+        self._address, self._deleter = address, deleter
+
+    def __del__(self) -> None:
+        if self._deleter:
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._deleter)(self._address)
+
+
+def take(source: Any) -> Taken:
+    """The tensor that source exports. view is empty where the memory is not the host's, or not in C order."""
+    capsule = source.__dlpack__()
+    if not _capsule_named(capsule, b"dltensor"):
+        raise TypeError(f"{type(source).__name__}.__dlpack__() gives something else than a tensor")
+    address = _capsule_pointer(capsule, b"dltensor")
+    managed = _Managed.from_address(address)
+    _capsule_rename(capsule, _NAME[b"used_dltensor"])
+    guard = _Guard(address, managed.deleter)
+    t = managed.tensor
+    shape = tuple(t.shape[i] for i in range(t.ndim))
+    name = _NAMES.get((t.dtype.code, t.dtype.bits)) if t.dtype.lanes == 1 else None
+    if name is None:
+        raise TypeError(f"a tensor with DLPack type {(t.dtype.code, t.dtype.bits, t.dtype.lanes)} cannot be stored")
+    contiguous, stride = True, 1
+    for i in range(t.ndim - 1, -1, -1):
+        if t.strides and shape[i] != 1 and t.strides[i] != stride:
+            contiguous = 0 in shape
+        stride *= shape[i]
+    size = math.prod(shape) * (t.dtype.bits // 8)
+    here = contiguous and size > 0 and t.device.type in HOST_DEVICES
+    memory = (ctypes.c_ubyte * size).from_address(t.data + t.byte_offset) if here else bytearray(0)
+    return Taken(memoryview(memory).cast("B"), name, shape, (t.device.type, t.device.id), contiguous, guard)

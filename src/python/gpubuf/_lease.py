@@ -1,0 +1,141 @@
+"""A lease: one connection over the UNIX socket, which the daemon keeps a buffer mapped for.
+
+http.client gives descriptors to nobody and takes 103 for the answer, so this small exchange is made by hand.
+"""
+from __future__ import annotations
+
+import io
+import http.client
+import json
+import os
+import select
+import socket
+import threading
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ._address import Address
+from .errors import BrokenAnswer, Error, Unreachable, error_of
+
+FDS = 4  # descriptors that come with an answer, at most
+HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20
+END_S = 10.0  # how long the end of a lease is waited for; it ends in any case
+
+
+class Lease:
+    """A connection and what was granted over it: document, and descriptors whose owner takes them with take_fd."""
+
+    def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
+        assert address.unix is not None
+        self._path, self._token = address.unix, token
+        self._pid, self._lock, self._buffer = os.getpid(), threading.Lock(), b""
+        self._fds: List[int] = []
+        self.document: Dict[str, Any] = {}
+        self._sock: Optional[socket.socket] = socket.socket(socket.AF_UNIX)
+        try:
+            self._sock.settimeout(timeout)
+            self._sock.connect(self._path)
+        except OSError as e:
+            self.close()
+            raise Unreachable(f"there is no daemon at unix://{self._path}: {e.strerror or e}") from e
+
+    def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float]) -> None:
+        """Asks for the mapping; raises what the daemon refuses it with."""
+        assert self._sock is not None
+        if wait is not None:
+            self._sock.settimeout((self._sock.gettimeout() or 0) + wait)
+        try:
+            prefer = [f"Prefer: wait={int(wait)}"] if wait is not None else []
+            self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json", *prefer])
+            status, data = self._answer("POST " + path)
+            try:
+                self.document = json.loads(data)
+            except ValueError as e:
+                raise BrokenAnswer(f"POST {path}: the answer is no JSON: {data[:100]!r}") from e
+            if status != 200:
+                raise error_of(status, self.document if isinstance(self.document, dict) else {})
+        except BaseException as e:
+            self.close()
+            if isinstance(e, OSError) and not isinstance(e, Error):
+                raise Unreachable(f"POST {path}: the connection to unix://{self._path} broke: {e}") from e
+            raise
+
+    def _send(self, method: str, path: str, body: bytes, fields: List[str]) -> None:
+        assert self._sock is not None
+        token = [f"Authorization: Bearer {self._token}"] if self._token is not None else []
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *fields, "", ""]
+        self._sock.sendall("\r\n".join(lines).encode("latin-1") + body)
+
+    def _more(self) -> None:
+        assert self._sock is not None
+        data, fds, flags, _ = socket.recv_fds(self._sock, 1 << 16, FDS, socket.MSG_CMSG_CLOEXEC)
+        self._fds += fds
+        if flags & socket.MSG_CTRUNC or len(self._fds) > FDS:
+            raise BrokenAnswer("the daemon sent more descriptors than can be taken; is the limit of open files reached?")
+        if not data:
+            raise BrokenAnswer("the connection ended before the answer did")
+        self._buffer += data
+
+    def _answer(self, what: str) -> Tuple[int, bytes]:
+        """Status and body of the next answer that is no 1xx."""
+        while True:
+            while b"\r\n\r\n" not in self._buffer:
+                if len(self._buffer) > HEAD_MAX:
+                    raise BrokenAnswer(f"{what}: the answer's head does not end")
+                self._more()
+            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+            line, _, rest = head.partition(b"\r\n")
+            words = line.split(None, 2)
+            if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+                raise BrokenAnswer(f"{what}: this is no answer of gpubufd: {line[:100]!r}")
+            status = int(words[1])
+            if status >= 200:
+                break
+        length = http.client.parse_headers(io.BytesIO(rest + b"\r\n\r\n")).get("Content-Length", "0" if status == 204 else "")
+        if not length.isdigit() or int(length) > BODY_MAX:
+            raise BrokenAnswer(f"{what}: the answer has a Content-Length of {length!r}")
+        while len(self._buffer) < int(length):
+            self._more()
+        data, self._buffer = self._buffer[: int(length)], self._buffer[int(length) :]
+        return status, data
+
+    def take_fd(self) -> int:
+        """The next descriptor, which is the caller's now."""
+        if not self._fds:
+            raise BrokenAnswer(f"no descriptor came with the lease, which goes by {self.document.get('way')}")
+        return self._fds.pop(0)
+
+    @property
+    def alive(self) -> bool:
+        """True while the daemon keeps the connection."""
+        with self._lock:
+            if self._sock is None:
+                return False
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN)
+            try:
+                # Nothing is said without being asked, but for an end.
+                return not poll.poll(0)
+            except OSError:
+                return False
+
+    def end(self) -> None:
+        """Ends the lease and waits until the daemon has done so: a write that follows is not refused for it."""
+        with self._lock:
+            if self._sock is not None and self._pid == os.getpid():
+                try:
+                    self._sock.settimeout(END_S)
+                    self._send("DELETE", f"/v1/leases/{self.document['lease']}", b"", [])
+                    self._answer("DELETE")
+                except (OSError, Error):
+                    pass  # its connection ends, and the lease with it
+        self.close()
+
+    def close(self) -> None:
+        """Ends the lease without waiting. In a process that was forked from the one that asked it is left to that one."""
+        with self._lock:
+            sock, self._sock = self._sock, None
+            fds, self._fds = self._fds, []
+        for fd in fds:
+            os.close(fd)
+        if sock is not None:
+            sock.close()

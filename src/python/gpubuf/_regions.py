@@ -1,0 +1,159 @@
+"""Mapped memory and its end: when nobody wants it and nothing uses it, it is unmapped, and then the lease ends."""
+from __future__ import annotations
+
+import base64
+import mmap
+import os
+import threading
+import weakref
+from typing import Any, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _cuda, _dlpack
+from ._lease import Lease
+from .errors import BrokenAnswer
+
+
+def _over(lease: Lease, wait: bool) -> None:
+    if wait:
+        lease.end()
+    else:
+        lease.close()
+
+
+class HostRegion:
+    """A memfd of the daemon's, mapped. Views hold the mmap, which counts them."""
+
+    device = (_dlpack.CPU, 0)
+
+    def __init__(self, lease: Lease, map_bytes: int, offset: int, nbytes: int, writable: bool) -> None:
+        self._lease = lease
+        self._map: Optional[mmap.mmap] = None
+        self.view: Optional[memoryview] = memoryview(b"")
+        fd = lease.take_fd()
+        try:
+            if nbytes == 0:
+                return
+            if offset < 0 or offset + nbytes > map_bytes:
+                raise BrokenAnswer(f"{nbytes} bytes at {offset} do not fit into a mapping of {map_bytes}")
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._map = mmap.mmap(fd, map_bytes, mmap.MAP_SHARED, access)
+            self.view = memoryview(self._map)[offset : offset + nbytes]
+            # The last array that goes, at whatever time, takes the lease along.
+            self._last = weakref.finalize(self._map, lease.close)
+        except (OSError, ValueError) as e:
+            if isinstance(e, BrokenAnswer):
+                raise
+            raise BrokenAnswer(f"what the daemon sent cannot be mapped: {e}") from e
+        finally:
+            os.close(fd)
+
+    def pointer(self) -> Tuple[int, Any]:
+        """The address, and what keeps the memory there."""
+        array = np.frombuffer(self.view or b"", np.uint8)
+        return (array.ctypes.data if array.size else 0), array
+
+    def end(self, wait: bool) -> bool:
+        """Nobody wants it any more. True when it is gone; False when arrays use it, and the last one ends it. wait: until the
+        daemon has heard of it."""
+        view, self.view = self.view, None
+        mapped, self._map = self._map, None
+        try:
+            if view is not None:
+                view.release()
+            if mapped is not None:
+                mapped.close()
+                self._last.detach()
+        except BufferError:
+            return False
+        _over(self._lease, wait)
+        return True
+
+
+class Hold:
+    """What a tensor keeps of a DeviceRegion."""
+
+    def __init__(self, region: "DeviceRegion") -> None:
+        self._region: Optional[DeviceRegion] = region
+
+    def __del__(self) -> None:
+        region, self._region = self._region, None
+        if region is not None:
+            region.drop()
+
+
+class DeviceRegion:
+    """Device memory of the daemon's, opened by the driver."""
+
+    view = None
+
+    def __init__(self, lease: Lease, driver: "_cuda.Driver") -> None:
+        d = lease.document
+        self._lease, self._lock, self._users, self._wanted = lease, threading.Lock(), 0, True
+        ordinal = driver.ordinal_of(str(d["device"]["uuid"]))
+        self.device = (_dlpack.CUDA, ordinal)
+        handle = base64.b64decode(d["handle"]) if d.get("handle") else b""
+        fd: Union[int, None] = None if d["way"] == "legacy" else lease.take_fd()
+        try:
+            self.memory = driver.open(d["way"], ordinal, fd, handle, int(d["map_bytes"]), int(d["offset"]), d["mode"] == "write")
+        finally:
+            if fd is not None:
+                os.close(fd)
+        try:
+            if d.get("event"):
+                self.memory.open_event(base64.b64decode(d["event"]))
+        except BaseException:
+            self.memory.close()
+            raise
+
+    def ready(self, stream: int) -> None:
+        """Lets a stream wait, on the device, for what was queued into the buffer before it was mapped."""
+        self.memory.wait_on(stream)
+
+    def hold(self) -> Hold:
+        with self._lock:
+            self._users += 1
+        return Hold(self)
+
+    def pointer(self) -> Tuple[int, Any]:
+        return self.memory.pointer, self.hold()
+
+    def drop(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0 and not self._wanted
+        if last:
+            self.memory.close()
+            self._lease.close()
+
+    def end(self, wait: bool) -> bool:
+        """As of HostRegion; work of the device that may use the memory is waited for."""
+        with self._lock:
+            if not self._wanted:
+                return self._users == 0
+            self._wanted = False
+            if self._users:
+                return False
+        self.memory.close()
+        _over(self._lease, wait)
+        return True
+
+
+Region = Union[HostRegion, DeviceRegion]
+
+
+def open_region(lease: Lease, driver: "Optional[_cuda.Driver]" = None) -> Region:
+    """Maps what was granted. The lease is closed where that does not work."""
+    d = lease.document
+    try:
+        if d["way"] == "memfd":
+            return HostRegion(lease, int(d["map_bytes"]), int(d["offset"]), int(d["bytes"]), d["mode"] == "write")
+        if d["way"] in ("vmm", "pool", "legacy"):
+            return DeviceRegion(lease, driver if driver is not None else _cuda.load())
+        raise BrokenAnswer(f"this version of gpubuf cannot map by {d['way']}; give ways=['memfd', 'vmm', 'pool', 'legacy']")
+    except BaseException as e:
+        lease.close()
+        if isinstance(e, (KeyError, TypeError, ValueError)) and not isinstance(e, BrokenAnswer):
+            raise BrokenAnswer(f"the daemon's answer lacks something or has it wrong: {e!r}") from e
+        raise

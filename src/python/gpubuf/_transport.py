@@ -1,0 +1,302 @@
+"""Requests and answers: a kept connection for each thread, bodies sent from and received into the caller's memory."""
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+from ._address import Address
+from .errors import BrokenAnswer, Error, Unreachable, error_of
+
+Progress = Callable[[int, int], None]
+STEP = 4 << 20  # bytes between two calls of a progress function
+# A longer body waits for the daemon's 100 Continue: it costs a turn of the network (about 0.1 ms here, nothing beside the
+# bytes), and a refusal then comes before the bytes instead of a connection that breaks among them.
+EXPECT_BYTES = 1 << 20
+CONTINUE_S = 2.0  # for a server that never says it
+SAFE = ("GET", "HEAD")
+
+
+class _Stopped(BaseException):
+    """What a caller's progress function raised, whatever that is: not to be taken for a broken connection."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _tell(progress: Progress, done: int, total: int) -> None:
+    try:
+        progress(done, total)
+    except BaseException as e:
+        raise _Stopped(e) from e
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        try:
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self._path)
+        except BaseException:
+            self.close()
+            raise
+
+
+class _Held:
+    """The connection of one thread in one process; closed when the thread ends, or with the client."""
+
+    def __init__(self, http_connection: http.client.HTTPConnection) -> None:
+        self.http = http_connection
+        self.pid = os.getpid()
+
+    def __del__(self) -> None:
+        self.http.close()
+
+    def usable(self) -> bool:
+        """False when the daemon has closed it, or it belongs to the process that this one was forked from."""
+        if self.pid != os.getpid():
+            return False
+        if self.http.sock is None:
+            return True
+        # Nothing was asked, so that whatever can be read is its end.
+        poll = select.poll()
+        poll.register(self.http.sock, select.POLLIN)
+        return not poll.poll(0)
+
+
+class Answer:
+    """The head of an answer of status 2xx or 304. The body must be read to its end, or the answer closed."""
+
+    def __init__(self, transport: "Transport", response: http.client.HTTPResponse, request: str) -> None:
+        self._transport = transport
+        self._response = response
+        self._request = request
+        self.status = response.status
+
+    def header(self, name: str) -> Optional[str]:
+        return self._response.headers.get(name)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the body."""
+        value = self.header("Content-Length")
+        if value is None or not value.isdigit():
+            raise self.broken("the answer gives no Content-Length")
+        return int(value)
+
+    def read(self) -> bytes:
+        try:
+            return self._response.read()
+        except (http.client.HTTPException, OSError, ValueError) as e:
+            raise self.broken(f"the answer broke off: {e}") from e
+
+    def read_into(self, view: memoryview, progress: Optional[Progress] = None) -> None:
+        """Fills the view with the next bytes of the body."""
+        have, total = 0, len(view)
+        step = STEP if progress else max(total, 1)
+        try:
+            while have < total:
+                n = self._response.readinto(view[have : have + step])
+                if n <= 0:
+                    raise self.broken(f"the answer ended after {have} of {total} bytes")
+                have += n
+                if progress:
+                    _tell(progress, have, total)
+        except (http.client.HTTPException, OSError) as e:
+            if isinstance(e, Error):
+                raise
+            raise self.broken(f"the answer broke off: {e}") from e
+        except _Stopped as e:
+            self.close()
+            raise e.reason from None
+        except BaseException:
+            self.close()
+            raise
+
+    def json(self) -> Any:
+        return self.parse(self.read())
+
+    def parse(self, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as e:
+            raise self.broken(f"the answer is no JSON: {data[:100]!r}") from e
+
+    def finish(self) -> None:
+        """The end is seen, so that the connection can be used again."""
+        if self.read():
+            raise self.broken("more comes than was said")
+
+    def broken(self, text: str) -> BrokenAnswer:
+        return self._transport.broken(f"{self._request}: {text}")
+
+    def close(self) -> None:
+        """Gives up what was not read."""
+        self._transport.drop()
+
+
+class Transport:
+    """Where requests go. Any thread may use it: each has a connection of its own."""
+
+    def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
+        if token is not None and (not token or any(c.isspace() for c in token)):
+            raise ValueError("a token is one word")
+        self.address, self.token, self.timeout = address, token, timeout
+        self._local = threading.local()
+        self._all: "weakref.WeakSet[_Held]" = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes the connections of all threads."""
+        with self._lock:
+            self._closed = True
+            held = list(self._all)
+        for one in held:
+            one.http.close()
+
+    def drop(self) -> None:
+        """Closes this thread's connection, which is in the middle of something."""
+        held: Optional[_Held] = getattr(self._local, "held", None)
+        if held is not None:
+            held.http.close()
+            self._local.held = None
+
+    def broken(self, text: str) -> BrokenAnswer:
+        self.drop()
+        return BrokenAnswer(text)
+
+    def _connection(self) -> Tuple[http.client.HTTPConnection, bool]:
+        """This thread's connection, and whether it has been used before."""
+        held: Optional[_Held] = getattr(self._local, "held", None)
+        if held is not None and held.usable() and held.http.sock is not None:
+            return held.http, True
+        self._local.held = None
+        a = self.address
+        if a.unix is not None:
+            fresh: http.client.HTTPConnection = _UnixConnection(a.unix, self.timeout)
+        elif a.tls:
+            fresh = http.client.HTTPSConnection(a.host, a.port, timeout=self.timeout)
+        else:
+            fresh = http.client.HTTPConnection(a.host, a.port, timeout=self.timeout)
+        held = _Held(fresh)
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            self._all.add(held)
+        try:
+            fresh.connect()
+        except OSError as e:
+            raise Unreachable(f"there is no daemon at {a}: {e.strerror or e}") from e
+        self._local.held = held
+        return fresh, False
+
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
+            progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+        """Sends a request; returns the answer where it is 2xx or 304, raises what the problem document says otherwise.
+
+        patience: seconds for which the daemon was asked to wait, at most, before it answers."""
+        target = self.address.prefix + target
+        what = f"{method} {target}"
+        while True:
+            connection, used = self._connection()
+            connection.sock.settimeout(self.timeout + patience)
+            try:
+                response = self._exchange(connection, method, target, dict(headers or {}), body, progress)
+                break
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
+                self.drop()
+                # A kept connection that ended before it was asked: nothing was done, and nothing is done twice.
+                if not (used and method in SAFE):
+                    raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
+            except http.client.HTTPException as e:
+                raise self.broken(f"{what}: this is no answer of gpubufd: {e!r}") from e
+            except socket.timeout as e:
+                self.drop()
+                raise Unreachable(f"{what}: {self.address} did not answer within {self.timeout + patience:g} s") from e
+            except OSError as e:
+                self.drop()
+                raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
+            except _Stopped as e:
+                self.drop()
+                raise e.reason from None
+            except BaseException:
+                self.drop()
+                raise
+        answer = Answer(self, response, what)
+        if response.status == 304 or 200 <= response.status < 300:
+            return answer
+        raise self._refusal(answer, method)
+
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, target: str, headers: Dict[str, str],
+                  body: Optional[Sequence[memoryview]], progress: Optional[Progress]) -> http.client.HTTPResponse:
+        length = sum(map(len, body or ()))
+        expect = length >= EXPECT_BYTES and not self.address.tls
+        connection.putrequest(method, target, skip_accept_encoding=True)
+        if self.token is not None:
+            connection.putheader("Authorization", "Bearer " + self.token)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        if body is not None:
+            connection.putheader("Content-Length", str(length))
+        elif method not in SAFE:
+            connection.putheader("Content-Length", "0")
+        if expect:
+            connection.putheader("Expect", "100-continue")
+        connection.endheaders()
+        if body is not None and (not expect or self._goes_on(connection)):
+            try:
+                _send(connection, body, length, progress)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # refused among the bytes: the answer may be there to be read
+        return connection.getresponse()
+
+    @staticmethod
+    def _goes_on(connection: http.client.HTTPConnection) -> bool:
+        """True when the daemon wants the body; False when its answer is there instead."""
+        sock, end = connection.sock, time.monotonic() + CONTINUE_S
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        while poll.poll(max(0.0, end - time.monotonic()) * 1000):
+            head = sock.recv(4096, socket.MSG_PEEK)
+            if b"\r\n\r\n" in head and head.startswith(b"HTTP/1.1 100"):
+                sock.recv(head.index(b"\r\n\r\n") + 4)
+                return True
+            if not b"HTTP/1.1 100".startswith(head[:12]) or not head or time.monotonic() > end:
+                return False
+            time.sleep(0.001)  # half of a 100: what was looked at stays readable, so that poll does not wait for the rest
+        return True
+
+    def _refusal(self, answer: Answer, method: str) -> Error:
+        data = answer.read() if method != "HEAD" else b""
+        try:
+            problem = json.loads(data)
+            if isinstance(problem, dict) and isinstance(problem.get("code"), str):
+                return error_of(answer.status, problem)
+        except ValueError:
+            pass
+        text = data[:200].decode("utf-8", "replace").strip()
+        return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()})
+
+
+def _send(connection: http.client.HTTPConnection, body: Sequence[memoryview], total: int, progress: Optional[Progress]) -> None:
+    done = 0
+    for piece in body:
+        step = STEP if progress else max(len(piece), 1)
+        for at in range(0, len(piece), step):
+            part = piece[at : at + step]
+            connection.sock.sendall(part)
+            done += len(part)
+            if progress:
+                _tell(progress, done, total)

@@ -1,0 +1,333 @@
+"""The client: arrays into named buffers and back, and what can be done with buffers."""
+from __future__ import annotations
+
+import copy
+import os
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
+
+from . import _arrays, _safetensors
+from ._address import choose, find_socket, of_socket
+from ._arrays import Array, Key
+from ._asker import Asker, Left, conditions, given, path_of, query_of
+from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from ._transport import Answer, Progress, Transport
+from .mapping import Mapping as Mapped
+from .mapping import open_mapping
+from .types import BatchReply, Buffer, Operation, Verified
+
+RAW = {"Content-Type": "application/octet-stream"}
+
+
+class Client(Asker):
+    """A daemon, and one of its sessions.
+
+    Args:
+        url: ``http://HOST:PORT`` or ``unix:///path/to/gpubufd.sock``.
+        socket: path of the daemon's UNIX socket: for all requests where no url is given, else for ``map`` alone.
+        token: bearer token; default ``GPUBUF_TOKEN``.
+        session: whose buffers the names stand for.
+        timeout: seconds without a byte after which a request is given up.
+
+    Without url and socket: ``GPUBUF_URL``, else the UNIX socket of a daemon on this machine where daemons put it by themselves, else
+    ``http://127.0.0.1:7070``. Nothing is asked before the first call.
+
+    Any thread may use it: each has a connection of its own, which is kept and closed with the thread, or by ``close`` and the
+    ``with`` statement's end. Every method raises :class:`gpubuf.Error`.
+
+    Attributes: ``sessions``, ``pools``, ``streams``, ``events``, ``devices``, ``operations``, ``leases``.
+    """
+
+    def __init__(self, url: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None,
+                 session: str = "default", *, timeout: float = 120.0) -> None:
+        token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
+        super().__init__(Transport(choose(url, socket), token, timeout), session)
+        self._socket = socket if socket is not None else self._transport.address.unix
+        self._collect()
+
+    def _collect(self) -> None:
+        t, s = self._transport, self._session
+        self.sessions = Sessions(t, s)
+        self.pools = Pools(t, s)
+        self.streams = Streams(t, s)
+        self.events = Events(t, s)
+        self.devices = Devices(t, s)
+        self.operations = Operations(t, s)
+        self.leases = Leases(t, s)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"gpubuf.Client({self.url!r}, session={self._session!r})"
+
+    def close(self) -> None:
+        """Closes the connections of all threads. Mappings have their own and go on."""
+        self._transport.close()
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return str(self._transport.address)
+
+    @property
+    def session(self) -> str:
+        """The session that names of buffers, pools, streams and events belong to."""
+        return self._session
+
+    def with_session(self, session: str) -> "Client":
+        """The same daemon, by the same connections, in another session."""
+        path_of(session)
+        other = copy.copy(self)
+        other._session = session
+        other._collect()
+        return other
+
+    # --- bytes ----------------------------------------------------------------------------------------------------------
+
+    def put(self, name: str, array: Any, *, stream: Optional[str] = None, wait: Optional[float] = None, in_place: bool = False,
+            offset: Optional[int] = None, slice: Optional[Key] = None, progress: Optional[Progress] = None,
+            if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
+            pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
+            side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None) -> Buffer:
+        """Uploads an array, which makes the buffer or replaces its content, all or nothing.
+
+        Args:
+            array: a numpy array, a tensor in host memory, or anything with a buffer (bytes, memoryview, mmap). Sent from where
+                it lies when its elements are in C order and little-endian; others are copied first.
+            stream: in whose order the bytes are written.
+            wait: seconds to wait for memory where there is none.
+            in_place: overwrite the present memory instead of filling fresh memory and swapping it in.
+            offset: write at this byte of a buffer that is there.
+            slice: write the elements that this picks of a buffer that is there; numpy's basic indexing, as text or as Python has
+                it: ``numpy.s_[0:16, 3]``.
+            progress: called with the bytes that are sent and all there are; what it raises ends the upload, and nothing changed.
+            if_match: only while this is the buffer's etag. if_none_match: ``"*"``: only where there is none of that name.
+            kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{s}/buffers.
+            side: of a mirrored buffer, the one to be written.
+            dtype, shape: what the bytes are, where the array does not say it (bytes of a bfloat16 tensor, for instance).
+
+        Returns:
+            What the buffer is now; its ``etag`` and ``generation`` are this content's.
+        """
+        payload = _arrays.payload_of(array)
+        what = self._layout(payload, dtype, shape) if offset is None and slice is None else {}
+        query = query_of({"format": "raw", **what, **given(
+            stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
+            device=device, mirrored=mirrored, side=side, in_place=True if in_place else None)})
+        headers = {**RAW, **conditions(if_match, if_none_match, wait)}
+        answer = self._ask("PUT", self._below("buffers", name, "data") + query, headers, [payload.view], progress, wait or 0)
+        return _buffer(answer, answer.json())
+
+    @staticmethod
+    def _layout(payload: _arrays.Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
+        name = dtype if dtype is not None else payload.dtype
+        if shape is None:
+            if name == payload.dtype:
+                shape = payload.shape
+            else:
+                count, rest = divmod(len(payload.view), _arrays.width(name))
+                if rest:
+                    raise ValueError(f"{len(payload.view)} bytes are no whole number of {name}")
+                shape = (count,)
+        return {"dtype": name, "shape": _arrays.shape_text(shape)}
+
+    def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
+            offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
+            if_match: Optional[str] = None, progress: Optional[Progress] = None) -> Any:
+        """Downloads a buffer, or a part of it, straight into an array.
+
+        Args:
+            slice: only the elements that this picks; numpy's basic indexing with steps of at least 1, as text or as Python has it.
+            out: receive into this array, which must have the dtype and shape of what comes.
+            raw: give the bytes instead of an array: for types that numpy lacks, where ml_dtypes is not installed.
+            offset, length: only these bytes; with raw alone.
+            stream: after whose queued work.
+            if_match: only while this is the buffer's etag (PreconditionFailed otherwise).
+            progress: called with the bytes received and all there are; what it raises ends the download.
+
+        Returns:
+            A numpy array; bytes with raw.
+        """
+        if raw and out is not None:
+            raise ValueError("raw gives bytes: it takes no out")
+        if not raw and (offset is not None or length is not None):
+            raise ValueError("bytes at an offset have no shape: take them with raw=True, or give a slice")
+        query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
+                               slice=None if slice is None else _arrays.slice_text(slice)))
+        answer = self._ask("GET", self._below("buffers", name, "data") + query, conditions(if_match))
+        if raw and progress is None:
+            return answer.read()
+        try:
+            if raw:
+                array = _arrays.empty("uint8", (answer.length,), None)
+            else:
+                array = _arrays.empty(answer.header("Gpubuf-Dtype") or "uint8", _arrays.shape_of(answer.header("Gpubuf-Shape")), out)
+            if array.nbytes != answer.length:
+                raise ValueError(f"{answer.length} bytes come for {array.dtype} {array.shape}")
+        except BaseException:
+            answer.close()
+            raise
+        answer.read_into(_arrays.bytes_of(array), progress)
+        answer.finish()
+        return array.tobytes() if raw else array
+
+    def tensors_put(self, arrays: Mapping[str, Any], *, prefix: Optional[str] = None, stream: Optional[str] = None,
+                    kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
+                    wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
+        """Uploads many arrays in one request: all of them become visible, or none. prefix stands before each name."""
+        pieces = _safetensors.pieces_of({name: _arrays.payload_of(array) for name, array in arrays.items()})
+        query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
+        headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
+        answer = self._ask("PUT", self._below("tensors") + query, headers, pieces, progress, wait or 0)
+        return cast(List[Buffer], answer.json()["items"])
+
+    def tensors_get(self, names: Optional[Sequence[str]] = None, *, prefix: Optional[str] = None, label: Optional[str] = None,
+                    stream: Optional[str] = None) -> Dict[str, Array]:
+        """Downloads many buffers in one request, as they were at one moment: those named, or those with a prefix or a label
+        (``name`` or ``name=value``), or all."""
+        if isinstance(names, str):
+            raise TypeError("names is a list of names; one buffer is had with get")
+        query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
+        answer = self._ask("GET", self._below("tensors") + query, {"Accept": _safetensors.TYPE})
+        return _safetensors.read(answer)
+
+    # --- buffers --------------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, *, bytes: Optional[int] = None, dtype: Optional[str] = None,
+               shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
+               stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
+               labels: Optional[Mapping[str, str]] = None, wait: Optional[float] = None) -> Buffer:
+        """Makes a buffer of zeros: give bytes, or dtype and shape."""
+        body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
+                     stream=stream, device=device, mirrored=mirrored, labels=labels)
+        return _buffer(*self._json("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
+
+    def info(self, name: str, *, attributes: bool = False) -> Buffer:
+        """What is known of a buffer; with attributes also what the device's driver knows of its memory (scope admin)."""
+        return _buffer(*self._json("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
+
+    def list(self) -> List[Buffer]:
+        """All buffers of the session."""
+        return cast(List[Buffer], self._all(self._below("buffers")))
+
+    def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
+               shape: Optional[Sequence[int]] = None, if_match: Optional[str] = None) -> Buffer:
+        """Changes labels (one of None is removed), or how the same bytes are read."""
+        body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape])
+        return _buffer(*self._json("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
+
+    def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:
+        """Removes a buffer. Mapped while another process maps it; with when="unmapped" it goes at once, and its memory at the
+        last unmap: then False is returned."""
+        answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when), headers=conditions(if_match))
+        return answer.status != 202
+
+    def copy(self, source: str, name: str, *, from_offset: Optional[int] = None, offset: Optional[int] = None,
+             bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
+             wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
+        """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device; makes the target where there is none."""
+        body = {"from": source, **given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side,
+                                        in_place=True if in_place else None)}
+        return self._write(name, "copy", body, if_match, wait)
+
+    def fill(self, name: str, pattern: Union[int, str], width: int = 1, *, offset: Optional[int] = None,
+             bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
+             wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
+        """Repeats a number of 1, 2, 4 or 8 bytes over a buffer, on the device."""
+        if isinstance(pattern, int) and pattern >= 1 << 63:
+            pattern = hex(pattern)
+        body = {"pattern": pattern, "width": width, **given(offset=offset, bytes=bytes, stream=stream, side=side,
+                                                            in_place=True if in_place else None)}
+        return self._write(name, "fill", body, if_match, wait)
+
+    def sync(self, name: str, to: str = "device", *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
+        """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have a sync of theirs."""
+        return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
+
+    def release(self, name: str, side: str) -> Buffer:
+        """Gives the memory of one side of a mirrored buffer back: host, device or all."""
+        return self._write(name, "release", {"side": side}, None, None)
+
+    def seal(self, name: str) -> Buffer:
+        """Makes the content immutable, for good; deleting remains possible."""
+        return self._write(name, "seal", {}, None, None)
+
+    def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
+        path = self._below("buffers", name, action)
+        return _buffer(*self._json("POST", path, None, body, conditions(if_match, wait=wait), wait or 0))
+
+    def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
+               stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:
+        """Reads the bytes and compares them with the recorded checksum, and with digests ({"sha-256": base64}) where given."""
+        body = given(digest=digest, algorithms=None if algorithms is None else [*algorithms])
+        return cast(Verified, self._post(self._below("buffers", name, "verify"), body, given(stream=stream),
+                                         headers=conditions(wait=wait), patience=wait or 60))
+
+    # --- more -----------------------------------------------------------------------------------------------------------
+
+    def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None) -> Mapped:
+        """Maps a buffer's memory into this process, by the daemon's UNIX socket; see :class:`gpubuf.Mapping`.
+
+        Args:
+            mode: ``read``, or ``write`` to read and write.
+            ways: the only ones to try, of vmm, pool, legacy, memfd.
+            wait: seconds to wait for queued writes of the buffer.
+        """
+        if mode not in ("read", "write"):
+            raise ValueError(f"mode is 'read' or 'write', not {mode!r}")
+        path = self._socket
+        if path is None and self._transport.address.host in ("127.0.0.1", "::1", "localhost"):
+            path = find_socket()
+        if path is None:
+            raise ValueError(f"mapping takes the daemon's UNIX socket, and {self.url} is none: give Client(socket=PATH)")
+        t = self._transport
+        body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
+        return open_mapping(of_socket(path), t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+
+    def batch(self, operations: Sequence[Mapping[str, Any]], *, atomic: bool = False, stream: Optional[str] = None,
+              wait: Optional[float] = None) -> BatchReply:
+        """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``.
+        atomic: all or none. One that fails is told in its place of ``results``, not raised."""
+        body = {"operations": [dict(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
+        return cast(BatchReply, self._post(self._below("batch"), body, headers=conditions(wait=wait), patience=wait or 0))
+
+    def submit(self, method: Callable[..., Any], *args: Any, **more: Any) -> Operation:
+        """Leaves a call to itself: ``op = client.submit(client.copy, "a", "b")``, later ``client.operations.wait(op)``.
+
+        Takes methods of the client and of its collections. What is over at once comes back as an operation that is done, with
+        an empty id."""
+        owner = getattr(method, "__self__", None)
+        if not isinstance(owner, Asker):
+            raise TypeError("submit takes a method of the client, such as client.copy")
+        owner = copy.copy(owner)
+        owner._submits = True
+        try:
+            result = getattr(owner, method.__name__)(*args, **more)
+        except Left as left:
+            return left.operation
+        return Operation(id="", state="done", result=result, problem=None)
+
+    def stats(self) -> Dict[str, Any]:
+        """The daemon's statistics; a session's are had by ``sessions.stats()``."""
+        return cast(Dict[str, Any], self._get(path_of("stats")))
+
+    def about(self) -> Dict[str, Any]:
+        """Version, backend and links of the daemon."""
+        return cast(Dict[str, Any], self._get("/v1"))
+
+    def request(self, method: str, path: str, body: Any = None, *, query: Optional[Mapping[str, Any]] = None,
+                headers: Optional[Mapping[str, str]] = None) -> Any:
+        """Any request whose body and answer are JSON, for what has no method here."""
+        return self._json(method, path, query, body, headers)[1]
+
+
+def _buffer(answer: Answer, document: Any) -> Buffer:
+    tag = answer.header("ETag")
+    if tag is not None and isinstance(document, dict):
+        document["etag"] = tag
+    return cast(Buffer, document)

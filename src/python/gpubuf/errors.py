@@ -1,0 +1,222 @@
+"""What can go wrong, as exceptions: one class for each error that the daemon knows, in groups.
+
+The classes at the end of this file are the client's side of include/gpubuf/errors.def: code, HTTP status, whether the same
+request may succeed later, and the title as docstring. A test holds the two lists together.
+"""
+# fmt: off
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Type
+
+__all__ = [
+    "Error", "BadRequest", "AccessDenied", "NotFound", "Conflict", "AlreadyExists", "Busy", "ServerError", "Unavailable",
+    "NoMemory", "Unreachable", "BrokenAnswer", "MalformedRequest", "AmbiguousLength", "IncompleteBody", "InvalidEncoding",
+    "DigestMismatch", "UploadLengthMismatch", "InvalidName", "InvalidArgument", "UnknownParameter", "MalformedJson",
+    "DuplicateKey", "UnknownField", "WrongType", "Unauthenticated", "Forbidden", "CrossOrigin", "NoRoute", "SessionNotFound",
+    "BufferNotFound", "PoolNotFound", "StreamNotFound", "EventNotFound", "OperationNotFound", "DeviceNotFound",
+    "UploadNotFound", "TokenNotFound", "MethodNotAllowed", "NotAcceptable", "RequestTimeout", "SessionExists", "BufferExists",
+    "BufferBusy", "BufferPartial", "BufferSideCurrent", "SessionProtected", "PoolExists", "PoolBusy", "PoolProtected",
+    "StreamExists", "StreamProtected", "EventExists", "OperationRunning", "OperationEnded", "Cancelled",
+    "IdempotencyKeyInUse", "IdempotencyAnswerLost", "UploadBusy", "UploadIncomplete", "UploadCompleted", "UploadOverlap",
+    "UploadOffsetMismatch", "UploadWrongKind", "ContentLost", "LengthRequired", "PreconditionFailed", "BodyTooLarge",
+    "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
+    "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
+    "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
+    "LocalOnly", "LeaseNotFound", "MapNotPermitted",
+]
+
+_by_code: Dict[str, Type["Error"]] = {}
+
+
+class Error(Exception):
+    """Anything that this package reports. What the daemon said, where it said something.
+
+    Attributes:
+        code: the daemon's stable word for it, such as ``buffer_not_found``; ``unreachable`` or ``broken_answer`` where
+            there was no usable answer.
+        status: the HTTP status; 0 where there was no usable answer.
+        title: the same for every error of this code.
+        detail: what was wrong here, and what would be right.
+        retryable: whether the same request may succeed later.
+        cuda: ``{"name", "code", "call"}`` when the device's driver spoke, else None.
+        limit_bytes, used_bytes, requested_bytes: the numbers that matter, where the daemon gave them, else None.
+        request_id: what the daemon's log calls the request; None where there was no answer.
+        problem: the whole problem document (RFC 9457); empty where there was none.
+    """
+
+    code: str = "error"
+    status: int = 0
+    retryable: bool = False
+
+    def __init__(self, detail: str = "", *, problem: Optional[Mapping[str, Any]] = None) -> None:
+        given: Mapping[str, Any] = problem or {}
+        super().__init__(str(given.get("detail") or detail))
+        self.problem: Dict[str, Any] = dict(given)
+        self.detail: str = str(given.get("detail") or detail)
+        self.title: str = str(given.get("title") or type(self).__doc__ or "").partition("\n")[0]
+        self.code = str(given.get("code") or type(self).code)
+        self.status = int(given.get("status") or type(self).status)
+        self.retryable = bool(given.get("retryable", type(self).retryable))
+        self.cuda: Optional[Dict[str, Any]] = given.get("cuda")
+        self.request_id: Optional[str] = given.get("request_id")
+        self.limit_bytes: Optional[int] = given.get("limit_bytes")
+        self.used_bytes: Optional[int] = given.get("used_bytes")
+        self.requested_bytes: Optional[int] = given.get("requested_bytes")
+
+    def __init_subclass__(cls, code: Optional[str] = None, status: int = 0, retryable: bool = False, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if code is not None:
+            cls.code, cls.status, cls.retryable = code, status, retryable
+            _by_code[code] = cls
+
+    def __str__(self) -> str:
+        return f"{self.detail or self.title} [{self.code}]"
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.detail, self.problem)
+
+
+def _again(cls: Type[Error], detail: str, problem: Dict[str, Any]) -> Error:
+    return cls(detail, problem=problem)
+
+
+def error_of(status: int, problem: Mapping[str, Any]) -> Error:
+    """The exception for an answer: by its code; by its status where the code is newer than this package."""
+    cls = _by_code.get(str(problem.get("code")))
+    if cls is None:
+        cls = _group_of.get(status) or (ServerError if status >= 500 else BadRequest)
+    return cls(problem={"status": status, **problem})
+
+
+# --- groups -------------------------------------------------------------------------------------------------------------
+
+
+class BadRequest(Error, ValueError):
+    """The request was refused for what it is"""
+
+
+class AccessDenied(Error, PermissionError):
+    """Who asked may not do this"""
+
+
+class NotFound(Error, LookupError):
+    """What was asked for is not there"""
+
+
+class Conflict(Error):
+    """What is there forbids it at present"""
+
+
+class AlreadyExists(Conflict):
+    """Something of that name exists"""
+
+
+class Busy(Conflict):
+    """Somebody uses it"""
+
+
+class ServerError(Error):
+    """The daemon or its device failed"""
+
+
+class Unavailable(Error):
+    """The daemon cannot do it at present"""
+
+
+class NoMemory(Error):
+    """There is no room: in the pool, or under a quota or limit"""
+
+
+class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
+    """The daemon was not reached, or the connection broke before an answer"""
+
+
+class BrokenAnswer(Error, ConnectionError, code="broken_answer", retryable=True):
+    """What came is no answer of gpubufd, or ended too early"""
+
+
+_group_of: Dict[int, Type[Error]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound, 408: Unavailable, 409: Conflict,
+                                     410: Conflict, 412: Conflict, 503: Unavailable, 507: NoMemory}
+
+# --- one for each line of errors.def, in its order -----------------------------------------------------------------------
+
+class MalformedRequest(BadRequest, code="malformed_request", status=400): """The request is malformed"""
+class AmbiguousLength(BadRequest, code="ambiguous_length", status=400): """The length of the body is ambiguous"""
+class IncompleteBody(BadRequest, code="incomplete_body", status=400, retryable=True): """The body ended before its declared length"""
+class InvalidEncoding(BadRequest, code="invalid_encoding", status=400): """The content encoding is broken"""
+class DigestMismatch(BadRequest, code="digest_mismatch", status=400, retryable=True): """The bytes do not have the digest that was given"""
+class UploadLengthMismatch(BadRequest, code="upload_length_mismatch", status=400): """The lengths given for the upload differ"""
+class InvalidName(BadRequest, code="invalid_name", status=400): """The name is not permitted"""
+class InvalidArgument(BadRequest, code="invalid_argument", status=400): """A value is not permitted"""
+class UnknownParameter(BadRequest, code="unknown_parameter", status=400): """A query parameter is unknown"""
+class MalformedJson(BadRequest, code="malformed_json", status=400): """The JSON is malformed"""
+class DuplicateKey(BadRequest, code="duplicate_key", status=400): """A key is given twice"""
+class UnknownField(BadRequest, code="unknown_field", status=400): """A field is unknown"""
+class WrongType(BadRequest, code="wrong_type", status=400): """A field has the wrong type"""
+class Unauthenticated(AccessDenied, code="unauthenticated", status=401): """A valid token is required"""
+class Forbidden(AccessDenied, code="forbidden", status=403): """The token does not permit this"""
+class CrossOrigin(AccessDenied, code="cross_origin", status=403): """Cross-origin writes are refused"""
+class NoRoute(NotFound, code="no_route", status=404): """There is nothing at this path"""
+class SessionNotFound(NotFound, code="session_not_found", status=404): """No such session"""
+class BufferNotFound(NotFound, code="buffer_not_found", status=404): """No such buffer"""
+class PoolNotFound(NotFound, code="pool_not_found", status=404): """No such pool"""
+class StreamNotFound(NotFound, code="stream_not_found", status=404): """No such stream"""
+class EventNotFound(NotFound, code="event_not_found", status=404): """No such event"""
+class OperationNotFound(NotFound, code="operation_not_found", status=404): """No such operation"""
+class DeviceNotFound(NotFound, code="device_not_found", status=404): """No such device"""
+class UploadNotFound(NotFound, code="upload_not_found", status=404): """No such upload"""
+class TokenNotFound(NotFound, code="token_not_found", status=404): """No such token"""
+class MethodNotAllowed(BadRequest, code="method_not_allowed", status=405): """The method is not allowed here"""
+class NotAcceptable(BadRequest, code="not_acceptable", status=406): """No acceptable representation"""
+class RequestTimeout(Unavailable, code="request_timeout", status=408, retryable=True): """The request took too long to arrive"""
+class SessionExists(AlreadyExists, code="session_exists", status=409): """The session exists"""
+class BufferExists(AlreadyExists, code="buffer_exists", status=409): """The buffer exists"""
+class BufferBusy(Busy, code="buffer_busy", status=409, retryable=True): """The buffer is in use"""
+class BufferPartial(Conflict, code="buffer_partial", status=409): """The buffer holds a broken in-place upload"""
+class BufferSideCurrent(Conflict, code="buffer_side_current", status=409): """The only current side of the buffer cannot be released"""
+class SessionProtected(Conflict, code="session_protected", status=409): """This session cannot be removed"""
+class PoolExists(AlreadyExists, code="pool_exists", status=409): """The pool exists"""
+class PoolBusy(Busy, code="pool_busy", status=409, retryable=True): """Buffers live in the pool"""
+class PoolProtected(Conflict, code="pool_protected", status=409): """This pool cannot be changed or removed"""
+class StreamExists(AlreadyExists, code="stream_exists", status=409): """The stream exists"""
+class StreamProtected(Conflict, code="stream_protected", status=409): """This stream cannot be removed"""
+class EventExists(AlreadyExists, code="event_exists", status=409): """The event exists"""
+class OperationRunning(Conflict, code="operation_running", status=409): """The operation is running and cannot be cancelled"""
+class OperationEnded(Conflict, code="operation_ended", status=409): """The operation has ended"""
+class Cancelled(Conflict, code="cancelled", status=409, retryable=True): """The work was cancelled"""
+class IdempotencyKeyInUse(Conflict, code="idempotency_key_in_use", status=409, retryable=True): """The first request with this key is under way"""
+class IdempotencyAnswerLost(Conflict, code="idempotency_answer_lost", status=409): """The request was carried out, and its answer is lost"""
+class UploadBusy(Busy, code="upload_busy", status=409, retryable=True): """Another request uses the upload"""
+class UploadIncomplete(Conflict, code="upload_incomplete", status=409): """Bytes of the upload are missing"""
+class UploadCompleted(Conflict, code="upload_completed", status=409): """The upload is completed"""
+class UploadOverlap(Conflict, code="upload_overlap", status=409): """The part cuts through one that arrived"""
+class UploadOffsetMismatch(Conflict, code="upload_offset_mismatch", status=409): """The upload stands at another offset"""
+class UploadWrongKind(Conflict, code="upload_wrong_kind", status=409): """The upload does not take bytes in that way"""
+class ContentLost(Conflict, code="content_lost", status=410): """The bytes of the buffer are lost"""
+class LengthRequired(BadRequest, code="length_required", status=411): """The length of the body is required"""
+class PreconditionFailed(Conflict, code="precondition_failed", status=412): """A precondition failed"""
+class BodyTooLarge(BadRequest, code="body_too_large", status=413): """The body is too large"""
+class UriTooLong(BadRequest, code="uri_too_long", status=414): """The URI is too long"""
+class UnsupportedMediaType(BadRequest, code="unsupported_media_type", status=415): """The media type is not supported"""
+class RangeNotSatisfiable(BadRequest, code="range_not_satisfiable", status=416): """The range is not satisfiable"""
+class MisdirectedRequest(BadRequest, code="misdirected_request", status=421): """This daemon does not answer to that host name"""
+class ShapeMismatch(BadRequest, code="shape_mismatch", status=422): """Shape and dtype do not match the bytes"""
+class IdempotencyKeyReused(BadRequest, code="idempotency_key_reused", status=422): """The key was used for another request"""
+class UnsupportedArray(BadRequest, code="unsupported_array", status=422): """The array cannot be stored"""
+class HeadersTooLarge(BadRequest, code="headers_too_large", status=431): """The header fields are too large"""
+class Internal(ServerError, code="internal", status=500): """Internal error"""
+class StoreFailed(ServerError, code="store_failed", status=500, retryable=True): """The database refused the change"""
+class DeviceError(ServerError, code="device_error", status=500, retryable=True): """The device reported an error"""
+class Unsupported(ServerError, NotImplementedError, code="unsupported", status=501): """Not supported by this device"""
+class Draining(Unavailable, code="draining", status=503, retryable=True): """The daemon is stopping"""
+class Saturated(Unavailable, code="saturated", status=503, retryable=True): """The daemon is at a limit"""
+class TimedOut(Unavailable, TimeoutError, code="timed_out", status=503, retryable=True): """The work did not finish in the permitted time"""
+class DeviceLost(Unavailable, code="device_lost", status=503): """The device is lost; the daemon must be restarted"""
+class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retryable=True): """The pool is out of memory"""
+class QuotaExceeded(NoMemory, code="quota_exceeded", status=507): """The session's quota is exceeded"""
+class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of the daemon is reached"""
+class Mapped(Busy, code="mapped", status=409): """Other processes map the buffer"""
+class Sealed(Conflict, code="sealed", status=409): """The buffer is sealed"""
+class LocalOnly(AccessDenied, code="local_only", status=403): """Only over the UNIX socket"""
+class LeaseNotFound(NotFound, code="lease_not_found", status=404): """No such lease"""
+class MapNotPermitted(AccessDenied, code="map_not_permitted", status=403): """Mapping is not permitted to this peer"""

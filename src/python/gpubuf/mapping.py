@@ -1,0 +1,197 @@
+"""A buffer's memory in this process: the very bytes that the daemon has."""
+from __future__ import annotations
+
+import threading
+import weakref
+from types import TracebackType
+from typing import Any, Dict, List, Mapping as Fields, Optional, Tuple, Type, cast
+
+import numpy as np
+
+from . import _arrays, _dlpack
+from ._address import Address
+from ._arrays import Array
+from ._lease import Lease
+from ._regions import DeviceRegion, HostRegion, Region, open_region
+from .types import DeviceId, PassedOver
+
+
+class Mapping:
+    """A mapped buffer; made by :meth:`gpubuf.Client.map`.
+
+    Host memory (way ``memfd``) is seen by ``numpy.asarray(m)``, ``m.array()`` and everything that takes ``__array_interface__``
+    or DLPack (``torch.from_dlpack(m)``); device memory by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and everything that takes
+    DLPack or ``__cuda_array_interface__``. Work of the daemon that was queued into the buffer before is waited for on the device.
+    What is mapped for reading is read-only: an array of it refuses to be written, and a DLPack consumer that cannot be told so
+    gets BufferError.
+
+    The memory stays where it is, and the lease lasts, until the ``with`` statement has ended (or :meth:`unmap` was called) and no
+    array uses it; arrays that were made of it remain good after that. One made by ``__cuda_array_interface__`` holds the mapping
+    itself. Until then the daemon neither frees nor rewrites the bytes. Any thread may use it.
+
+    Attributes:
+        lease, session, buffer: what the daemon calls it.
+        mode: ``read`` or ``write``. way: ``memfd``, ``vmm``, ``pool`` or ``legacy``.
+        passed_over: the ways that were not possible, each with its reason.
+        dtype, shape, nbytes: of the tensor.
+        generation, etag: of the content.
+        device, kind: where the memory is, and what kind it is.
+    """
+
+    def __init__(self, lease: Lease, region: Region) -> None:
+        d: Dict[str, Any] = lease.document
+        self._lease, self._lock, self._lent = lease, threading.Lock(), False
+        self._region: Optional[Region] = region
+        self.lease: str = d["lease"]
+        self.session: str = d["session"]
+        self.buffer: str = d["buffer"]
+        self.mode: str = d["mode"]
+        self.way: str = d["way"]
+        self.passed_over: List[PassedOver] = d.get("passed_over") or []
+        self.dtype: str = d["dtype"]
+        self.shape: Tuple[int, ...] = tuple(d["shape"])
+        self.nbytes: int = d["bytes"]
+        self.generation: int = d["generation"]
+        self.etag: str = d["etag"]
+        self.device = cast(DeviceId, d["device"])
+        self.kind: str = d["kind"]
+        # Of one that is forgotten without an end; whoever collects it shall not wait.
+        self._end = weakref.finalize(self, region.end, False)
+
+    def __repr__(self) -> str:
+        state = "unmapped" if self._region is None else self.mode
+        return f"<gpubuf.Mapping {self.session}/{self.buffer} {self.dtype}{list(self.shape)} by {self.way}, {state}>"
+
+    def __enter__(self) -> "Mapping":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.unmap()
+
+    @property
+    def readonly(self) -> bool:
+        """True when it was mapped for reading."""
+        return self.mode != "write"
+
+    @property
+    def alive(self) -> bool:
+        """True while the daemon is there and keeps the lease. When it is gone the bytes can still be read here, and are nobody
+        else's any more."""
+        return self._lease.alive
+
+    def unmap(self) -> bool:
+        """Gives the mapping up; the same as the end of the ``with`` statement, and harmless when repeated.
+
+        True when the lease has ended; False when arrays still use the memory: then the last of them ends it. Device work that uses
+        the memory is waited for."""
+        with self._lock:
+            region, self._region = self._region, None
+            lent = self._lent
+        if region is None:
+            return not self._lease.alive
+        if lent:
+            return False  # whoever took __cuda_array_interface__ holds this object, and its finalizer the region
+        self._end.detach()
+        return region.end(True)
+
+    def _open(self) -> Region:
+        region = self._region
+        if region is None:
+            raise ValueError(f"{self.session}/{self.buffer} is unmapped")
+        return region
+
+    def _host(self) -> memoryview:
+        region = self._open()
+        if not isinstance(region, HostRegion) or region.view is None:
+            raise TypeError(f"{self.session}/{self.buffer} is in device memory, which numpy does not reach; torch.from_dlpack and "
+                            "cupy.asarray do, and Client.get copies it")
+        return region.view
+
+    # --- host memory ----------------------------------------------------------------------------------------------------
+
+    def array(self) -> Array:
+        """The memory as a numpy array; bfloat16 and float8 take ml_dtypes."""
+        return np.frombuffer(self._host(), _arrays.numpy_dtype(self.dtype)).reshape(self.shape)
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        if self.dtype not in _arrays.NUMPY or not isinstance(self._open(), HostRegion):
+            # numpy then asks __array__, which says why or knows better.
+            raise AttributeError("__array_interface__")
+        view = self._host()
+        # An object with a buffer instead of an address: numpy keeps it, and it the memory.
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": view[:], "version": 3}
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Array:
+        array = self.array()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"an array of {dtype} would be a copy of this one of {array.dtype}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    # --- both -----------------------------------------------------------------------------------------------------------
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        """Kind and number of the device: (1, 0) for host memory, (2, n) for CUDA's device n of this process."""
+        return self._open().device
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+                   dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+        """A DLPack capsule. stream: the consumer's, which then waits on the device for the buffer's queued writes; -1: it does
+        not wait."""
+        with self._lock:
+            region = self._open()
+            if copy:
+                raise BufferError("a mapping gives the very bytes; copy what you make of it")
+            if dl_device is not None and tuple(dl_device) != region.device:
+                raise BufferError(f"the memory is on DLPack device {region.device}, not {tuple(dl_device)}")
+            if isinstance(region, HostRegion):
+                if stream not in (None, -1):
+                    raise BufferError("host memory is in no stream's order: stream must be None")
+                region_end = None
+            else:
+                region_end = region
+                if stream == 0:
+                    raise BufferError("stream 0 says two things; give 1 for the legacy default stream, 2 for the thread's")
+            pointer, owner = region.pointer()
+            capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly, max_version)
+        if region_end is not None and stream != -1:
+            region_end.ready(1 if stream is None else stream)
+        return capsule
+
+    # --- device memory --------------------------------------------------------------------------------------------------
+
+    @property
+    def pointer(self) -> int:
+        """The address in this process, for code that takes one (see wait_on). It is good as long as this mapping is."""
+        return self._open().pointer()[0]
+
+    def wait_on(self, stream: int = 1) -> None:
+        """Lets a CUDA stream wait for writes that were queued before the mapping; 1 is the legacy default stream. Needed with
+        ``pointer`` alone. Host memory needs none."""
+        region = self._open()
+        if isinstance(region, DeviceRegion):
+            region.ready(stream)
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        with self._lock:
+            region = self._region
+            if not isinstance(region, DeviceRegion):
+                raise AttributeError("__cuda_array_interface__: the memory is the host's, or unmapped")
+            if self.dtype not in _arrays.NUMPY:
+                raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
+            self._lent = True
+        region.ready(1)
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (region.memory.pointer, self.readonly),
+                "version": 3, "strides": None, "stream": 1}
+
+
+def open_mapping(address: Address, token: Optional[str], timeout: float, path: str, body: Fields[str, Any],
+                 wait: Optional[float], driver: Any = None) -> Mapping:
+    """Takes a lease and maps what it grants. driver: for tests without a GPU."""
+    lease = Lease(address, token, timeout)
+    lease.ask(path, body, wait)
+    return Mapping(lease, open_region(lease, driver))

@@ -1,0 +1,196 @@
+"""What the daemon's answers hold, as typed dictionaries: the keys that etc/openapi.json describes.
+
+A newer daemon may send more keys than stand here. ``Dict[str, Any]`` stands where the document is large and read by people or by
+tools: GET /openapi.json has every key of it.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, TypedDict
+
+
+class DeviceId(TypedDict):
+    """Both, because an index alone is not an identity."""
+
+    index: int
+    uuid: str
+
+
+class Buffer(TypedDict, total=False):
+    """Named bytes. generation rises with every write; etag is what if_match takes."""
+
+    name: str
+    session: str
+    bytes: int
+    dtype: str
+    shape: List[int]
+    kind: str
+    device: DeviceId
+    pool: Optional[str]
+    stream: str
+    state: str
+    generation: int
+    crc32c: Optional[str]
+    labels: Dict[str, str]
+    mirrored: bool
+    head: Optional[str]
+    sealed: bool
+    leases: int
+    created_at: str
+    updated_at: str
+    etag: str
+    attributes: Dict[str, Any]
+
+
+class Quota(TypedDict, total=False):
+    """Limits of a session; None: no limit."""
+
+    bytes: Optional[int]
+    buffers: Optional[int]
+    pinned_bytes: Optional[int]
+
+
+class Session(TypedDict, total=False):
+    """A namespace with an owner."""
+
+    name: str
+    labels: Dict[str, str]
+    quota: Quota
+    idle_ttl_s: int
+    used_bytes: int
+    used_pinned_bytes: int
+    buffers: int
+    created_at: str
+    updated_at: str
+
+
+class Reuse(TypedDict, total=False):
+    """When a pool gives freed memory to somebody else, as CUDA has it."""
+
+    follow_event_dependencies: bool
+    allow_opportunistic: bool
+    allow_internal_dependencies: bool
+
+
+class Pool(TypedDict, total=False):
+    """Stream-ordered memory of one device."""
+
+    name: str
+    device: DeviceId
+    max_bytes: Optional[int]
+    release_threshold_bytes: Optional[int]
+    reuse: Reuse
+    exportable: bool
+    used_bytes: int
+    used_peak_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    allocations: int
+    frees: int
+    failures: int
+    state: str
+    first_use_bytes: int
+    buffers: int
+    allocated_bytes: int
+    freed_bytes: int
+    access: List[Dict[str, Any]]
+    released_bytes: int
+    note: str
+    created_at: Optional[str]
+    updated_at: Optional[str]
+
+
+class Stream(TypedDict, total=False):
+    """A named order of work."""
+
+    name: str
+    session: str
+    busy: bool
+    devices: int
+    created_at: str
+
+
+class Event(TypedDict, total=False):
+    """A point in a stream's order that another stream can wait for."""
+
+    name: str
+    session: str
+    recorded: bool
+    done: bool
+    stream: Optional[str]
+    created_at: str
+
+
+class Device(TypedDict, total=False):
+    """One GPU, or one that the host backend simulates."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int
+    free_bytes: int
+    integrated: bool
+    cpu_access: bool
+    compute_capability: Optional[str]
+    kinds: Dict[str, Dict[str, Any]]
+    capabilities: Dict[str, Dict[str, Any]]
+    peers: List[Dict[str, Any]]
+
+
+class Operation(TypedDict, total=False):
+    """Work that was left to itself. state: queued, running, done, failed or cancelled."""
+
+    id: str
+    kind: str
+    target: str
+    session: Optional[str]
+    stream: Optional[str]
+    state: str
+    created_at: str
+    started_at: Optional[str]
+    ended_at: Optional[str]
+    expires_at: Optional[str]
+    status: Optional[int]
+    result: Optional[Dict[str, Any]]
+    problem: Optional[Dict[str, Any]]
+
+
+class Lease(TypedDict, total=False):
+    """A process that maps a buffer."""
+
+    lease: str
+    session: str
+    buffer: str
+    mode: str
+    way: str
+    pid: int
+    uid: int
+    since: str
+    generation: int
+    bytes: int
+    state: str
+
+
+class Verified(TypedDict, total=False):
+    """What reading a buffer's bytes found."""
+
+    match: bool
+    crc32c: str
+    stored_crc32c: Optional[str]
+    generation: int
+    bytes: int
+    digest: Dict[str, str]
+
+
+class BatchReply(TypedDict, total=False):
+    """One result for each operation, in their order."""
+
+    results: List[Dict[str, Any]]
+    done: int
+    failed: int
+
+
+class PassedOver(TypedDict):
+    """A way of mapping that was not possible, and why."""
+
+    way: str
+    reason: str
