@@ -47,6 +47,13 @@ def _tag(value: Optional[str]) -> Optional[str]:
     return f'"{value}"'
 
 
+def tagged(answer: Answer, document: Any) -> Any:
+    tag = answer.header("ETag")
+    if tag is not None and isinstance(document, dict):
+        document["etag"] = tag
+    return document
+
+
 class Left(BaseException):
     """The daemon answered 202: the operation goes on by itself. Caught by Client.submit, which asked for it."""
 
@@ -89,6 +96,10 @@ class Asker:
         if answer.status == 202 and answer.header("Preference-Applied") == "respond-async":
             raise Left(cast(Operation, answer.json()))
         return answer
+
+    def _tagged(self, *request: Any) -> Any:
+        """The answer's JSON with its entity tag beside the other keys."""
+        return tagged(*self._json(*request))
 
     def _get(self, path: str, query: Optional[Mapping[str, Any]] = None, **more: Any) -> Any:
         return self._json("GET", path, query, None, **more)[1]

@@ -5,7 +5,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, conditions, given, path_of
-from .errors import Cancelled, error_of
+from .errors import Cancelled, SessionExists, error_of
 from .types import Device, Event, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
 WAIT_S = 60  # the daemon's longest wait of one request
@@ -21,11 +21,9 @@ class Sessions(Asker):
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
                idle_ttl_s: Optional[int] = None, exist_ok: bool = False) -> Session:
         """Makes a session; with exist_ok gives the one that is there, as it is."""
-        from .errors import SessionExists
-
         try:
             body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
-            return cast(Session, self._post(path_of("sessions"), body))
+            return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
         except SessionExists:
             if not exist_ok:
                 raise
@@ -33,13 +31,13 @@ class Sessions(Asker):
 
     def get(self, name: Optional[str] = None) -> Session:
         """One session."""
-        return cast(Session, self._get(self._below(session=name)))
+        return cast(Session, self._tagged("GET", self._below(session=name)))
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
                quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, if_match: Optional[str] = None) -> Session:
         """Changes what is given; a label of None is removed."""
         body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
-        return cast(Session, self._json("PATCH", self._below(session=name), None, body, conditions(if_match))[1])
+        return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:
         """Removes a session with all that is in it, in stream order."""

@@ -16,9 +16,9 @@ from .errors import BrokenAnswer, Error, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
-# A longer body waits for the daemon's 100 Continue: it costs a turn of the network (about 0.1 ms here, nothing beside the
-# bytes), and a refusal then comes before the bytes instead of a connection that breaks among them.
-EXPECT_BYTES = 1 << 20
+# A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Measured on loopback: with 64 KiB
+# to 1 MiB an upload that waits takes up to 0.1 ms more (a third, a sixth), from 4 MiB on both take the same.
+EXPECT_BYTES = 4 << 20
 CONTINUE_S = 2.0  # for a server that never says it
 SAFE = ("GET", "HEAD")
 
@@ -139,11 +139,13 @@ class Answer:
             raise self.broken("more comes than was said")
 
     def broken(self, text: str) -> BrokenAnswer:
-        return self._transport.broken(f"{self._request}: {text}")
+        self.close()
+        return BrokenAnswer(f"{self._request}: {text}")
 
     def close(self) -> None:
         """Gives up what was not read."""
         self._transport.drop()
+        self._response.close()  # has the socket to itself where the daemon said that it closes
 
 
 class Transport:

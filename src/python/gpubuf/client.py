@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type,
 from . import _arrays, _safetensors
 from ._address import choose, find_socket, of_socket
 from ._arrays import Array, Key
-from ._asker import Asker, Left, conditions, given, path_of, query_of
+from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._transport import Answer, Progress, Transport
 from .mapping import Mapping as Mapped
@@ -121,7 +121,7 @@ class Client(Asker):
             device=device, mirrored=mirrored, side=side, in_place=True if in_place else None)})
         headers = {**RAW, **conditions(if_match, if_none_match, wait)}
         answer = self._ask("PUT", self._below("buffers", name, "data") + query, headers, [payload.view], progress, wait or 0)
-        return _buffer(answer, answer.json())
+        return cast(Buffer, tagged(answer, answer.json()))
 
     @staticmethod
     def _layout(payload: _arrays.Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
@@ -205,11 +205,11 @@ class Client(Asker):
         """Makes a buffer of zeros: give bytes, or dtype and shape."""
         body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
                      stream=stream, device=device, mirrored=mirrored, labels=labels)
-        return _buffer(*self._json("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
+        return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
         """What is known of a buffer; with attributes also what the device's driver knows of its memory (scope admin)."""
-        return _buffer(*self._json("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
+        return cast(Buffer, self._tagged("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
 
     def list(self) -> List[Buffer]:
         """All buffers of the session."""
@@ -219,7 +219,7 @@ class Client(Asker):
                shape: Optional[Sequence[int]] = None, if_match: Optional[str] = None) -> Buffer:
         """Changes labels (one of None is removed), or how the same bytes are read."""
         body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape])
-        return _buffer(*self._json("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
+        return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
     def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:
         """Removes a buffer. Mapped while another process maps it; with when="unmapped" it goes at once, and its memory at the
@@ -259,7 +259,7 @@ class Client(Asker):
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
         path = self._below("buffers", name, action)
-        return _buffer(*self._json("POST", path, None, body, conditions(if_match, wait=wait), wait or 0))
+        return cast(Buffer, self._tagged("POST", path, None, body, conditions(if_match, wait=wait), wait or 0))
 
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
                stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:
@@ -325,9 +325,3 @@ class Client(Asker):
         """Any request whose body and answer are JSON, for what has no method here."""
         return self._json(method, path, query, body, headers)[1]
 
-
-def _buffer(answer: Answer, document: Any) -> Buffer:
-    tag = answer.header("ETag")
-    if tag is not None and isinstance(document, dict):
-        document["etag"] = tag
-    return cast(Buffer, document)

@@ -6,7 +6,7 @@ request may succeed later, and the title as docstring. A test holds the two list
 # fmt: off
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Type
+from typing import Any, Dict, List, Mapping, Optional, Type
 
 __all__ = [
     "Error", "BadRequest", "AccessDenied", "NotFound", "Conflict", "AlreadyExists", "Busy", "ServerError", "Unavailable",
@@ -40,6 +40,7 @@ class Error(Exception):
         retryable: whether the same request may succeed later.
         cuda: ``{"name", "code", "call"}`` when the device's driver spoke, else None.
         limit_bytes, used_bytes, requested_bytes: the numbers that matter, where the daemon gave them, else None.
+        holders: with ``Mapped``, who maps the bytes: ``[{"lease", "pid", "uid", "since", "mode"}]``; else empty.
         request_id: what the daemon's log calls the request; None where there was no answer.
         problem: the whole problem document (RFC 9457); empty where there was none.
     """
@@ -58,6 +59,7 @@ class Error(Exception):
         self.status = int(given.get("status") or type(self).status)
         self.retryable = bool(given.get("retryable", type(self).retryable))
         self.cuda: Optional[Dict[str, Any]] = given.get("cuda")
+        self.holders: List[Dict[str, Any]] = given.get("holders") or []
         self.request_id: Optional[str] = given.get("request_id")
         self.limit_bytes: Optional[int] = given.get("limit_bytes")
         self.used_bytes: Optional[int] = given.get("used_bytes")
@@ -155,6 +157,8 @@ class UnknownField(BadRequest, code="unknown_field", status=400): """A field is 
 class WrongType(BadRequest, code="wrong_type", status=400): """A field has the wrong type"""
 class Unauthenticated(AccessDenied, code="unauthenticated", status=401): """A valid token is required"""
 class Forbidden(AccessDenied, code="forbidden", status=403): """The token does not permit this"""
+class LocalOnly(AccessDenied, code="local_only", status=403): """Only over the UNIX socket"""
+class MapNotPermitted(AccessDenied, code="map_not_permitted", status=403): """Mapping is not permitted"""
 class CrossOrigin(AccessDenied, code="cross_origin", status=403): """Cross-origin writes are refused"""
 class NoRoute(NotFound, code="no_route", status=404): """There is nothing at this path"""
 class SessionNotFound(NotFound, code="session_not_found", status=404): """No such session"""
@@ -165,6 +169,7 @@ class EventNotFound(NotFound, code="event_not_found", status=404): """No such ev
 class OperationNotFound(NotFound, code="operation_not_found", status=404): """No such operation"""
 class DeviceNotFound(NotFound, code="device_not_found", status=404): """No such device"""
 class UploadNotFound(NotFound, code="upload_not_found", status=404): """No such upload"""
+class LeaseNotFound(NotFound, code="lease_not_found", status=404): """No such lease"""
 class TokenNotFound(NotFound, code="token_not_found", status=404): """No such token"""
 class MethodNotAllowed(BadRequest, code="method_not_allowed", status=405): """The method is not allowed here"""
 class NotAcceptable(BadRequest, code="not_acceptable", status=406): """No acceptable representation"""
@@ -174,6 +179,8 @@ class BufferExists(AlreadyExists, code="buffer_exists", status=409): """The buff
 class BufferBusy(Busy, code="buffer_busy", status=409, retryable=True): """The buffer is in use"""
 class BufferPartial(Conflict, code="buffer_partial", status=409): """The buffer holds a broken in-place upload"""
 class BufferSideCurrent(Conflict, code="buffer_side_current", status=409): """The only current side of the buffer cannot be released"""
+class Mapped(Busy, code="mapped", status=409, retryable=True): """Other processes map the bytes"""
+class Sealed(Conflict, code="sealed", status=409): """The buffer is sealed"""
 class SessionProtected(Conflict, code="session_protected", status=409): """This session cannot be removed"""
 class PoolExists(AlreadyExists, code="pool_exists", status=409): """The pool exists"""
 class PoolBusy(Busy, code="pool_busy", status=409, retryable=True): """Buffers live in the pool"""
@@ -215,8 +222,3 @@ class DeviceLost(Unavailable, code="device_lost", status=503): """The device is 
 class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retryable=True): """The pool is out of memory"""
 class QuotaExceeded(NoMemory, code="quota_exceeded", status=507): """The session's quota is exceeded"""
 class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of the daemon is reached"""
-class Mapped(Busy, code="mapped", status=409): """Other processes map the buffer"""
-class Sealed(Conflict, code="sealed", status=409): """The buffer is sealed"""
-class LocalOnly(AccessDenied, code="local_only", status=403): """Only over the UNIX socket"""
-class LeaseNotFound(NotFound, code="lease_not_found", status=404): """No such lease"""
-class MapNotPermitted(AccessDenied, code="map_not_permitted", status=403): """Mapping is not permitted to this peer"""

@@ -16,7 +16,10 @@ class DeviceId(TypedDict):
 
 
 class Buffer(TypedDict, total=False):
-    """Named bytes. generation rises with every write; etag is what if_match takes."""
+    """Named bytes. generation rises with every write.
+
+    etag is what if_match takes. After put, copy, fill and verify it is the content's, after others the metadata's, which labels
+    change too; a change takes either, get the content's."""
 
     name: str
     session: str
@@ -61,6 +64,7 @@ class Session(TypedDict, total=False):
     buffers: int
     created_at: str
     updated_at: str
+    etag: str
 
 
 class Reuse(TypedDict, total=False):
