@@ -84,7 +84,7 @@ class Asker:
             fields["Content-Type"] = "application/json"
         answer = self._ask(method, path + query_of(query or {}), fields, data, patience=patience)
         text = answer.read()
-        return answer, answer.parse(text) if text else None
+        return answer, answer.parse(text) if text or answer.status not in (202, 204, 304) else None
 
     def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[memoryview]] = None,
              progress: Optional[Progress] = None, patience: float = 0) -> Answer:

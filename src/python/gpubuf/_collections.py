@@ -185,6 +185,8 @@ class Operations(Asker):
     def wait(self, operation: Union[str, Operation], timeout: Optional[float] = None) -> Operation:
         """Waits for the end of an operation, and raises what it failed with. TimeoutError after timeout seconds."""
         end = None if timeout is None else time.monotonic() + timeout
+        if not isinstance(operation, str) and not operation["id"]:
+            return operation  # was over at once
         while True:
             left = WAIT_S if end is None else max(0.0, end - time.monotonic())
             # Whole seconds: less than one is waited by asking again.

@@ -168,7 +168,7 @@ class Client(Asker):
             else:
                 array = _arrays.empty(answer.header("Gpubuf-Dtype") or "uint8", _arrays.shape_of(answer.header("Gpubuf-Shape")), out)
             if array.nbytes != answer.length:
-                raise ValueError(f"{answer.length} bytes come for {array.dtype} {array.shape}")
+                raise answer.broken(f"{answer.length} bytes come for {array.dtype} {array.shape}")
         except BaseException:
             answer.close()
             raise

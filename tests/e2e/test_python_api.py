@@ -1,0 +1,306 @@
+"""The Python client's other methods: resources, operations, where the daemon is found, and that no route is forgotten."""
+import os
+import re
+import socket
+import threading
+
+import numpy as np
+import pytest
+from pyclient import ROOT, client_of, gpubuf
+
+from test_access import token
+from values import payload
+
+# Routes without a method, and why. Client.request reaches them.
+EXCEPT = {
+    "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "data_patch": "put with offset or slice",
+    "data_post": "for appends", "upload_list": "for clients that break off", "upload_create": "the same", "upload_get": "the same",
+    "upload_append": "the same", "upload_delete": "the same", "upload_part": "the same", "upload_complete": "the same",
+    "export": "for Triton",
+}
+
+
+@pytest.fixture
+def c(daemon, session):
+    with client_of(daemon, session) as client:
+        yield client
+
+
+def test_every_route_has_a_method(monkeypatch):
+    """Each method is called once, with nobody there; what it would have asked is held against the list of routes."""
+    with open(os.path.join(ROOT, "src", "api", "routes.def")) as f:
+        routes = re.findall(r'^GB_ROUTE\((\w+), "([^"]+)", (\w+),', f.read(), re.M)
+    asked = set()
+
+    class Asked(Exception):
+        pass
+
+    def ask(self, method, target, *_, **__):
+        asked.add((method, target.partition("?")[0]))
+        raise Asked
+
+    def lease(self, path, *_):
+        asked.add(("POST", path))
+        raise Asked
+
+    monkeypatch.setattr(gpubuf.client.Transport, "ask", ask)
+    monkeypatch.setattr("gpubuf._lease.Lease.__init__", lambda *_: None)
+    monkeypatch.setattr("gpubuf._lease.Lease.ask", lease)
+    c = gpubuf.Client(socket="/nowhere", session="S")
+    a = np.zeros(1)
+    calls = [
+        (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.list,), (c.update, "B"),
+        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
+        (c.map, "B"), (c.batch, []), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
+        (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
+        (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
+        (c.pools.access, "P", 0, "none"), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
+        (c.streams.sync, "T"), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
+        (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
+        (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.end, "L"),
+    ]
+    for method, *arguments in calls:
+        with pytest.raises(Asked):
+            method(*arguments)
+    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases) for m in vars(type(owner)).items()
+              if callable(m[1]) and not m[0].startswith("_")}
+    called = {method.__func__ for method, *_ in calls}
+    assert {name for name, f in public if f not in called} == {"close", "with_session", "submit", "request"}
+    names = {"s": "S", "b": "B", "p": "P", "st": "T", "e": "E", "d": "0", "o": "O", "l": "L"}
+    for method, path, handler in routes:
+        ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
+        assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)
+
+
+# --- resources ----------------------------------------------------------------------------------------------------------
+
+
+def test_buffers(c):
+    assert c.list() == [] and c.create("a", dtype="int32", shape=(2, 3), labels={"of": "test", "not": "long"})["bytes"] == 24
+    assert (c.get("a") == np.zeros((2, 3), np.int32)).all()
+    tag = c.info("a")["etag"]
+    changed = c.update("a", labels={"not": None}, dtype="float32", shape=(6,), if_match=tag)
+    assert changed["labels"] == {"of": "test"} and c.get("a").dtype == np.float32
+    assert c.fill("a", 0x40000000, 4)["generation"] == changed["generation"] + 1 and (c.get("a") == 2).all()
+    c.fill("a", (1 << 64) - 1, 8, offset=8, bytes=8, in_place=True)
+    assert c.get("a", raw=True)[8:16] == b"\xff" * 8
+    c.copy("a", "b")
+    c.copy(f"{c.session}/a", "b", from_offset=8, offset=0, bytes=4)
+    assert c.get("b", raw=True)[:4] == b"\xff" * 4
+    found = c.verify("b", algorithms=["sha-256"])
+    assert found["match"] and set(found["digest"]) == {"sha-256"}
+    assert not c.verify("b", digest={"sha-256": "A" * 43 + "="})["match"]
+    assert [b["name"] for b in c.list()] == ["a", "b"] and c.delete("b") is True
+    with pytest.raises(gpubuf.BufferNotFound):
+        c.info("b")
+    c.create("m", bytes=64, mirrored=True)
+    c.put("m", payload(64))
+    assert c.sync("m", "device")["head"] == "synced" and c.release("m", "host")["head"] == "device"
+    assert c.get("m", raw=True) == payload(64)
+
+
+def test_many_pages(c):
+    reply = c.batch([{"op": "create", "buffer": f"b{i}", "bytes": 1} for i in range(1000)])
+    assert reply["done"] == 1000 and c.create("last", bytes=1) and len(c.list()) == 1001
+
+
+def test_batch(c):
+    reply = c.batch([{"op": "create", "buffer": "x", "bytes": 8}, {"op": "delete", "buffer": "none"}])
+    assert (reply["done"], reply["failed"]) == (1, 1) and reply["results"][1]["problem"]["code"] == "buffer_not_found"
+    with pytest.raises(gpubuf.Error):
+        c.batch([])
+
+
+def test_sessions(daemon, c):
+    name = c.session + "-more"
+    made = c.sessions.create(name, labels={"a": "b"}, quota={"bytes": 100}, idle_ttl_s=60)
+    assert made["quota"]["bytes"] == 100 and c.sessions.create(name, exist_ok=True)["labels"] == {"a": "b"}
+    with pytest.raises(gpubuf.SessionExists):
+        c.sessions.create(name)
+    other = c.with_session(name)
+    other.put("x", b"1")
+    assert other.session == name and other.sessions.get()["buffers"] == 1 and c.list() == [] and other.sessions.heartbeat()["expires_at"]
+    assert other.sessions.update(quota={"bytes": None}, labels={"a": None}, if_match=other.sessions.get()["etag"])["labels"] == {}
+    other.sessions.sync()
+    assert other.sessions.stats()["session"] == name and name in [s["name"] for s in c.sessions.list()]
+    c.sessions.delete(name)
+    with pytest.raises(gpubuf.SessionNotFound):
+        other.list()
+
+
+def test_pools(c):
+    assert {"default"} <= {p["name"] for p in c.pools.list()}
+    made = c.pools.create("p", max_bytes=64 << 20, release_threshold_bytes=0, reuse={"allow_opportunistic": False})
+    assert made["max_bytes"] and made["reuse"]["allow_opportunistic"] is False
+    c.put("x", payload(1000), pool="p")
+    assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
+    assert c.pools.update("p", reuse={"allow_opportunistic": True})["reuse"]["allow_opportunistic"]
+    assert c.pools.reset_peak("p")["name"] == "p" and c.pools.trim("p")["name"] == "p"
+    with pytest.raises(gpubuf.Busy) as e:
+        c.pools.delete("p")
+    assert e.value.retryable
+    c.delete("x")
+    c.pools.delete("p")
+    with pytest.raises(gpubuf.PoolProtected):
+        c.pools.delete("default")
+
+
+def test_streams_events_devices(c):
+    c.streams.create("s")
+    c.put("x", payload(100), stream="s")
+    assert {s["name"] for s in c.streams.list()} == {"default", "s"} and c.streams.get("s")["session"] == c.session
+    c.events.create("e")
+    assert c.events.record("e", "s")["recorded"] and c.events.wait("e")["name"] == "e" and c.events.list()[0]["name"] == "e"
+    assert c.streams.sync("s", wait=5)["busy"] is False and c.events.get("e")["done"]
+    c.events.delete("e")
+    c.streams.delete("s")
+    device = c.devices.list()[0]
+    assert c.devices.get(device["uuid"])["index"] == device["index"] and c.devices.sync(device["index"]) is None
+    for ask, error in ((lambda: c.events.get("e"), gpubuf.EventNotFound), (lambda: c.streams.get("s"), gpubuf.StreamNotFound),
+                       (lambda: c.devices.get(99), gpubuf.DeviceNotFound), (lambda: c.streams.delete("default"), gpubuf.StreamProtected)):
+        with pytest.raises(error):
+            ask()
+
+
+def test_the_daemon_itself(c):
+    assert c.about()["name"] == "gpubufd" and c.stats()["buffers"]["count"] >= 0
+    assert c.request("GET", "/v1/sessions", query={"limit": 1})["items"] and c.request("POST", f"/v1/sessions/{c.session}/heartbeat", {})
+    with pytest.raises(gpubuf.NoRoute):
+        c.request("GET", "/v1/moon")
+
+
+# --- work that is left to itself ----------------------------------------------------------------------------------------
+
+
+def test_operations(c):
+    c.put("a", payload(1 << 20))
+    for call in ((c.copy, "a", "b"), (c.fill, "a", 1), (c.put, "c", payload(100)), (c.verify, "a"), (c.pools.trim,), (c.streams.sync,)):
+        op = c.submit(*call)
+        done = c.operations.wait(op, timeout=30)
+        assert done["state"] == "done"
+        if op["id"]:
+            assert c.operations.get(op["id"])["kind"] and c.operations.wait(op["id"])["id"] == op["id"]
+            assert op["id"] in [o["id"] for o in c.operations.list()]
+            with pytest.raises(gpubuf.OperationEnded):
+                c.operations.cancel(op)
+    assert c.get("b", raw=True) == payload(1 << 20) and (c.get("a") == 1).all()
+    with pytest.raises(gpubuf.BufferNotFound):
+        c.operations.wait(c.submit(c.copy, "none", "d"))
+    with pytest.raises(gpubuf.OperationNotFound):
+        c.operations.wait("00000000-1")
+    with pytest.raises(TypeError, match="takes a method of the client"):
+        c.submit(print, 1)
+    assert c.copy("a", "e")["name"] == "e", "what was submitted has left no trace in the client"
+
+
+def test_an_operation_that_waits(start, backend):
+    with client_of(start(spec=f"fault:place_fill@1=stall/1500:{backend}")) as c:
+        c.put("a", payload(1 << 20))
+        op = c.submit(c.fill, "a", 1)
+        with pytest.raises(TimeoutError, match=r"is (queued|running) after 0.01 s"):
+            c.operations.wait(op, timeout=0.01)
+        assert op["id"] and c.operations.wait(op, timeout=30)["state"] == "done"
+
+
+# --- where the daemon is ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    for name in ("GPUBUF_URL", "GPUBUF_TOKEN", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("gpubuf._address._candidates", lambda: [])
+    return monkeypatch
+
+
+def test_addresses(alone, tmp_path):
+    assert gpubuf.Client().url == "http://127.0.0.1:7070"
+    for url, shown in (("http://h", "http://h:80"), ("http://[::1]:7070/", "http://[::1]:7070"), ("https://h/below/", "https://h:443/below"),
+                       ("unix:///a/b.sock", "unix:///a/b.sock"), ("unix:///a%20b", "unix:///a b")):
+        assert gpubuf.Client(url).url == shown
+    for url in ("h:7070", "ftp://h", "unix://host/x", "unix:x", "http://", "http://u:p@h", "http://h?x=1"):
+        with pytest.raises(ValueError):
+            gpubuf.Client(url)
+    alone.setenv("GPUBUF_URL", "http://env:1")
+    assert gpubuf.Client().url == "http://env:1" and gpubuf.Client("http://arg:2").url == "http://arg:2"
+    assert gpubuf.Client(socket="/s").url == "unix:///s"
+    with pytest.raises(ValueError, match="a token is one word"):
+        gpubuf.Client(token="a b")
+    with pytest.raises(ValueError, match="is no name"):
+        gpubuf.Client(session="")
+    with pytest.raises(ValueError, match="takes the daemon's UNIX socket"):
+        gpubuf.Client("http://far:1").map("x")
+    with pytest.raises(ValueError, match="'read' or 'write'"):
+        gpubuf.Client(socket="/s").map("x", "append")
+
+
+def test_the_socket_is_found(alone, daemon, tmp_path):
+    """Where a daemon puts it; one that was left by a daemon that is gone does not count."""
+    alone.undo()
+    alone.delenv("GPUBUF_URL", raising=False)
+    alone.setenv("XDG_STATE_HOME", str(tmp_path))
+    alone.setattr(os, "geteuid", lambda: 1000)
+    from gpubuf import _address
+
+    usual = _address._candidates()
+    assert usual == [f"{tmp_path}/gpubufd/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock", "/run/gpubufd.sock"]
+    alone.setattr(_address, "_candidates", lambda: usual[:1])
+    os.mkdir(tmp_path / "gpubufd")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(usual[0])
+    assert gpubuf.Client().url == "http://127.0.0.1:7070"
+    os.unlink(usual[0])
+    os.symlink(daemon.unix, usual[0])
+    with gpubuf.Client() as c:
+        assert c.url == "unix://" + usual[0] and c.about()["name"] == "gpubufd"
+
+
+def test_tokens(alone, start, tmp_path):
+    state = str(tmp_path)
+    secret = token(state, "add", "all", "--scope", "admin")
+    read_only = token(state, "add", "reader", "--scope", "read")
+    d = start(state=state)
+    with client_of(d) as c, pytest.raises(gpubuf.Unauthenticated):
+        c.list()
+    with client_of(d, token=secret) as c:
+        assert c.put("x", b"1")["bytes"] == 1
+    alone.setenv("GPUBUF_TOKEN", secret)
+    with client_of(d) as c:
+        assert c.get("x", raw=True) == b"1"
+    with client_of(d, token=read_only) as c:
+        with pytest.raises(gpubuf.Forbidden) as e:
+            c.put("x", b"2")
+        assert isinstance(e.value, PermissionError) and e.value.status == 403
+
+
+# --- answers that are none ----------------------------------------------------------------------------------------------
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize("answer, error", [
+    (b"", gpubuf.Unreachable), (b"220 smtp.example ready\r\n", gpubuf.BrokenAnswer), (HEAD + b"Content-Length: 10\r\n\r\n12345", gpubuf.BrokenAnswer),
+    (HEAD + b"Content-Length: 3\r\n\r\n{[}", gpubuf.BrokenAnswer), (b"HTTP/1.1 502 Bad\r\nContent-Length: 4\r\n\r\noops", gpubuf.ServerError),
+    (b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\n[]", gpubuf.NotFound), (b"HTTP/1.1 200", gpubuf.BrokenAnswer),
+], ids=["nothing", "smtp", "short", "no json", "proxy", "no problem", "half"])
+def test_broken_answers(answer, error):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            for _ in range(2):
+                with server.accept()[0] as s:
+                    s.recv(65536)
+                    s.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=20) as c:
+            with pytest.raises(error):
+                c.info("x")
+            with pytest.raises(gpubuf.Error):
+                c.get("x")
+
+
+def test_a_daemon_that_does_not_answer():
+    with socket.create_server(("127.0.0.1", 0)) as server, gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=0.2) as c:
+        with pytest.raises(gpubuf.Unreachable, match="did not answer within 0.2 s"):
+            c.info("x")
