@@ -105,6 +105,19 @@ struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error 
     return r < 0 ? NULL : share;
 }
 
+uint64_t gb_share_holder(const struct gb_http_request *request) {
+    struct gb_share *share = request->peer ? request->peer->app : NULL;
+    uint64_t id = 0;
+
+    if (!share)
+        return 0;
+    pthread_mutex_lock(&share->lock);
+    if (share->holder)
+        id = gb_holder_id(share->holder);
+    pthread_mutex_unlock(&share->lock);
+    return id;
+}
+
 void gb_share_add(struct gb_share *share, int64_t lease) {
     pthread_mutex_lock(&share->lock);
     if (share->leases < share->size)

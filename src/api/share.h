@@ -24,6 +24,9 @@ int gb_share_permit(const struct gb_http_request *request, const char *session, 
  * SATURATED. */
 struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error *err);
 
+/* Whose the leases of the request's connection are (gb_holder_id); 0: it has none. */
+uint64_t gb_share_holder(const struct gb_http_request *request);
+
 /* The client has this lease: it has been given it, or is through with it. */
 void gb_share_add(struct gb_share *share, int64_t lease);
 void gb_share_remove(struct gb_share *share, int64_t lease);

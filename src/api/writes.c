@@ -7,6 +7,7 @@
 #include "api/conditional.h"
 #include "api/hook.h"
 #include "api/render.h"
+#include "api/share.h"
 
 /* "session/buffer", or "buffer" of the same session. */
 static int read_from(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
@@ -127,6 +128,7 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     struct gb_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    params->holder = gb_share_holder(request);
     gb_hook_stream(request, &params->stream);
     if (gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;

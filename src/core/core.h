@@ -233,6 +233,7 @@ struct gb_upload_params {
     bool
         to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
     bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
+    uint64_t holder;    /* in place: who asks, when that is one that maps (gb_holder_id); 0: nobody */
     bool fresh;         /* fresh memory for a mirrored buffer's side too */
     unsigned wait_ms;
     struct gb_buffer_check check;

@@ -19,12 +19,17 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
         return gb_no_memory(err);
     atomic_init(&holder->refs, 1);
     holder->core = core;
+    holder->id = atomic_fetch_add(&core->leases.last_holder, 1) + 1;
     holder->pid = pid;
     holder->uid = uid;
     holder->gid = gid;
     TAILQ_INIT(&holder->leases);
     *ret = holder;
     return 0;
+}
+
+uint64_t gb_holder_id(const struct gb_holder *holder) {
+    return holder->id;
 }
 
 /* One that its end has not come to yet, with a reference. */

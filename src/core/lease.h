@@ -1,8 +1,9 @@
 /* Leases: other processes map the bytes of buffers. Comes with core.h.
  *
  * A holder stands for one connection of a client on this machine; every lease belongs to one and ends with it at the latest.
- * While a lease lives its memory is neither freed nor written by the daemon, nor moved: a write in place, a delete, a sync
- * or release of a mirrored buffer is refused with MAPPED, and a full replacement goes into memory of its own beside it. What
+ * While a lease lives its memory is neither freed nor written by the daemon, nor moved: a write in place (but by a copy or a
+ * fill that the one who alone maps it asks for itself), a delete, a sync or release of a mirrored buffer is refused with
+ * MAPPED, and a full replacement goes into memory of its own beside it. What
  * is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last lease ends. */
 #ifndef GB_CORE_LEASE_H
 #define GB_CORE_LEASE_H
@@ -21,6 +22,9 @@ struct gb_holder;
 
 /* [now] Who is at the other end, for those who ask what maps a buffer. */
 int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct gb_holder **ret, struct gb_error *err);
+
+/* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_write_params). */
+uint64_t gb_holder_id(const struct gb_holder *holder);
 
 /* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED.
  * Frees it: nobody may name it to another call any more; calls under way keep what they need. Every holder must have ended

@@ -8,6 +8,7 @@
 struct gb_holder {
     atomic_uint refs; /* the caller's until gb_holder_end, and each lease's */
     struct gb_core *core;
+    uint64_t id;
     pid_t pid;
     uid_t uid;
     gid_t gid;

@@ -16,6 +16,7 @@ struct gb_leases {
     pthread_mutex_t lock;   /* a leaf: for the two below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
     int64_t last_id;
+    atomic_uint_fast64_t last_holder;
     _Atomic uint64_t live;       /* granted, not ended */
     _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
 };

@@ -46,6 +46,16 @@ int gb_mapped_check_locked(const struct gb_buffer *b, const char *instead, struc
     return lease ? refuse(b, lease, others, instead, err) : 0;
 }
 
+bool gb_mapped_by_locked(const struct gb_content *c, uint64_t holder) {
+    const struct gb_lease *lease;
+
+    TAILQ_FOREACH(lease, &c->leases, of_content) {
+        if (lease->holder->id != holder)
+            return false;
+    }
+    return true;
+}
+
 int gb_mapped_check_writers_locked(const struct gb_buffer *b, struct gb_error *err) {
     unsigned others;
     const struct gb_lease *lease = b->rec.leases > 0 ? oldest(b, true, &others) : NULL;

@@ -7,6 +7,9 @@
 /* MAPPED, with who it is and what to do instead, when other processes map the buffer's bytes. */
 int gb_mapped_check_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
 
+/* All leases on content are that holder's. */
+bool gb_mapped_by_locked(const struct gb_content *content, uint64_t holder);
+
 /* SEALED. */
 int gb_sealed_check_locked(const struct gb_buffer *buffer, struct gb_error *err);
 

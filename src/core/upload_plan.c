@@ -106,16 +106,18 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
 
 /* --- in place -------------------------------------------------------------------------------------------------------------------- */
 
-/* Nobody else may use what is about to be overwritten; own: references that this write has itself. */
-static int check_unused(const struct gb_buffer *b, const struct gb_content *c, unsigned own, struct gb_error *err) {
-    if (c->lease_count > 0)
+/* Nobody else may use what is about to be overwritten, but who asks for this write; own: references that it has itself. */
+static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
+                        unsigned own, struct gb_error *err) {
+    if (c->lease_count > 0 && (p->holder == 0 || !gb_mapped_by_locked(c, p->holder)))
         return gb_mapped_check_locked(b, "wait until it has ended, or write without in_place", err);
-    if (atomic_load(&c->refs) > 1 + own || b->turns.taken)
+    if (atomic_load(&c->refs) > 1 + own + c->lease_count || b->turns.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
 
-static int plan_in_place(const struct gb_write *w, struct gb_plan *plan, struct gb_error *err) {
+static int plan_in_place(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
+                         struct gb_error *err) {
     struct gb_buffer *b = plan->buffer;
 
     if (b->rec.bytes != plan->bytes)
@@ -133,7 +135,7 @@ static int plan_in_place(const struct gb_write *w, struct gb_plan *plan, struct 
     plan->in_place = true;
     plan->place = b->content;
     plan->base = NULL;
-    return check_unused(b, plan->place, w && w->source == plan->place, err);
+    return check_unused(p, b, plan->place, w && w->source == plan->place, err);
 }
 
 /* --- mirrored -------------------------------------------------------------------------------------------------------------------- */
@@ -188,7 +190,7 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
     if (plan->place && plan->place->lease_count > 0 && !plan->merge && !sync)
         plan->place = NULL; /* all of it is new: beside what is mapped */
     plan->in_place = plan->place && !sync;
-    return plan->place ? check_unused(b, plan->place, w && w->source == plan->place, err) : 0;
+    return plan->place ? check_unused(p, b, plan->place, w && w->source == plan->place, err) : 0;
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------------- */
@@ -201,7 +203,7 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_write *w
         return plan_side(p, w, plan, err);
     plan->base = plan->merge ? b->content : NULL;
     if (p->in_place && b && b->content && b->content->ptr)
-        return plan_in_place(w, plan, err);
+        return plan_in_place(p, w, plan, err);
     return 0;
 }
 

@@ -272,6 +272,7 @@ void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params,
     p.buffer.stream = params->stream;
     p.to_device_side = !params->to_host_side;
     p.side_named = params->side_named;
+    p.holder = params->holder;
     p.check = params->check;
     gb_write_start(core, &p, w);
 }

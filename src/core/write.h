@@ -21,6 +21,7 @@ struct gb_write_params {
     bool has_bytes; /* else: what the source has from from_offset on; for a fill what the buffer has from offset on */
     uint64_t bytes;
     bool in_place;                /* as with uploads */
+    uint64_t holder;              /* the same */
     bool to_host_side;            /* of a mirrored buffer; else its device side */
     bool side_named;              /* refused where the buffer has no sides; to_host_side is always */
     unsigned wait_ms;             /* how long to wait for memory to become free */
