@@ -70,10 +70,13 @@ struct gbc_request {
     int (*tick)(void *arg); /* some ten times a second; anything but 0 interrupts */
     void *tick_arg;
     uint32_t wait_s;
-    bool conditional;          /* once done, a repetition would be refused */
-    bool keyed;                /* may be repeated because it has an Idempotency-Key */
-    bool once;                 /* never repeated by gbc_perform */
-    bool mute;                 /* a thread of a transfer: does not trace */
+    bool conditional;                          /* once done, a repetition would be refused */
+    bool keyed;                                /* may be repeated because it has an Idempotency-Key */
+    bool once;                                 /* never repeated by gbc_perform */
+    bool even_so;                              /* though it was interrupted: tidies up after that */
+    bool mute;                                 /* a thread of a transfer: does not trace */
+    int (*again)(struct gbc_request *request); /* before a repetition, may change it: 0, or -1 to leave it */
+    void *again_arg;
     struct gpubuf_error wrong; /* of its making: told by gbc_perform */
 };
 

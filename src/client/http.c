@@ -66,6 +66,8 @@ struct gbc_reply *gbc_reply_of(struct gbc_conn *conn) {
 static int interrupted(struct gbc_conn *conn, struct gpubuf_error *err) {
     struct gbc_request *request = conn->request;
 
+    if (request->even_so)
+        return 0;
     if (atomic_load(&conn->set->interrupted))
         return gbc_error_set(err, GPUBUF_INTERRUPTED, "gpubuf_interrupt() asked for it");
     if (request->tick && request->tick(request->tick_arg) != 0)
@@ -90,6 +92,7 @@ static int overdue(struct gbc_conn *conn, struct gpubuf_error *err) {
 
 /* Runs it to its end: 0, or -1 with err. */
 static int run(struct gbc_conn *conn, CURLcode *ret, struct gpubuf_error *err) {
+    uint64_t look_ms = 0;
     CURLMsg *message;
     int running = 1;
     int left;
@@ -98,8 +101,11 @@ static int run(struct gbc_conn *conn, CURLcode *ret, struct gpubuf_error *err) {
         if (curl_multi_perform(conn->multi, &running) != CURLM_OK)
             return gbc_error_set(err, GPUBUF_NO_MEMORY, "libcurl cannot go on");
         if (running > 0) {
-            if (interrupted(conn, err) < 0 || overdue(conn, err) < 0)
-                return -1;
+            if (gbc_now_ms() >= look_ms) {
+                if (interrupted(conn, err) < 0 || overdue(conn, err) < 0)
+                    return -1;
+                look_ms = gbc_now_ms() + LOOK_MS;
+            }
             curl_multi_poll(conn->multi, NULL, 0, LOOK_MS, NULL);
         }
     }
@@ -200,8 +206,10 @@ static bool may_repeat(const struct gbc_request *request, const struct gpubuf_er
     return why->code == GPUBUF_CONNECTION_LOST && (reads || request->keyed || !request->conditional);
 }
 
-static bool rewound(const struct gbc_request *request) {
-    return !request->up || (request->up->rewind && request->up->rewind(request->up->arg) == 0);
+static bool rewound(struct gbc_request *request) {
+    if (request->up && (!request->up->rewind || request->up->rewind(request->up->arg) < 0))
+        return false;
+    return !request->again || request->again(request) == 0;
 }
 
 /* Waits for ms: 0, or -1 with err when it was interrupted. */

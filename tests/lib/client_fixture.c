@@ -1,0 +1,205 @@
+#include "client_fixture.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- the daemon ------------------------------------------------------------------------------------------------------ */
+
+static const char *program(char path[4096]) {
+    const char *named = getenv("GPUBUFD");
+    ssize_t n;
+    int up;
+
+    if (named)
+        return named;
+    n = readlink("/proc/self/exe", path, 4000);
+    ck_assert_int_gt(n, 0);
+    path[n] = '\0';
+    for (up = 0; up < 3; up++) /* BUILD/tests/unit/test_client */
+        *strrchr(path, '/') = '\0';
+    strcat(path, "/gpubufd");
+    return path;
+}
+
+static void run_daemon(const struct client_fixture *f, const char *const *extra) {
+    const char *argv[32] = {"gpubufd", "--backend", "host", "--listen", "127.0.0.1:0", "--state-dir", f->dir};
+    char path[4096];
+    char log[80];
+    int n = 7;
+
+    for (; extra && *extra; extra++)
+        argv[n++] = *extra;
+    snprintf(log, sizeof(log), "%s/log", f->dir);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!freopen(log, "w", stderr) || !freopen(log, "a", stdout))
+        _exit(1);
+    execv(program(path), (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+static bool listening(struct client_fixture *f) {
+    char path[96];
+    char line[96];
+    FILE *file;
+    bool whole;
+
+    snprintf(path, sizeof(path), "%s/listen", f->dir);
+    file = fopen(path, "r");
+    if (!file)
+        return false;
+    whole = fgets(line, sizeof(line), file) && strchr(line, '\n');
+    fclose(file);
+    if (!whole)
+        return false;
+    *strchr(line, '\n') = '\0';
+    snprintf(f->url, sizeof(f->url), "http://%s", line);
+    return true;
+}
+
+void client_fixture_start(struct client_fixture *f, const char *const *extra) {
+    struct gpubuf_options options = {.url = f->unix_url};
+    int tries;
+
+    memset(f, 0, sizeof(*f));
+    strcpy(f->dir, "/tmp/gpubuf-client.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(f->dir));
+    snprintf(f->unix_url, sizeof(f->unix_url), "unix://%s/gpubufd.sock", f->dir);
+    f->pid = fork();
+    ck_assert_int_ge(f->pid, 0);
+    if (f->pid == 0)
+        run_daemon(f, extra);
+    for (tries = 0; !listening(f); tries++) {
+        ck_assert_msg(waitpid(f->pid, NULL, WNOHANG) == 0, "gpubufd did not start: see %s/log", f->dir);
+        ck_assert_int_lt(tries, 6000);
+        usleep(5000);
+    }
+    client_ok(f, gpubuf_open(&options, &f->client, &f->err));
+}
+
+void client_fixture_kill(struct client_fixture *f) {
+    kill(f->pid, SIGKILL);
+    waitpid(f->pid, NULL, 0);
+    f->pid = -1;
+}
+
+void client_fixture_stop(struct client_fixture *f) {
+    char command[128];
+    int status = 0;
+
+    gpubuf_close(f->client);
+    if (f->pid > 0) {
+        kill(f->pid, SIGTERM);
+        ck_assert_int_eq(waitpid(f->pid, &status, 0), f->pid);
+    }
+    ck_assert_msg(status == 0, "gpubufd ended with %d: see %s/log", status, f->dir);
+    snprintf(command, sizeof(command), "rm -rf %s", f->dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* --- a server that is none ------------------------------------------------------------------------------------------- */
+
+static size_t body_length(const char *head) {
+    const char *at = strcasestr(head, "Content-Length:");
+
+    return at ? strtoul(at + 15, NULL, 10) : 0;
+}
+
+/* Leaves the header in last. */
+static void take_request(struct fake_server *fake, int fd) {
+    size_t have = 0;
+    size_t body;
+    char *end;
+
+    for (;;) {
+        ssize_t n = read(fd, fake->last + have, sizeof(fake->last) - 1 - have);
+
+        if (n <= 0)
+            return;
+        have += (size_t)n;
+        fake->last[have] = '\0';
+        end = strstr(fake->last, "\r\n\r\n");
+        if (end)
+            break;
+    }
+    body = body_length(fake->last);
+    have -= (size_t)(end + 4 - fake->last);
+    while (have < body) {
+        char scratch[65536];
+        ssize_t n = read(fd, scratch, sizeof(scratch));
+
+        if (n <= 0)
+            return;
+        have += (size_t)n;
+    }
+}
+
+static void *fake_main(void *arg) {
+    struct fake_server *fake = arg;
+    const char *const *next = fake->answers;
+    int held = -1;
+
+    for (;;) {
+        int fd = accept(fake->fd, NULL, NULL);
+
+        if (fd < 0)
+            break;
+        fake->served++;
+        take_request(fake, fd);
+        if (send(fd, *next, strlen(*next), MSG_NOSIGNAL) < 0)
+            fake->served += 1000;
+        if (next[1])
+            next++;
+        if (held >= 0)
+            close(held);
+        held = fd;
+        if (!fake->keep) {
+            shutdown(fd, SHUT_WR);
+            close(fd);
+            held = -1;
+        }
+    }
+    if (held >= 0)
+        close(held);
+    return NULL;
+}
+
+void fake_start(struct fake_server *fake, const char *const *answers) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(at);
+    bool keep = fake->keep;
+
+    memset(fake, 0, sizeof(*fake));
+    fake->keep = keep;
+    fake->answers = answers;
+    fake->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fake->fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    ck_assert_int_eq(listen(fake->fd, 16), 0);
+    ck_assert_int_eq(getsockname(fake->fd, (struct sockaddr *)&at, &n), 0);
+    fake->port = ntohs(at.sin_port);
+    snprintf(fake->url, sizeof(fake->url), "http://127.0.0.1:%d", fake->port);
+    ck_assert_int_eq(pthread_create(&fake->thread, NULL, fake_main, fake), 0);
+}
+
+void fake_stop(struct fake_server *fake) {
+    shutdown(fake->fd, SHUT_RDWR);
+    pthread_join(fake->thread, NULL);
+    close(fake->fd);
+}
+
+gpubuf_client *fake_client(const struct fake_server *fake) {
+    struct gpubuf_options options = {
+        .url = fake->url, .retries = UINT32_MAX, .connect_timeout_s = 1, .stall_timeout_s = 1, .answer_timeout_s = 1};
+    struct gpubuf_error err;
+    gpubuf_client *client = NULL;
+
+    ck_assert_int_eq(gpubuf_open(&options, &client, &err), 0);
+    return client;
+}

@@ -1,0 +1,425 @@
+/* libgpubuf: bytes up and down, against a daemon. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client_fixture.h"
+
+#define BYTES ((size_t)3 << 20)
+#define PART ((uint64_t)256 << 10)
+
+static struct client_fixture f;
+static unsigned char *data;
+static unsigned char *back;
+
+static void setup(void) {
+    size_t i;
+
+    client_fixture_start(&f, NULL);
+    data = malloc(BYTES);
+    back = calloc(1, BYTES);
+    for (i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 13);
+}
+
+static void teardown(void) {
+    free(data);
+    free(back);
+    client_fixture_stop(&f);
+}
+
+static void expect_back(const char *name) {
+    struct gpubuf_get_params get = {.check = true};
+    struct gpubuf_got got;
+
+    memset(back, 0, BYTES);
+    client_ok(&f, gpubuf_get(f.client, "default", name, gpubuf_to_memory(back, BYTES), &get, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, BYTES);
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+}
+
+START_TEST(memory) {
+    struct gpubuf_put_params put = {.dtype = "float32", .shape = "768,1024", .check = true};
+    struct gpubuf_buffer rec;
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err));
+    ck_assert_str_eq(rec.name, "x");
+    ck_assert_str_eq(rec.dtype, "float32");
+    ck_assert_uint_eq(rec.ndim, 2);
+    ck_assert_uint_eq(rec.shape[1], 1024);
+    ck_assert(rec.created && rec.has_crc32c);
+    ck_assert_int_eq(gpubuf_answer_of(f.client)->status, 201);
+    ck_assert(gpubuf_answer_of(f.client)->total_ms > 0);
+    expect_back("x");
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err));
+    ck_assert(!rec.created && rec.generation == 2);
+    client_ok(&f, gpubuf_head(f.client, "default", "x", NULL, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, BYTES);
+    ck_assert_uint_eq(got.generation, 2);
+    ck_assert_uint_eq(got.shape[0], 768);
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES - 1), NULL, NULL, &f.err),
+                 GPUBUF_OUTPUT_FAILED);
+}
+END_TEST
+
+START_TEST(nothing) {
+    struct gpubuf_put_params put = {.format = "raw"};
+    struct gpubuf_buffer rec;
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "empty", gpubuf_from_memory(NULL, 0), &put, &rec, &f.err));
+    ck_assert_uint_eq(rec.bytes, 0);
+    client_ok(&f, gpubuf_get(f.client, "default", "empty", gpubuf_to_memory(NULL, 0), NULL, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, 0);
+}
+END_TEST
+
+/* --- descriptors and functions ------------------------------------------------------------------------------------- */
+
+START_TEST(descriptors) {
+    struct gpubuf_put_params put = {.format = "raw", .check = true};
+    char path[96];
+    struct gpubuf_buffer rec;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/file", f.dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(write(fd, "head", 4), 4);
+    ck_assert_int_eq(write(fd, data, BYTES), (ssize_t)BYTES);
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_fd(fd, 4, GPUBUF_UNKNOWN), &put, &rec, &f.err));
+    ck_assert_uint_eq(rec.bytes, BYTES);
+    expect_back("x");
+    ck_assert_int_eq(lseek(fd, 4, SEEK_SET), 4);
+    client_ok(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_fd(fd, -1, GPUBUF_UNKNOWN), &put, NULL, &f.err));
+    expect_back("y");
+    client_fails(&f, gpubuf_put(f.client, "default", "z", gpubuf_from_fd(fd, 4, BYTES + 1), &put, NULL, &f.err),
+                 GPUBUF_INPUT_FAILED);
+    client_fails(&f, gpubuf_buffer_get(f.client, "default", "z", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    ck_assert_int_eq(ftruncate(fd, 0), 0);
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_fd(fd, 10), NULL, NULL, &f.err));
+    ck_assert_int_eq(pread(fd, back, BYTES, 10), (ssize_t)BYTES);
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+    close(fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_fd(fd, 0), NULL, NULL, &f.err),
+                 GPUBUF_OUTPUT_FAILED);
+    ck_assert_str_eq(f.err.native_name, "EBADF");
+    close(fd);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_fd(fd, 0, 100), &put, NULL, &f.err),
+                 GPUBUF_INPUT_FAILED);
+    close(fd);
+}
+END_TEST
+
+struct stream {
+    size_t at;
+    size_t fail_at; /* 0: never */
+};
+
+static int64_t give(void *arg, void *out, size_t size) {
+    struct stream *s = arg;
+    size_t n = BYTES - s->at < size ? BYTES - s->at : size;
+
+    if (s->fail_at > 0 && s->at >= s->fail_at) {
+        errno = EIO;
+        return -1;
+    }
+    n = n > 1000 ? 1000 : n;
+    memcpy(out, data + s->at, n);
+    s->at += n;
+    return (int64_t)n;
+}
+
+static int take(void *arg, const void *in, size_t size) {
+    struct stream *s = arg;
+
+    if (s->fail_at > 0 && s->at >= s->fail_at)
+        return -1;
+    memcpy(back + s->at, in, size);
+    s->at += size;
+    return 0;
+}
+
+START_TEST(functions) {
+    struct gpubuf_put_params put = {.dtype = "uint8", .shape = "3145728"};
+    struct stream s = {.at = 0};
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_call(give, &s, GPUBUF_UNKNOWN), &put, NULL, &f.err));
+    expect_back("x");
+    s = (struct stream){.at = 0};
+    memset(back, 0, BYTES);
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_call(take, &s), NULL, NULL, &f.err));
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+    s = (struct stream){.fail_at = BYTES / 2};
+    client_fails(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_call(give, &s, BYTES), &put, NULL, &f.err),
+                 GPUBUF_INPUT_FAILED);
+    client_fails(&f, gpubuf_buffer_get(f.client, "default", "y", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    s = (struct stream){.fail_at = 1};
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_call(take, &s), NULL, NULL, &f.err),
+                 GPUBUF_OUTPUT_FAILED);
+}
+END_TEST
+
+/* --- parts of buffers, conditions ------------------------------------------------------------------------------------ */
+
+START_TEST(cuts) {
+    struct gpubuf_put_params put = {.dtype = "uint8", .shape = "3,1048576"};
+    struct gpubuf_put_params at = {.offset = gpubuf_some(5)};
+    struct gpubuf_get_params get = {.offset = gpubuf_some(3), .length = gpubuf_some(10)};
+    struct gpubuf_get_params slice = {.slice = "1:3,0:2"};
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("ABC", 3), &at, NULL, &f.err));
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 10), &get, &got, &f.err));
+    ck_assert_int_eq(memcmp(back, data + 3, 2), 0);
+    ck_assert_int_eq(memcmp(back + 2, "ABC", 3), 0);
+    ck_assert_int_eq(memcmp(back + 5, data + 8, 5), 0);
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 4), &slice, &got, &f.err));
+    ck_assert_uint_eq(got.ndim, 2);
+    ck_assert_uint_eq(got.shape[0], 2);
+    ck_assert_int_eq(memcmp(back, data + BYTES / 3, 2), 0);
+    ck_assert_int_eq(memcmp(back + 2, data + BYTES / 3 * 2, 2), 0);
+    slice.check = true;
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 4), &slice, &got, &f.err),
+                 GPUBUF_BAD_ARGUMENT);
+    at.check = true;
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("ABC", 3), &at, NULL, &f.err),
+                 GPUBUF_BAD_ARGUMENT);
+    slice = (struct gpubuf_get_params){.slice = "9"};
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 4), &slice, &got, &f.err),
+                 GPUBUF_RANGE_NOT_SATISFIABLE);
+}
+END_TEST
+
+START_TEST(conditions) {
+    struct gpubuf_put_params put = {.format = "raw", .how = {.if_none_match = "*"}};
+    struct gpubuf_get_params get = {.connections = 1};
+    char etag[GPUBUF_ETAG_SIZE];
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abc", 3), &put, NULL, &f.err));
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abc", 3), &put, NULL, &f.err),
+                 GPUBUF_PRECONDITION_FAILED);
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 3), &get, &got, &f.err));
+    strcpy(etag, got.etag);
+    get.how.if_none_match = etag;
+    got.generation = 77;
+    ck_assert_int_eq(gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 3), &get, &got, &f.err),
+                     GPUBUF_UNCHANGED);
+    ck_assert_uint_eq(got.generation, 77);
+    put.how = (struct gpubuf_how){.if_match = etag};
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abd", 3), &put, NULL, &f.err));
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abd", 3), &put, NULL, &f.err),
+                 GPUBUF_PRECONDITION_FAILED);
+}
+END_TEST
+
+START_TEST(files) {
+    struct gpubuf_get_params npy = {.format = "npy", .check = true};
+    struct gpubuf_put_params put = {.check = true};
+    struct gpubuf_put_params raw = {.dtype = "int16", .shape = "2,3"};
+    struct gpubuf_buffer rec;
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abcdefghijkl", 12), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &npy, &got, &f.err));
+    ck_assert_uint_gt(got.bytes, 12);
+    client_ok(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_memory(back, got.bytes), &put, &rec, &f.err));
+    ck_assert_str_eq(rec.dtype, "int16");
+    ck_assert_uint_eq(rec.bytes, 12);
+    npy.format = "safetensors";
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &npy, &got, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "default", "z", gpubuf_from_memory(back, got.bytes), &put, &rec, &f.err));
+    ck_assert_uint_eq(rec.bytes, 12);
+}
+END_TEST
+
+/* --- several connections --------------------------------------------------------------------------------------------- */
+
+struct watched {
+    unsigned calls;
+    uint64_t last;
+    uint64_t total;
+    uint64_t stop_at; /* 0: never */
+};
+
+static int watch(void *arg, uint64_t done, uint64_t total) {
+    struct watched *w = arg;
+
+    ck_assert_uint_ge(done, w->last);
+    w->calls++;
+    w->last = done;
+    w->total = total;
+    return w->stop_at > 0 && done >= w->stop_at;
+}
+
+START_TEST(parallel) {
+    struct watched w = {.calls = 0};
+    struct gpubuf_put_params put = {
+        .dtype = "uint8", .connections = 4, .part_bytes = PART, .check = true, .progress = watch, .progress_arg = &w};
+    struct gpubuf_get_params get = {
+        .connections = 4, .part_bytes = PART, .check = true, .progress = watch, .progress_arg = &w};
+    struct gpubuf_buffer rec;
+    struct gpubuf_got got;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err));
+    ck_assert(rec.created && rec.bytes == BYTES && rec.has_crc32c);
+    ck_assert_uint_eq(w.last, BYTES);
+    ck_assert_uint_eq(w.total, BYTES);
+    ck_assert_uint_ge(w.calls, 2);
+    expect_back("x");
+    memset(back, 0, BYTES);
+    w = (struct watched){.calls = 0};
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &get, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, BYTES);
+    ck_assert_uint_eq(w.last, BYTES);
+    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 10), &get, &got, &f.err),
+                 GPUBUF_OUTPUT_FAILED);
+    client_fails(&f, gpubuf_get(f.client, "default", "none", gpubuf_to_memory(back, 10), &get, &got, &f.err),
+                 GPUBUF_BUFFER_NOT_FOUND);
+    put.how.if_none_match = "*";
+    w = (struct watched){.calls = 0};
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err),
+                 GPUBUF_PRECONDITION_FAILED);
+}
+END_TEST
+
+static void nothing_open(void) {
+    struct gpubuf_upload_list open;
+    size_t i;
+
+    client_ok(&f, gpubuf_upload_list(f.client, "default", NULL, &open, &f.err));
+    for (i = 0; i < open.count; i++)
+        ck_assert_str_eq(open.items[i].state, "completed");
+    gpubuf_upload_list_done(&open);
+}
+
+START_TEST(cancelled) {
+    struct watched w = {.stop_at = 1};
+    struct gpubuf_put_params put = {.dtype = "uint8", .part_bytes = PART, .progress = watch, .progress_arg = &w};
+    struct gpubuf_get_params get = {.progress = watch, .progress_arg = &w, .part_bytes = PART};
+
+    put.connections = _i == 0 ? 1 : 4;
+    get.connections = put.connections;
+    w.stop_at = 0;
+    client_ok(&f, gpubuf_put(f.client, "default", "there", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err));
+    /* Interrupted beforehand: the first look is before the first byte. */
+    gpubuf_interrupt(f.client);
+    w = (struct watched){.calls = 0};
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err),
+                 GPUBUF_INTERRUPTED);
+    client_fails(&f, gpubuf_get(f.client, "default", "there", gpubuf_to_memory(back, BYTES), &get, NULL, &f.err),
+                 GPUBUF_INTERRUPTED);
+    gpubuf_resume(f.client);
+    client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    nothing_open();
+}
+END_TEST
+
+/* Anything but zero at the very first call. */
+static int never(void *arg, uint64_t done, uint64_t total) {
+    (void)arg;
+    (void)done;
+    (void)total;
+    return 1;
+}
+
+START_TEST(refused) {
+    struct gpubuf_put_params put = {.dtype = "uint8", .part_bytes = PART, .progress = never};
+    struct gpubuf_get_params get = {.progress = never, .part_bytes = PART};
+
+    put.connections = _i == 0 ? 1 : 4;
+    get.connections = put.connections;
+    client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err),
+                 GPUBUF_INTERRUPTED);
+    put.progress = NULL;
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err));
+    client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &get, NULL, &f.err),
+                 GPUBUF_INTERRUPTED);
+    nothing_open();
+}
+END_TEST
+
+/* --- uploads in several requests, tensors --------------------------------------------------------------------------- */
+
+START_TEST(uploads) {
+    struct gpubuf_buffer_params what = {.bytes = gpubuf_some(10)};
+    struct gpubuf_opt none = {.set = false};
+    struct gpubuf_upload upload;
+    struct gpubuf_buffer rec;
+    struct gpubuf_part part;
+    char id[GPUBUF_ID_SIZE];
+    uint64_t offset = 0;
+    bool complete = true;
+
+    client_ok(&f, gpubuf_upload_create(f.client, "default", "x", &what, NULL, &upload, &f.err));
+    client_ok(&f,
+              gpubuf_upload_part(f.client, "default", upload.id, 4, false, gpubuf_from_memory(data, 6), &part, &f.err));
+    ck_assert_uint_eq(part.bytes, 6);
+    client_fails(&f, gpubuf_upload_complete(f.client, "default", upload.id, none, NULL, &rec, &f.err),
+                 GPUBUF_UPLOAD_INCOMPLETE);
+    client_ok(&f, gpubuf_upload_get(f.client, "default", upload.id, &upload, &f.err));
+    ck_assert_uint_eq(upload.missing_count, 1);
+    ck_assert_uint_eq(upload.missing[0].bytes, 4);
+    client_ok(
+        &f, gpubuf_upload_part(f.client, "default", upload.id, 0, false, gpubuf_from_memory("head", 4), NULL, &f.err));
+    client_ok(&f, gpubuf_upload_complete(f.client, "default", upload.id, none, NULL, &rec, &f.err));
+    ck_assert_uint_eq(rec.bytes, 10);
+    client_ok(&f, gpubuf_upload_begin(f.client, "default", "y", gpubuf_from_memory("abc", 3), 5, NULL, id, &f.err));
+    client_ok(&f, gpubuf_upload_offset(f.client, "default", id, &offset, &complete, &f.err));
+    ck_assert_uint_eq(offset, 3);
+    ck_assert(!complete);
+    client_ok(&f, gpubuf_upload_append(f.client, "default", id, 3, true, gpubuf_from_memory("de", 2), &rec, &f.err));
+    ck_assert_str_eq(rec.name, "y");
+    client_ok(&f, gpubuf_upload_create(f.client, "default", "z", &what, NULL, &upload, &f.err));
+    client_ok(&f, gpubuf_upload_delete(f.client, "default", upload.id, &f.err));
+}
+END_TEST
+
+START_TEST(tensors) {
+    struct gpubuf_tensors_params params = {.prefix = "m."};
+    struct gpubuf_put_params raw = {.dtype = "uint8", .shape = "4"};
+    struct gpubuf_tensors made;
+    uint64_t bytes = 0;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "m.a", gpubuf_from_memory("abcd", 4), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "default", "m.b", gpubuf_from_memory("efgh", 4), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_tensors_get(f.client, "default", gpubuf_to_memory(back, BYTES), &params, &bytes, &f.err));
+    ck_assert_uint_gt(bytes, 8);
+    params.prefix = "n.";
+    client_ok(&f, gpubuf_tensors_put(f.client, "default", gpubuf_from_memory(back, bytes), &params, &made, &f.err));
+    ck_assert_uint_eq(made.tensors, 2);
+    ck_assert_uint_eq(made.created, 2);
+    client_fails(&f, gpubuf_tensors_put(f.client, "default", gpubuf_from_memory("junk", 4), &params, &made, &f.err),
+                 GPUBUF_MALFORMED_REQUEST);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("client_data");
+    TCase *tcase = tcase_create("data");
+
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, memory);
+    tcase_add_test(tcase, nothing);
+    tcase_add_test(tcase, descriptors);
+    tcase_add_test(tcase, functions);
+    tcase_add_test(tcase, cuts);
+    tcase_add_test(tcase, conditions);
+    tcase_add_test(tcase, files);
+    tcase_add_test(tcase, parallel);
+    tcase_add_loop_test(tcase, cancelled, 0, 2);
+    tcase_add_loop_test(tcase, refused, 0, 2);
+    tcase_add_test(tcase, uploads);
+    tcase_add_test(tcase, tensors);
+    suite_add_tcase(suite, tcase);
+    return gb_test_run(suite);
+}
