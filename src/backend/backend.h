@@ -326,7 +326,7 @@ static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place
  *
  *   VMM     kind SHARED. The importer decides for itself whether it maps for reading or for writing.
  *   POOL    kind DEVICE, of a pool created exportable, up to GB_EXPORT_POOL_MAX_BYTES: importers die above that. The
- *           importer reads and writes.
+ *           importer reads and writes; one that does not let go when it should sees what the pool next puts there.
  *   LEGACY  kind IPC. The importer reads and writes.
  *   MEMFD   kinds SHARED (host), PINNED, PAGEABLE. The descriptor's size is fixed for ever, and it opens the memory for
  *           writing only if writable. Those of another user cannot make it writable by opening it again. An importer may

@@ -134,8 +134,9 @@ int gb_cuda_export(struct gb_backend *base, const struct gb_place *place, uint64
     if (why)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why);
     if (way == GB_EXPORT_MEMFD) {
-        if (place->kind == GB_KIND_PINNED && !be->devices[place->device].locks_pages)
-            return gb_error_set(err, GB_ERR_UNSUPPORTED, "the device cannot page-lock memory that is in a file");
+        if (place->kind == GB_KIND_PINNED && !gb_cuda_file_has(be, place))
+            return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                                "CUDA does not page-lock memory that is in a file here, so this is in none");
         return gb_cuda_file_export(be, place, bytes, writable, ret, err);
     }
     if (gb_cuda_enter(be, place->device, err) < 0)

@@ -6,9 +6,10 @@
 
 #include "backend/cuda_internal.h"
 #include "backend/memfd.h"
+#include "backend/native.h"
 
 /* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do, the
- * locking does; that it has no memory is told at once. */
+ * locking does; that it has no memory is told at once. 1: CUDA does not lock such memory here. */
 static int lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
     uint64_t pages = gb_memfd_pages(segment->bytes);
     cudaError_t rc = cudaSuccess;
@@ -17,10 +18,16 @@ static int lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, 
         rc = cudaErrorMemoryAllocation;
     if (rc == cudaSuccess)
         rc = cudaHostRegister(segment->base, pages, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (rc == cudaSuccess)
+        return 0;
+    if (gb_native_code((int)rc) == GB_ERR_DEVICE_ERROR || gb_native_code((int)rc) == GB_ERR_UNSUPPORTED) {
+        (void)cudaGetLastError();
+        return 1;
+    }
     if (rc == cudaErrorMemoryAllocation)
         gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes of page-locked memory",
                      (unsigned long long)segment->bytes);
-    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaHostRegister", err);
+    return gb_cuda_fail(be, rc, "cudaHostRegister", err);
 }
 
 static int unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
@@ -33,15 +40,17 @@ int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, u
                        struct gb_error *err) {
     struct gb_host_segment *segment = gb_host_segment_map_file(bytes, false);
     bool kept;
+    int r;
 
     if (!segment)
         return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes",
                             (unsigned long long)bytes);
     segment->kind = kind;
     segment->device = device;
-    if (kind == GB_KIND_PINNED && lock_pages(be, segment, err) < 0) {
+    r = kind == GB_KIND_PINNED ? lock_pages(be, segment, err) : 0;
+    if (r != 0) {
         gb_host_segment_unmap(segment);
-        return -1;
+        return r;
     }
     pthread_mutex_lock(&be->files_lock);
     kept = gb_host_ranges_reserve(&be->files) == 0;

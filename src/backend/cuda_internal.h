@@ -244,6 +244,7 @@ int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinne
 
 /* --- cuda_file.c -------------------------------------------------------------------------------------------------- */
 
+/* 1: memory of kind PINNED cannot be in a file here. */
 int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
 

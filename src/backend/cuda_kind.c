@@ -139,6 +139,7 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     const struct gb_device_rec *rec;
     void *ptr = NULL;
     cudaError_t rc;
+    int r;
 
     if (kind == GB_KIND_DEVICE || (unsigned)kind >= GB_KIND_COUNT)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory of kind %s comes from a pool", gb_kind_name(kind));
@@ -153,8 +154,11 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     /* Not asked of CUDA: it may call a size beyond its address space invalid. */
     if (bytes > most(rec, kind))
         return fail_memory(be, device, kind, bytes, cudaErrorMemoryAllocation, err);
-    if (kind == GB_KIND_PAGEABLE || (kind == GB_KIND_PINNED && be->devices[device].locks_pages))
-        return gb_cuda_file_alloc(be, device, kind, bytes, ret, err);
+    if (kind == GB_KIND_PAGEABLE || (kind == GB_KIND_PINNED && be->devices[device].locks_pages)) {
+        r = gb_cuda_file_alloc(be, device, kind, bytes, ret, err);
+        if (r <= 0)
+            return r;
+    }
     if (kind == GB_KIND_SHARED)
         return alloc_shared(be, device, bytes, ret, err);
     if (kind == GB_KIND_IPC)
