@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 
+#define NO_ITEMS "the answer has no items; is this a gpubufd?"
 #define PAGE "1000" /* items of a list that are asked for at a time */
 
 int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) {
@@ -99,7 +100,7 @@ static int add_page(struct gb_cli *cli, json_t *items, json_t *page, char *ret_c
     json_t *found = json_object_get(page, "items");
 
     if (!json_is_array(found) || json_array_extend(items, found) < 0)
-        return gb_cli_error(cli, GPUBUF_BAD_ANSWER, "the answer has no items; is this a gpubufd?");
+        return gb_cli_error(cli, GPUBUF_BAD_ANSWER, NO_ITEMS);
     snprintf(ret_cursor, GB_CLI_PATH, "%s", gb_cli_text(page, "next_cursor"));
     return 0;
 }
@@ -128,6 +129,16 @@ json_t *gb_cli_list(struct gb_cli *cli, const char *target) {
     }
     json_decref(items);
     return NULL;
+}
+
+json_t *gb_cli_items(struct gb_cli *cli, const char *target) {
+    json_t *page = gb_cli_ask(cli, "GET", target, NULL);
+    json_t *items = json_incref(json_object_get(page, "items"));
+
+    if (page != NULL && items == NULL)
+        gb_cli_error(cli, GPUBUF_BAD_ANSWER, NO_ITEMS);
+    json_decref(page);
+    return items;
 }
 
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count) {

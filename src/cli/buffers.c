@@ -57,7 +57,7 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
 /* The daemon, whether it is ready, and its devices. */
 static json_t *whole(struct gb_cli *cli) {
     json_t *root = gb_cli_ask(cli, "GET", "/v1", NULL);
-    json_t *devices = root != NULL ? gb_cli_list(cli, "/v1/devices") : NULL;
+    json_t *devices = root != NULL ? gb_cli_items(cli, "/v1/devices") : NULL;
 
     if (devices == NULL) {
         json_decref(root);

@@ -31,7 +31,7 @@ int gb_cli_status_of(const struct gpubuf_error *err) {
     case GPUBUF_INTERRUPTED:
         return GB_CLI_INTERRUPTED;
     default:
-        return err->status == 404 ? GB_CLI_NOT_FOUND : GB_CLI_FAILED;
+        return err->status == 404 && err->code != GPUBUF_NO_ROUTE ? GB_CLI_NOT_FOUND : GB_CLI_FAILED;
     }
 }
 

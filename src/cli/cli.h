@@ -70,8 +70,9 @@ int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
 json_t *gb_cli_ask(struct gb_cli *cli, const char *method, const char *target, json_t *body);
 json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *target, const char *header, json_t *body);
 
-/* All items of a list, over all its pages. */
+/* All items of a list, over all its pages; and of one that has none. */
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);
+json_t *gb_cli_items(struct gb_cli *cli, const char *target);
 
 /* Prints a value: as JSON with --json, else by the columns or, without these, as details. Takes it over. */
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count);

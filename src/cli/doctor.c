@@ -94,7 +94,7 @@ static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
 }
 
 static void check_devices(struct gb_cli_doctor *doctor) {
-    json_t *devices = gb_cli_list(doctor->cli, "/v1/devices");
+    json_t *devices = gb_cli_items(doctor->cli, "/v1/devices");
     json_t *device;
     size_t i;
 

@@ -18,17 +18,20 @@ static void check_kernel(struct gb_cli_doctor *doctor) {
 
 static void check_nodes(struct gb_cli_doctor *doctor) {
     static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
+    char detail[256] = "";
+    size_t at = 0;
     size_t i;
 
-    for (i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
-        bool good = access(nodes[i], R_OK | W_OK) == 0;
-
-        gb_cli_doctor_add(
-            doctor, nodes[i], good,
-            "load the driver (nvidia-modprobe -u -c 0), give the container its devices, or this user the right "
-            "to them; a first GPU may have another number",
-            "%s", good ? "may be read and written" : strerror(errno));
-    }
+    for (i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+        if (access(nodes[i], R_OK | W_OK) != 0)
+            at += (size_t)snprintf(detail + at, sizeof detail - at, "%s%s: %s", at > 0 ? "; " : "", nodes[i],
+                                   strerror(errno));
+    gb_cli_doctor_add(
+        doctor, nodes[i], good,
+        "load the driver (nvidia-modprobe -u -c 0), give the container its devices, or this user the right "
+        "to them; a first GPU may have another number",
+        "%s", good ? "may be read and written" : strerror(errno));
+}
 }
 
 static void check_library(struct gb_cli_doctor *doctor) {
