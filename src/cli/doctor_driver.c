@@ -27,11 +27,10 @@ static void check_nodes(struct gb_cli_doctor *doctor) {
             at += (size_t)snprintf(detail + at, sizeof detail - at, "%s%s: %s", at > 0 ? "; " : "", nodes[i],
                                    strerror(errno));
     gb_cli_doctor_add(
-        doctor, nodes[i], good,
-        "load the driver (nvidia-modprobe -u -c 0), give the container its devices, or this user the right "
-        "to them; a first GPU may have another number",
-        "%s", good ? "may be read and written" : strerror(errno));
-}
+        doctor, "device files", detail[0] == '\0',
+        "load the driver (nvidia-modprobe -u -c 0), give the container its devices, or this user the right to "
+        "them; on a machine where the first GPU has another number this is no fault",
+        "%s", detail[0] == '\0' ? "may be read and written" : detail);
 }
 
 static void check_library(struct gb_cli_doctor *doctor) {

@@ -67,13 +67,13 @@ static void put_head(FILE *out, json_t *stats) {
     char bytes[24];
     char held[24];
 
-    fprintf(out, "%.0f buffers of %s in %.0f sessions", gb_cli_number(stats, "buffers.count"),
-            gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.bytes"), bytes),
-            gb_cli_number(stats, "sessions.count"));
+    fprintf(out, "sessions: %.0f; buffers: %.0f of %s", gb_cli_number(stats, "sessions.count"),
+            gb_cli_number(stats, "buffers.count"),
+            gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.bytes"), bytes));
     if (gb_cli_number(stats, "buffers.lost") > 0)
-        fprintf(out, ", %.0f lost", gb_cli_number(stats, "buffers.lost"));
+        fprintf(out, ", %.0f of them lost", gb_cli_number(stats, "buffers.lost"));
     if (json_object_get(stats, "leases") != NULL)
-        fprintf(out, "; %.0f leases, %s held by them alone", gb_cli_number(stats, "leases"),
+        fprintf(out, "; leases: %.0f, %s held by them alone", gb_cli_number(stats, "leases"),
                 gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "held_bytes"), held));
     fprintf(out, "\nrunning: %.0f uploads, %.0f downloads, %.0f writes", gb_cli_number(stats, "running.uploads"),
             gb_cli_number(stats, "running.downloads"), gb_cli_number(stats, "running.writes"));
