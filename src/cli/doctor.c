@@ -111,11 +111,11 @@ static void show_text(json_t *checks) {
     json_array_foreach(checks, i, check) {
         bool good = json_is_true(json_object_get(check, "ok"));
 
-        printf("%s  %-22s ", good ? "ok" : "no", gb_cli_text(check, "check"));
+        printf("%s  %-26s ", good ? "ok" : "no", gb_cli_text(check, "check"));
         gb_cli_put(stdout, gb_cli_text(check, "detail"));
         printf("\n");
         if (!good)
-            printf("    %-22s -> %s\n", "", gb_cli_text(check, "remedy"));
+            printf("    %-26s -> %s\n", "", gb_cli_text(check, "remedy"));
     }
 }
 
