@@ -26,8 +26,8 @@ def test_ls_lists_what_there_is_as_a_table_and_as_json(cli, x, daemon, session):
     daemon.put("other", b"1" * 1536, session).expect(201)
     rows = cli("ls").expect().table()
     assert [(r["NAME"], r["DTYPE"], r["SHAPE"], r["BYTES"]) for r in rows] == [
-        ("other", "uint8", "1536", "1.5 KiB"), ("x", "float32", "3x4", "48 B")]
-    assert [b["name"] for b in cli.json("ls")] == ["other", "x"]
+        ("x", "float32", "3x4", "48 B"), ("other", "uint8", "1536", "1.5 KiB")]
+    assert [b["name"] for b in cli.json("ls")] == ["x", "other"]
     assert [b["name"] for b in cli.json("ls", "o*")] == ["other"]
     assert cli.json("ls", "nothing*") == []
 
@@ -157,7 +157,16 @@ def test_streams_are_listed_added_and_removed(cli):
         cli("streams", *wrong).expect(USAGE)
 
 
-def test_wait_for_an_operation_that_is_done_and_one_that_failed(cli, x, daemon, session):
+def test_wait_for_an_operation_that_fails(simulated, start):
+    d = start(spec=simulated("bytes=64M"))
+    d.ask("POST", "/v1/sessions/default/buffers", {"name": "a", "bytes": 60 << 20}).expect(201)
+    late = d.ask("POST", "/v1/sessions/default/buffers", {"name": "b", "bytes": 50 << 20},
+                 {"Prefer": "respond-async, wait=1"}).expect(202).json()["id"]
+    said = Cli(d.url(""))("wait", late).expect(FAILED)
+    assert "out of memory" in said.err and "gpubuf trim" in said.err
+
+
+def test_wait_for_an_operation_that_is_done(cli, x, daemon, session):
     base = f"/v1/sessions/{session}"
 
     def left(method, path, body):
@@ -167,9 +176,6 @@ def test_wait_for_an_operation_that_is_done_and_one_that_failed(cli, x, daemon, 
 
     good = until("an upload is left to itself", lambda: left("PUT", "/buffers/y/data", bytes(1 << 20)))
     assert cli.json("wait", good)["state"] == "done"
-    batch = {"operations": [{"op": "copy", "buffer": "z", "from": "nope"}], "atomic": True}
-    bad = until("a batch is left to itself", lambda: left("POST", "/batch", batch))
-    assert "nope" in cli("wait", bad).expect(NOT_FOUND).err
     assert good in [o["id"] for o in cli.json("operations")]
     assert "gpubuf operations" in cli("wait", "nothing").expect(NOT_FOUND).err
 
