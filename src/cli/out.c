@@ -143,9 +143,7 @@ void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, 
             if (strlen(text) > widths[i])
                 widths[i] = strlen(text);
         }
-        put_cell(out, columns[i].title, columns[i].form, 0, true);
-        if (i + 1 < count)
-            fprintf(out, "%*s", (int)(widths[i] - strlen(columns[i].title)) + 2, "");
+        put_cell(out, columns[i].title, columns[i].form, widths[i], i + 1 == count);
     }
     putc('\n', out);
     for (row = 0; row < json_array_size(items); row++) {
