@@ -47,9 +47,35 @@ static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *r
     return gb_cli_name(cli, name, ret);
 }
 
+struct moving {
+    struct gb_cli_progress progress;
+    uint64_t expected; /* bytes, where the library does not know; 0: nobody does */
+};
+
 static int moved(void *arg, uint64_t done, uint64_t total) {
-    gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
+    struct moving *moving = arg;
+
+    gb_cli_progress_move(&moving->progress, done, total == GPUBUF_UNKNOWN ? moving->expected : total);
     return 0;
+}
+
+/* Bytes that --shape and --dtype make, for the progress of a pipe: dtypes end in their bits, or are bool. 0: unknown. */
+static uint64_t expected_bytes(const struct gb_cli_options *o) {
+    const char *bits = o->dtype != NULL ? o->dtype + strcspn(o->dtype, "0123456789") : "8";
+    const char *shape = o->shape;
+    uint64_t bytes = o->dtype != NULL && strcmp(o->dtype, "bool") == 0 ? 1 : strtoull(bits, NULL, 10) / 8;
+
+    if (shape == NULL)
+        return 0;
+    while (*shape != '\0') {
+        char *end;
+
+        bytes *= strtoull(shape, &end, 10);
+        if (end == shape)
+            return 0;
+        shape = *end == ',' ? end + 1 : end;
+    }
+    return bytes;
 }
 
 static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params *ret) {
@@ -70,16 +96,16 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
 
 static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name) {
     struct gpubuf_put_params params = {0};
-    struct gb_cli_progress progress;
+    struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
     int rc;
 
     put_params(&cli->options, &params);
     params.progress = moved;
-    params.progress_arg = &progress;
-    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
+    params.progress_arg = &moving;
+    gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
     rc = gpubuf_put(cli->client, name->session, name->name, gb_cli_source_of(source), &params, NULL, &cli->error);
-    gb_cli_progress_end(&progress, rc == 0);
+    gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);
     answer = gpubuf_answer_of(cli->client);
@@ -89,7 +115,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
 static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const char *label) {
     const struct gb_cli_options *o = &cli->options;
     struct gpubuf_tensors_params params = {0};
-    struct gb_cli_progress progress;
+    struct moving moving = {0};
     const struct gpubuf_answer *answer;
     struct gpubuf_tensors tensors;
     char size[24];
@@ -101,10 +127,10 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     params.pool = o->pool;
     params.device = o->device;
     params.progress = moved;
-    params.progress_arg = &progress;
-    gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), label);
+    params.progress_arg = &moving;
+    gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), label);
     rc = gpubuf_tensors_put(cli->client, cli->session, gb_cli_source_of(source), &params, &tensors, &cli->error);
-    gb_cli_progress_end(&progress, rc == 0);
+    gb_cli_progress_end(&moving.progress, rc == 0);
     if (rc < 0)
         return gb_cli_failed(cli);
     answer = gpubuf_answer_of(cli->client);

@@ -46,7 +46,7 @@ def test_all_in_the_order_of_the_list(fleet):
         assert all(line["exit"] == 0 and line["result"][0]["name"] == "x" for line in lines(said))
         assert [line["url"] for line in lines(said)] == ["http://" + h for h in order]
     text = cli("-H", ",".join(hosts), "ls").expect(DONE).out.splitlines()
-    assert len(text) == 6 and all(text[2 * i + 1].startswith(f"{h}: x  uint8") for i, h in enumerate(hosts)), text
+    assert len(text) == 6 and all(text[2 * i + 1].startswith(f"{h}: x     uint8") for i, h in enumerate(hosts)), text
 
 
 def test_one_at_a_time_and_more_hosts_than_places(fleet):

@@ -89,9 +89,13 @@ def test_bytes_are_not_thrown_at_a_terminal(cli):
 def test_top_lives_on_the_other_screen_and_gives_the_terminal_back(cli, daemon, session):
     t = Terminal(cli, "top", "--interval", "0.05", "-v", stderr=subprocess.PIPE)
     t.read(b"q quits")
-    assert ALTERNATE in t.text and b"POOL" in t.read(b"POOL")
+    assert ALTERNATE in t.text
+    t.read(b"POOL")
     daemon.put("fresh", bytes(12345), session).expect(201)
     t.read(b"12.1 KiB")
+    for _ in range(4):  # of these looks some find nothing new
+        t.text = b""
+        t.read(b"q quits")
     t.type(b"q")
     before = t.before
     err = t.process.stderr.read().decode()
@@ -106,7 +110,7 @@ def test_top_is_as_large_as_the_terminal(cli):
     t.type(b"q")
     t.end(DONE)
     screen = t.text.split(b"\x1b[H")[1].split(b"\x1b[J")[0]
-    lines = [re.sub(rb"\x1b\[K", b"", line) for line in screen.split(b"\r\n")]
+    lines = [re.sub(rb"\x1b\[K|\r", b"", line) for line in screen.split(b"\n")]
     assert len(lines) <= 6 and max(map(len, lines)) <= 40, lines
 
 
