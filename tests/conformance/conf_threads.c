@@ -1,6 +1,7 @@
 /* Many threads on one backend, with streams of their own and with shared ones. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "conf.h"
 
@@ -189,7 +190,87 @@ START_TEST(memory_changes_streams_without_mixing) {
 }
 END_TEST
 
+/* --- exports ------------------------------------------------------------------------------------------------------ */
+
+/* What the thread writes through the mapping is what the backend reads. */
+static const char *export_file(struct worker *w, unsigned char *pinned, unsigned seed) {
+    const uint64_t bytes = 1 + seed * 7919 % 200000;
+    struct gb_place place = {.kind = GB_KIND_PAGEABLE};
+    struct gb_place back = {.kind = GB_KIND_PINNED, .ptr = pinned};
+    struct gb_export got = GB_EXPORT_INIT;
+    enum gb_copy_way way;
+    unsigned char *at;
+
+    if (gb_mem_kind_alloc(conf.be, 0, GB_KIND_PAGEABLE, bytes, &place.ptr, &w->err) < 0 ||
+        gb_mem_export(conf.be, &place, bytes, NULL, GB_EXPORT_MEMFD, true, &got, &w->err) < 0)
+        return "a call failed";
+    at = mmap(NULL, got.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, got.fd, 0);
+    gb_export_done(&got);
+    if (at == MAP_FAILED)
+        return "no mapping";
+    memset(at, (int)(seed & 0xff), bytes);
+    munmap(at, got.map_bytes);
+    memset(pinned, ~(int)(seed & 0xff), bytes);
+    if (gb_mem_move(conf.be, &back, &place, bytes, w->stream, &way, &w->err) < 0 ||
+        gb_stream_sync(conf.be, w->stream, &w->err) < 0 || gb_mem_kind_free(conf.be, &place, bytes, &w->err) < 0)
+        return "a call failed";
+    return pinned[0] == (seed & 0xff) && memcmp(pinned, pinned + 1, bytes - 1) == 0 ? NULL : "the bytes differ";
+}
+
+/* All of one pool, whose own handle is made once. */
+static const char *export_from_pool(struct worker *w) {
+    struct gb_place place = {.kind = GB_KIND_DEVICE};
+    struct gb_export got = GB_EXPORT_INIT;
+
+    if (gb_mem_alloc(conf.be, w->pool, w->stream, 65536, &place.ptr, &w->err) < 0)
+        return "a call failed";
+    if (gb_mem_export(conf.be, &place, 65536, w->pool, GB_EXPORT_POOL, true, &got, &w->err) < 0) {
+        if (w->err.code != GB_ERR_UNSUPPORTED)
+            return "the pool's export failed";
+        w->err = GB_ERROR_INIT;
+    }
+    gb_export_done(&got);
+    return gb_mem_free(conf.be, place.ptr, w->stream, &w->err) < 0 ? "a call failed" : NULL;
+}
+
+static void *export_work(void *arg) {
+    struct worker *w = arg;
+    unsigned i;
+
+    for (i = 0; i < ROUNDS && !w->failed; i++) {
+        w->failed = export_file(w, conf.pinned + w->number * MIB, w->number * ROUNDS + i);
+        if (!w->failed)
+            w->failed = export_from_pool(w);
+    }
+    return NULL;
+}
+
+START_TEST(threads_export_side_by_side) {
+    const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
+    struct worker workers[THREADS];
+    struct gb_pool *pool = NULL;
+    unsigned i;
+
+    if (gb_pool_create(conf.be, 0, &config, &pool, &conf.err) < 0) {
+        ck_assert_int_eq(conf.err.code, GB_ERR_UNSUPPORTED);
+        conf.err = GB_ERROR_INIT;
+    }
+    for (i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.number = i, .pool = pool ? pool : conf.pool, .err = GB_ERROR_INIT};
+        gb_assert_ok(gb_stream_create(conf.be, 0, &workers[i].stream, &conf.err), conf.err);
+        ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, export_work, &workers[i]), 0);
+    }
+    for (i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        ck_assert_msg(!workers[i].failed, "thread %u: %s (%s)", i, workers[i].failed, workers[i].err.detail);
+        gb_stream_destroy(conf.be, workers[i].stream);
+    }
+    gb_pool_destroy(conf.be, pool);
+}
+END_TEST
+
 void conf_add_threads(Suite *suite) {
+    conf_add(suite, "threads, exports", threads_export_side_by_side);
     conf_add(suite, "threads, own streams", threads_with_streams_of_their_own);
     conf_add(suite, "threads, shared streams", threads_on_shared_streams);
     conf_add(suite, "threads, a small pool", threads_share_a_small_pool);
