@@ -35,7 +35,7 @@ struct gpubuf_client {
     struct gbc_settings set;
     struct gbc_conn *conn;
     struct gpubuf_answer answer;
-    struct gbc_link *link; /* the connection that is the lease of its mappings; NULL before the first */
+    struct gbc_link *link; /* what its mappings hold; NULL before the first */
 };
 
 /* --- requests ------------------------------------------------------------------------------------------------------ */
@@ -100,6 +100,11 @@ struct gbc_reply {
     int retry_after_s;
 };
 
+void gbc_reply_clear(struct gbc_reply *reply); /* keeps the texts' memory */
+void gbc_reply_done(struct gbc_reply *reply);
+/* A line of a header, with its end of line; *ret_end at the line that ends the header of a final answer. */
+void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end);
+
 /* method stays the caller's. path has a % for each name that follows; they are escaped, and none may be NULL or empty. */
 void gbc_request_init(struct gbc_request *request, const char *method, const char *path, ...);
 void gbc_request_done(struct gbc_request *request);
@@ -159,9 +164,6 @@ void gbc_put_true(json_t *object, const char *key, bool value);              /* 
 void gbc_put_device(json_t *object, const char *key, const char *device);    /* an index as a number */
 /* text as JSON: 0, or -1 with BAD_ARGUMENT in the request. */
 void gbc_put_json(struct gbc_request *request, json_t *object, const char *key, const char *text);
-
-/* Ends the client's share in its lease connection. */
-void gbc_link_leave(struct gbc_link *link);
 
 uint64_t gbc_now_ms(void);
 

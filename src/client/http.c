@@ -51,9 +51,7 @@ void gbc_conn_free(struct gbc_conn *conn) {
         return;
     curl_easy_cleanup(conn->easy);
     curl_multi_cleanup(conn->multi);
-    gbc_text_done(&conn->reply.body);
-    gbc_text_done(&conn->reply.type);
-    gbc_text_done(&conn->reply.location);
+    gbc_reply_done(&conn->reply);
     free(conn);
 }
 

@@ -27,8 +27,4 @@ struct gbc_conn {
 int gbc_conn_set(struct gbc_conn *conn, struct gpubuf_error *err);
 void gbc_conn_unset(struct gbc_conn *conn);
 
-void gbc_reply_clear(struct gbc_reply *reply);
-/* A line of a header, with its end of line; *ret_end at the line that ends the header of a final answer. */
-void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end);
-
 #endif

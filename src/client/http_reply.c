@@ -1,5 +1,5 @@
 /* The headers of answers. */
-#include "client/http.h"
+#include "client/client.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,12 @@ void gbc_reply_clear(struct gbc_reply *reply) {
     gbc_text_clear(&reply->body);
     gbc_text_clear(&reply->type);
     gbc_text_clear(&reply->location);
+}
+
+void gbc_reply_done(struct gbc_reply *reply) {
+    gbc_text_done(&reply->body);
+    gbc_text_done(&reply->type);
+    gbc_text_done(&reply->location);
 }
 
 static struct gpubuf_opt decimal(const char *text) {

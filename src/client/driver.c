@@ -1,0 +1,279 @@
+#include "client/driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "client/error.h"
+#include "client/text.h"
+
+/* --- what is used of cuda.h ------------------------------------------------------------------------------------------ */
+
+#define POSIX_FD 1        /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+#define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define ACCESS_READ 1     /* CU_MEM_ACCESS_FLAGS_PROT_READ */
+#define ACCESS_BOTH 3     /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+#define IPC_LAZY_PEER 1   /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+
+struct access {
+    int location_type;
+    int location_id;
+    int flags;
+};
+
+struct ipc_handle {
+    unsigned char bytes[GBC_HANDLE_BYTES];
+};
+
+struct uuid {
+    unsigned char bytes[16];
+};
+
+/* CUDA_CALL(name, exported symbol, parameters) */
+#define CUDA_CALLS                                                                                                     \
+    CUDA_CALL(cuInit, "cuInit", (unsigned flags))                                                                      \
+    CUDA_CALL(cuGetErrorName, "cuGetErrorName", (int code, const char **ret))                                          \
+    CUDA_CALL(cuDeviceGetCount, "cuDeviceGetCount", (int *ret))                                                        \
+    CUDA_CALL(cuDeviceGetUuid, "cuDeviceGetUuid", (struct uuid * ret, int device))                                     \
+    CUDA_CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                          \
+    CUDA_CALL(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                                 \
+    CUDA_CALL(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *context))                                                \
+    CUDA_CALL(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (void **ret))                                                     \
+    CUDA_CALL(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",                                        \
+              (uint64_t * ret, void *handle, int type))                                                                \
+    CUDA_CALL(cuMemAddressReserve, "cuMemAddressReserve",                                                              \
+              (uint64_t * ret, size_t bytes, size_t alignment, uint64_t wish, unsigned long long flags))               \
+    CUDA_CALL(cuMemMap, "cuMemMap",                                                                                    \
+              (uint64_t at, size_t bytes, size_t offset, uint64_t allocation, unsigned long long flags))               \
+    CUDA_CALL(cuMemSetAccess, "cuMemSetAccess",                                                                        \
+              (uint64_t at, size_t bytes, const struct access *access, size_t count))                                  \
+    CUDA_CALL(cuMemUnmap, "cuMemUnmap", (uint64_t at, size_t bytes))                                                   \
+    CUDA_CALL(cuMemAddressFree, "cuMemAddressFree", (uint64_t at, size_t bytes))                                       \
+    CUDA_CALL(cuMemRelease, "cuMemRelease", (uint64_t allocation))                                                     \
+    CUDA_CALL(cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle",                                \
+              (void **ret, void *handle, int type, unsigned long long flags))                                          \
+    CUDA_CALL(cuMemPoolImportPointer, "cuMemPoolImportPointer", (uint64_t * ret, void *pool, struct ipc_handle *data)) \
+    CUDA_CALL(cuMemPoolDestroy, "cuMemPoolDestroy", (void *pool))                                                      \
+    CUDA_CALL(cuMemFree, "cuMemFree_v2", (uint64_t at))                                                                \
+    CUDA_CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (uint64_t * ret, struct ipc_handle handle, unsigned flags)) \
+    CUDA_CALL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (uint64_t at))                                               \
+    CUDA_CALL(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", (void **ret, struct ipc_handle handle))                    \
+    CUDA_CALL(cuEventDestroy, "cuEventDestroy_v2", (void *event))                                                      \
+    CUDA_CALL(cuStreamWaitEvent, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))
+
+struct gbc_driver {
+    void *library;
+    int devices;
+#define CUDA_CALL(name, symbol, parameters) int(*name) parameters;
+    CUDA_CALLS
+#undef CUDA_CALL
+};
+
+/* --- opening --------------------------------------------------------------------------------------------------------------- */
+
+static int failed(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
+    const char *name = NULL;
+
+    if (!err || err->code != GPUBUF_OK)
+        return -1;
+    if (d->cuGetErrorName(code, &name) != 0 || !name)
+        name = "an unknown error";
+    gbc_error_set(err, GPUBUF_CANNOT_MAP, "%s: %s", call, name);
+    gbc_copy(err->native_domain, sizeof(err->native_domain), "cuda");
+    gbc_copy(err->native_name, sizeof(err->native_name), name);
+    gbc_copy(err->native_call, sizeof(err->native_call), call);
+    err->native_code = code;
+    return -1;
+}
+
+/* Within a function with d and err: 0, or -1 with err. */
+#define CALL(name, ...) call_result(d, #name, d->name(__VA_ARGS__), err)
+
+static int call_result(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
+    return code == 0 ? 0 : failed(d, call, code, err);
+}
+
+static int find_all(struct gbc_driver *d, struct gpubuf_error *err) {
+#define CUDA_CALL(name, symbol, parameters)                                                                            \
+    *(void **)(&d->name) = dlsym(d->library, symbol);                                                                  \
+    if (!d->name)                                                                                                      \
+        return gbc_error_set(err, GPUBUF_CANNOT_MAP, "libcuda.so.1 has no %s: the driver is too old", symbol);
+    CUDA_CALLS
+#undef CUDA_CALL
+    return 0;
+}
+
+struct gbc_driver *gbc_driver_open(struct gpubuf_error *err) {
+    struct gbc_driver *d = calloc(1, sizeof(*d));
+
+    if (!d) {
+        gbc_error_memory(err);
+        return NULL;
+    }
+    d->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!d->library)
+        gbc_error_set(err, GPUBUF_CANNOT_MAP, "no CUDA driver in this process: %s", dlerror());
+    else if (find_all(d, err) == 0 && CALL(cuInit, 0) == 0 && CALL(cuDeviceGetCount, &d->devices) == 0) {
+        if (d->devices > 0)
+            return d;
+        gbc_error_set(err, GPUBUF_CANNOT_MAP, "the CUDA driver sees no device in this process");
+    }
+    gbc_driver_free(d);
+    return NULL;
+}
+
+void gbc_driver_free(struct gbc_driver *driver) {
+    if (!driver)
+        return;
+    if (driver->library)
+        dlclose(driver->library);
+    free(driver);
+}
+
+int gbc_driver_find(const struct gbc_driver *d, const char *uuid, int *ret, struct gpubuf_error *err) {
+    int device;
+
+    for (device = 0; device < d->devices; device++) {
+        struct uuid u;
+        char text[48] = "GPU-";
+        size_t at = 4;
+        int i;
+
+        if (CALL(cuDeviceGetUuid, &u, device) < 0)
+            return -1;
+        for (i = 0; i < 16; i++)
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%02x",
+                                   i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u.bytes[i]);
+        if (strcasecmp(text, uuid) == 0) {
+            *ret = device;
+            return 0;
+        }
+    }
+    return gbc_error_set(err, GPUBUF_CANNOT_MAP,
+                         "the buffer is on device %s, which this process does not see (CUDA_VISIBLE_DEVICES?)", uuid);
+}
+
+/* --- mapping ----------------------------------------------------------------------------------------------------------------- */
+
+/* Makes the device's primary context current; whoever calls it pops it. */
+static int enter(const struct gbc_driver *d, struct gbc_device_map *map, struct gpubuf_error *err) {
+    void *context;
+
+    if (CALL(cuDevicePrimaryCtxRetain, &context, map->device) < 0)
+        return -1;
+    if (map->retained)
+        d->cuDevicePrimaryCtxRelease(map->device);
+    map->retained = true;
+    return CALL(cuCtxPushCurrent, context);
+}
+
+static void leave(const struct gbc_driver *d) {
+    void *context;
+
+    d->cuCtxPopCurrent(&context);
+}
+
+static int map_vmm(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
+                   struct gpubuf_error *err) {
+    struct access access = {LOCATION_DEVICE, grant->device, grant->write ? ACCESS_BOTH : ACCESS_READ};
+    uint64_t at;
+
+    if (CALL(cuMemImportFromShareableHandle, &map->allocation, (void *)(intptr_t)grant->fd, POSIX_FD) < 0)
+        return -1;
+    if (CALL(cuMemAddressReserve, &at, grant->map_bytes, 0, 0, 0) < 0)
+        return -1;
+    if (CALL(cuMemMap, at, grant->map_bytes, 0, map->allocation, 0) < 0) {
+        d->cuMemAddressFree(at, grant->map_bytes);
+        return -1;
+    }
+    map->base = at;
+    return CALL(cuMemSetAccess, at, grant->map_bytes, &access, 1);
+}
+
+static int map_pool(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
+                    struct gpubuf_error *err) {
+    struct ipc_handle data;
+
+    memcpy(data.bytes, grant->handle, sizeof(data.bytes));
+    if (CALL(cuMemPoolImportFromShareableHandle, &map->pool, (void *)(intptr_t)grant->fd, POSIX_FD, 0) < 0)
+        return -1;
+    return CALL(cuMemPoolImportPointer, &map->base, map->pool, &data);
+}
+
+static int map_legacy(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
+                      struct gpubuf_error *err) {
+    struct ipc_handle handle;
+
+    memcpy(handle.bytes, grant->handle, sizeof(handle.bytes));
+    return CALL(cuIpcOpenMemHandle, &map->base, handle, IPC_LAZY_PEER);
+}
+
+static int map_way(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *map,
+                   struct gpubuf_error *err) {
+    struct ipc_handle event;
+
+    memcpy(event.bytes, grant->event, sizeof(event.bytes));
+    if (grant->has_event && CALL(cuIpcOpenEventHandle, &map->event, event) < 0)
+        return -1;
+    if (grant->way == GPUBUF_WAY_VMM)
+        return map_vmm(d, grant, map, err);
+    return grant->way == GPUBUF_WAY_POOL ? map_pool(d, grant, map, err) : map_legacy(d, grant, map, err);
+}
+
+int gbc_driver_map(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *ret,
+                   struct gpubuf_error *err) {
+    int r;
+
+    *ret = (struct gbc_device_map){.way = grant->way, .device = grant->device, .bytes = grant->map_bytes};
+    if (enter(d, ret, err) < 0) {
+        if (ret->retained)
+            d->cuDevicePrimaryCtxRelease(ret->device);
+        ret->retained = false;
+        return -1;
+    }
+    r = map_way(d, grant, ret, err);
+    leave(d);
+    if (r < 0)
+        gbc_driver_unmap(d, ret);
+    return r;
+}
+
+void gbc_driver_unmap(const struct gbc_driver *d, struct gbc_device_map *map) {
+    if (!map->retained || enter(d, map, NULL) < 0)
+        return;
+    if (map->event)
+        d->cuEventDestroy(map->event);
+    if (map->way == GPUBUF_WAY_VMM) {
+        if (map->base != 0) {
+            d->cuMemUnmap(map->base, map->bytes);
+            d->cuMemAddressFree(map->base, map->bytes);
+        }
+        if (map->allocation != 0)
+            d->cuMemRelease(map->allocation);
+    } else if (map->base != 0 && map->way == GPUBUF_WAY_LEGACY) {
+        d->cuIpcCloseMemHandle(map->base);
+    } else if (map->base != 0) {
+        d->cuMemFree(map->base);
+    }
+    if (map->pool)
+        d->cuMemPoolDestroy(map->pool);
+    leave(d);
+    d->cuDevicePrimaryCtxRelease(map->device);
+    map->retained = false;
+}
+
+int gbc_driver_wait(const struct gbc_driver *d, const struct gbc_device_map *map, void *stream,
+                    struct gpubuf_error *err) {
+    struct gbc_device_map entered = *map;
+    int r;
+
+    if (!map->event)
+        return 0;
+    if (enter(d, &entered, err) < 0)
+        return -1;
+    r = CALL(cuStreamWaitEvent, stream, map->event, 0);
+    leave(d);
+    return r;
+}

@@ -1,0 +1,48 @@
+/* The CUDA driver, opened at run time. Nothing of CUDA is needed to build this: what is used of it is declared here. */
+#ifndef GBC_DRIVER_H
+#define GBC_DRIVER_H
+
+#include <gpubuf/gpubuf.h>
+
+struct gbc_driver;
+
+/* NULL with CANNOT_MAP: no libcuda.so.1, one that is too old, or no device. */
+struct gbc_driver *gbc_driver_open(struct gpubuf_error *err);
+void gbc_driver_free(struct gbc_driver *driver);
+
+/* The number here of the device with that UUID ("GPU-..."): 0, or -1 with CANNOT_MAP. */
+int gbc_driver_find(const struct gbc_driver *driver, const char *uuid, int *ret, struct gpubuf_error *err);
+
+#define GBC_HANDLE_BYTES 64
+
+/* What the daemon gave. */
+struct gbc_grant {
+    enum gpubuf_way way;
+    int fd; /* stays the caller's */
+    unsigned char handle[GBC_HANDLE_BYTES];
+    bool has_event;
+    unsigned char event[GBC_HANDLE_BYTES];
+    uint64_t map_bytes;
+    bool write;
+    int device; /* here */
+};
+
+/* Memory of a device, mapped here. */
+struct gbc_device_map {
+    enum gpubuf_way way;
+    int device;
+    uint64_t base; /* where the mapping begins */
+    uint64_t bytes;
+    uint64_t allocation; /* of vmm */
+    void *pool;
+    void *event; /* NULL: nothing to wait for */
+    bool retained;
+};
+
+int gbc_driver_map(const struct gbc_driver *driver, const struct gbc_grant *grant, struct gbc_device_map *ret,
+                   struct gpubuf_error *err);
+void gbc_driver_unmap(const struct gbc_driver *driver, struct gbc_device_map *map); /* half-made ones too */
+int gbc_driver_wait(const struct gbc_driver *driver, const struct gbc_device_map *map, void *stream,
+                    struct gpubuf_error *err);
+
+#endif

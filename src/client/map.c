@@ -1,0 +1,307 @@
+/* Buffers in this process: asked for over the link, mapped, and let go. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/link.h"
+
+static const struct {
+    const char *name;
+    enum gpubuf_way way;
+} ways[GPUBUF_WAYS] = {
+    {"vmm", GPUBUF_WAY_VMM}, {"pool", GPUBUF_WAY_POOL}, {"legacy", GPUBUF_WAY_LEGACY}, {"memfd", GPUBUF_WAY_MEMFD}};
+
+struct gpubuf_mapping {
+    struct gbc_link *link;
+    struct gpubuf_mapping_info info;
+    void *host; /* what mmap gave; NULL for a device's memory */
+    size_t host_bytes;
+    struct gbc_device_map device;
+};
+
+const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *mapping) {
+    return &mapping->info;
+}
+
+bool gpubuf_mapping_alive(const gpubuf_mapping *mapping) {
+    return gbc_link_alive(mapping->link);
+}
+
+int gpubuf_mapping_poll_fd(const gpubuf_mapping *mapping) {
+    return gbc_link_fd(mapping->link);
+}
+
+int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err) {
+    const struct gbc_driver *driver;
+
+    gbc_error_init(err);
+    if (mapping->host)
+        return 0;
+    driver = gbc_link_driver(mapping->link, err);
+    return driver ? gbc_driver_wait(driver, &mapping->device, stream, err) : -1;
+}
+
+/* --- what the daemon gave ------------------------------------------------------------------------------------------- */
+
+/* 64 bytes in base64: true when it is that. */
+static bool decode(const char *text, unsigned char ret[GBC_HANDLE_BYTES]) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0;
+    unsigned held = 0;
+    size_t n = 0;
+
+    for (; text && *text != '\0' && *text != '='; text++) {
+        const char *digit = strchr(digits, *text);
+
+        if (!digit)
+            return false;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        held += 6;
+        if (held >= 8) {
+            held -= 8;
+            if (n == GBC_HANDLE_BYTES)
+                return false;
+            ret[n++] = (unsigned char)(bits >> held);
+        }
+    }
+    return n == GBC_HANDLE_BYTES;
+}
+
+static void read_passed_over(const json_t *object, struct gpubuf_mapping_info *info) {
+    const json_t *list = json_object_get(object, "passed_over");
+    size_t i;
+
+    for (i = 0; i < json_array_size(list) && i < GPUBUF_WAYS; i++) {
+        const json_t *item = json_array_get(list, i);
+
+        gbc_read_text(item, "way", info->passed_over[i].way, sizeof(info->passed_over[i].way));
+        gbc_read_text(item, "reason", info->passed_over[i].reason, sizeof(info->passed_over[i].reason));
+        info->passed_over_count = i + 1;
+    }
+}
+
+/* What one answer says. */
+struct given {
+    struct gpubuf_mapping_info *info;
+    struct gbc_grant grant;
+    uint64_t offset;
+    uint64_t fds;
+    bool has_handle;
+};
+
+static int read_given(const json_t *o, void *ret) {
+    struct given *g = ret;
+    struct gpubuf_mapping_info *info = g->info;
+    const char *mode = json_string_value(json_object_get(o, "mode"));
+    const char *event = json_string_value(json_object_get(o, "event"));
+    size_t i;
+
+    gbc_read_text(o, "lease", info->lease, sizeof(info->lease));
+    gbc_read_text(o, "session", info->session, sizeof(info->session));
+    gbc_read_text(o, "buffer", info->buffer, sizeof(info->buffer));
+    gbc_read_text(o, "way", info->way_name, sizeof(info->way_name));
+    gbc_read_text(o, "kind", info->kind, sizeof(info->kind));
+    gbc_read_text(o, "dtype", info->dtype, sizeof(info->dtype));
+    gbc_read_text(o, "etag", info->etag, sizeof(info->etag));
+    gbc_read_device(json_object_get(o, "device"), &info->device);
+    info->ndim = gbc_read_shape(o, info->shape);
+    info->bytes = gbc_read_u64(o, "bytes");
+    info->generation = gbc_read_u64(o, "generation");
+    info->write = mode && strcmp(mode, "write") == 0;
+    info->cuda_device = -1;
+    read_passed_over(o, info);
+    for (i = 0; i < GPUBUF_WAYS; i++) {
+        if (strcmp(ways[i].name, info->way_name) == 0)
+            info->way = ways[i].way;
+    }
+    g->grant.way = info->way;
+    g->grant.write = info->write;
+    g->grant.map_bytes = gbc_read_u64(o, "map_bytes");
+    g->offset = gbc_read_u64(o, "offset");
+    g->fds = gbc_read_u64(o, "fds");
+    g->has_handle = decode(json_string_value(json_object_get(o, "handle")), g->grant.handle);
+    g->grant.has_event = event != NULL;
+    if (event && !decode(event, g->grant.event))
+        return -1;
+    return info->lease[0] != '\0' ? 0 : -1;
+}
+
+/* --- mapping --------------------------------------------------------------------------------------------------------------- */
+
+static int map_host(gpubuf_mapping *m, struct given *g, struct gpubuf_error *err) {
+    int protection = m->info.write ? PROT_READ | PROT_WRITE : PROT_READ;
+    bool empty = g->grant.map_bytes == 0;
+    struct stat st;
+    void *memory;
+
+    if (fstat(g->grant.fd, &st) < 0)
+        return gbc_error_errno(err, GPUBUF_CANNOT_MAP, "fstat", errno);
+    if (!empty && (uint64_t)st.st_size < g->grant.map_bytes) /* its end would be a signal */
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the descriptor has fewer bytes than are to be mapped");
+    m->host_bytes = empty ? 1 : (size_t)g->grant.map_bytes;
+    memory = empty ? mmap(NULL, 1, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                   : mmap(NULL, m->host_bytes, protection, MAP_SHARED, g->grant.fd, 0);
+    if (memory == MAP_FAILED)
+        return gbc_error_errno(err, GPUBUF_CANNOT_MAP, "mmap", errno);
+    m->host = memory;
+    m->info.memory = (char *)memory + g->offset;
+    return 0;
+}
+
+static int map_device(gpubuf_mapping *m, struct given *g, int wanted, struct gpubuf_error *err) {
+    const struct gbc_driver *driver = gbc_link_driver(m->link, err);
+
+    if (!driver)
+        return -1;
+    g->grant.device = wanted - 1;
+    if (wanted <= 0 && gbc_driver_find(driver, m->info.device.uuid, &g->grant.device, err) < 0)
+        return -1;
+    if (gbc_driver_map(driver, &g->grant, &m->device, err) < 0)
+        return -1;
+    m->info.cuda_device = g->grant.device;
+    m->info.device_memory = m->device.base + g->offset;
+    return 0;
+}
+
+static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_answer *answer, int device,
+                     struct gpubuf_error *err) {
+    bool needs_fd = m->info.way != GPUBUF_WAY_LEGACY;
+    bool needs_handle = m->info.way == GPUBUF_WAY_LEGACY || m->info.way == GPUBUF_WAY_POOL;
+
+    if (m->info.way == 0)
+        return gbc_error_set(err, GPUBUF_CANNOT_MAP, "this library does not know the way \"%s\"", m->info.way_name);
+    if (answer->fds != g->fds || (needs_fd && answer->fds != 1))
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%zu descriptors came where there should be %d", answer->fds,
+                             needs_fd);
+    if (needs_handle && !g->has_handle)
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the way %s needs a handle of 64 bytes", m->info.way_name);
+    if (g->offset > g->grant.map_bytes || m->info.bytes > g->grant.map_bytes - g->offset)
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the buffer is longer than what is mapped");
+    g->grant.fd = needs_fd ? answer->fd[0] : -1;
+    return m->info.way == GPUBUF_WAY_MEMFD ? map_host(m, g, err) : map_device(m, g, device, err);
+}
+
+static char *request_json(gpubuf_client *client, const struct gpubuf_map_params *params) {
+    unsigned wanted = params->ways;
+    json_t *body = json_object();
+    json_t *list = json_array();
+    char *text;
+    size_t i;
+
+    if (wanted == 0 && !gbc_link_driver(client->link, NULL))
+        wanted = GPUBUF_WAY_MEMFD;
+    gbc_put_text(body, "mode", params->write ? "write" : "read");
+    for (i = 0; i < GPUBUF_WAYS; i++) {
+        if (wanted & ways[i].way)
+            json_array_append_new(list, json_string(ways[i].name));
+    }
+    if (wanted != 0)
+        json_object_set(body, "ways", list);
+    text = json_dumps(body, JSON_COMPACT);
+    json_decref(list);
+    json_decref(body);
+    return text;
+}
+
+/* A lease that could not be used, or is not needed any more. */
+static int let_go(struct gbc_link *link, const char *lease, struct gpubuf_error *err) {
+    struct gbc_link_answer answer;
+    struct gbc_request request;
+    int r;
+
+    gbc_request_init(&request, "DELETE", "/v1/leases/%", lease);
+    if (request.target.failed)
+        r = gbc_error_memory(err);
+    else {
+        r = gbc_link_ask(link, "DELETE", request.target.data, NULL, 0, NULL, &answer, err);
+        gbc_link_answer_done(&answer);
+    }
+    gbc_request_done(&request);
+    return r;
+}
+
+static int ask(gpubuf_client *client, gpubuf_mapping *m, const struct gbc_request *request,
+               const struct gpubuf_map_params *params, struct gpubuf_error *err) {
+    struct given g = {.info = &m->info};
+    struct gbc_link_answer answer;
+    char *json = request_json(client, params);
+    int r;
+
+    if (!json)
+        return gbc_error_memory(err);
+    r = gbc_link_ask(m->link, "POST", request->target.data, json, params->wait_s, &client->set.interrupted, &answer,
+                     err);
+    free(json);
+    if (r == 0)
+        r = gbc_parse(&answer.reply.body, read_given, &g, err);
+    if (r == 0) {
+        r = map_given(m, &g, &answer, params->cuda_device, err);
+        if (r < 0)
+            let_go(m->link, m->info.lease, NULL);
+    }
+    gbc_link_answer_done(&answer);
+    return r;
+}
+
+/* The client's link; a new one where the last has broken. */
+static int link_up(gpubuf_client *client, struct gpubuf_error *err) {
+    if (client->link && gbc_link_alive(client->link))
+        return 0;
+    if (!client->set.map_socket)
+        return gbc_error_set(
+            err, GPUBUF_CANNOT_MAP,
+            "%s is no UNIX socket: mapping needs unix:///PATH, or the daemon's socket in GPUBUF_SOCKET",
+            client->set.url);
+    gbc_link_leave(client->link);
+    client->link = gbc_link_new(&client->set, err);
+    return client->link ? 0 : -1;
+}
+
+int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_map_params *params,
+               gpubuf_mapping **ret, struct gpubuf_error *err) {
+    static const struct gpubuf_map_params none;
+    struct gbc_request request;
+    gpubuf_mapping *m;
+    int r = -1;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/map", session, buffer);
+    m = calloc(1, sizeof(*m));
+    if (!m || request.target.failed)
+        gbc_error_memory(err);
+    else if (request.wrong.code != GPUBUF_OK)
+        gbc_error_set(err, request.wrong.code, "%s", request.wrong.detail);
+    else if (link_up(client, err) == 0) {
+        m->link = gbc_link_ref(client->link);
+        r = ask(client, m, &request, params ? params : &none, err);
+    }
+    gbc_request_done(&request);
+    if (r < 0) {
+        gbc_link_leave(m ? m->link : NULL);
+        free(m);
+        return -1;
+    }
+    *ret = m;
+    return 0;
+}
+
+int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err) {
+    const struct gbc_driver *driver;
+    int r = 0;
+
+    gbc_error_init(err);
+    if (!mapping)
+        return 0;
+    if (mapping->host)
+        munmap(mapping->host, mapping->host_bytes);
+    else if ((driver = gbc_link_driver(mapping->link, NULL)) != NULL)
+        gbc_driver_unmap(driver, &mapping->device);
+    if (gbc_link_alive(mapping->link)) /* else it ended with the connection */
+        r = let_go(mapping->link, mapping->info.lease, err);
+    gbc_link_leave(mapping->link);
+    free(mapping);
+    return r;
+}

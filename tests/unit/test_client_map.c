@@ -1,0 +1,228 @@
+/* libgpubuf: mappings. On the host backend every one is shared host memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client_fixture.h"
+
+#define BYTES ((size_t)1 << 20)
+
+static struct client_fixture f;
+static unsigned char *data;
+static const struct gpubuf_put_params pinned = {.dtype = "uint8", .kind = "pinned"};
+
+static void setup(void) {
+    size_t i;
+
+    client_fixture_start(&f, NULL);
+    data = malloc(BYTES);
+    for (i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 11);
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &pinned, NULL, &f.err));
+}
+
+static void teardown(void) {
+    free(data);
+    client_fixture_stop(&f);
+}
+
+static uint64_t leases(void) {
+    struct gpubuf_lease_list list;
+    uint64_t count;
+
+    client_ok(&f, gpubuf_lease_list(f.client, NULL, &list, &f.err));
+    count = list.count;
+    gpubuf_lease_list_done(&list);
+    return count;
+}
+
+/* The connection's end is known to the daemon a moment later. */
+static void until_leases(uint64_t count) {
+    int tries;
+
+    for (tries = 0; leases() != count; tries++) {
+        ck_assert_int_lt(tries, 2000);
+        usleep(5000);
+    }
+}
+
+START_TEST(reading) {
+    const struct gpubuf_mapping_info *info;
+    struct gpubuf_buffer rec;
+    gpubuf_mapping *m = NULL;
+
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
+    info = gpubuf_mapping_info_of(m);
+    ck_assert_str_eq(info->way_name, "memfd");
+    ck_assert_int_eq(info->way, GPUBUF_WAY_MEMFD);
+    ck_assert_uint_eq(info->bytes, BYTES);
+    ck_assert_str_eq(info->dtype, "uint8");
+    ck_assert_str_eq(info->kind, "pinned");
+    ck_assert_uint_eq(info->generation, 1);
+    ck_assert(!info->write && info->device_memory == 0 && info->cuda_device == -1);
+    ck_assert_int_eq(memcmp(info->memory, data, BYTES), 0);
+    ck_assert(gpubuf_mapping_alive(m));
+    ck_assert_int_ge(gpubuf_mapping_poll_fd(m), 0);
+    client_ok(&f, gpubuf_mapping_wait(m, NULL, &f.err));
+    ck_assert_uint_eq(leases(), 1);
+    client_ok(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, &rec, &f.err));
+    ck_assert_uint_eq(rec.leases, 1);
+    client_fails(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err), GPUBUF_MAPPED);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    ck_assert_uint_eq(leases(), 0);
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", false, NULL, &f.err));
+}
+END_TEST
+
+START_TEST(writing) {
+    struct gpubuf_map_params params = {.write = true};
+    gpubuf_mapping *m = NULL;
+    gpubuf_mapping *n = NULL;
+    struct gpubuf_buffer rec;
+    unsigned char back[4];
+
+    client_ok(&f, gpubuf_map(f.client, "default", "x", &params, &m, &f.err));
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &n, &f.err));
+    ck_assert(gpubuf_mapping_info_of(m)->write);
+    memcpy(gpubuf_mapping_info_of(m)->memory, "here", 4);
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, "here", 4), 0);
+    client_fails(&f, gpubuf_buffer_seal(f.client, "default", "x", NULL, NULL, &f.err), GPUBUF_MAPPED);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, 4),
+                             &(struct gpubuf_get_params){.length = gpubuf_some(4)}, NULL, &f.err));
+    ck_assert_int_eq(memcmp(back, "here", 4), 0);
+    client_ok(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, &rec, &f.err));
+    ck_assert_uint_gt(rec.generation, 1);
+    client_ok(&f, gpubuf_unmap(n, &f.err));
+    client_ok(&f, gpubuf_buffer_seal(f.client, "default", "x", NULL, &rec, &f.err));
+    ck_assert(rec.sealed);
+    client_fails(&f, gpubuf_map(f.client, "default", "x", &params, &m, &f.err), GPUBUF_SEALED);
+}
+END_TEST
+
+START_TEST(ways) {
+    struct gpubuf_map_params params = {.ways = GPUBUF_WAY_VMM | GPUBUF_WAY_LEGACY};
+    struct gpubuf_put_params device = {.dtype = "uint8", .kind = "device"};
+    struct gpubuf_options tcp = {.url = f.url, .socket = "/nowhere/gpubufd.sock"};
+    gpubuf_mapping *m = NULL;
+    gpubuf_client *other = NULL;
+
+    client_fails(&f, gpubuf_map(f.client, "default", "x", &params, &m, &f.err), GPUBUF_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(f.err.detail, "vmm"));
+    client_ok(&f, gpubuf_put(f.client, "default", "d", gpubuf_from_memory(data, 100), &device, NULL, &f.err));
+    client_fails(&f, gpubuf_map(f.client, "default", "d", NULL, &m, &f.err), GPUBUF_UNSUPPORTED);
+    client_fails(&f, gpubuf_map(f.client, "default", "none", NULL, &m, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, gpubuf_map(f.client, "", "none", NULL, &m, &f.err), GPUBUF_BAD_ARGUMENT);
+    /* A refusal leaves the connection as it was. */
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    client_ok(&f, gpubuf_open(&tcp, &other, &f.err));
+    client_fails(&f, gpubuf_map(other, "default", "x", NULL, &m, &f.err), GPUBUF_CANNOT_CONNECT);
+    gpubuf_close(other);
+    tcp.socket = f.unix_url;
+    client_ok(&f, gpubuf_open(&tcp, &other, &f.err));
+    client_ok(&f, gpubuf_map(other, "default", "x", NULL, &m, &f.err));
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    gpubuf_close(other);
+}
+END_TEST
+
+START_TEST(outlives_client) {
+    struct gpubuf_options options = {.url = f.unix_url};
+    gpubuf_mapping *m = NULL;
+    gpubuf_client *other = NULL;
+
+    client_ok(&f, gpubuf_open(&options, &other, &f.err));
+    client_ok(&f, gpubuf_map(other, "default", "x", NULL, &m, &f.err));
+    gpubuf_close(other);
+    ck_assert(gpubuf_mapping_alive(m));
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(m)->memory, data, BYTES), 0);
+    ck_assert_uint_eq(leases(), 1);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    until_leases(0);
+}
+END_TEST
+
+/* A replacement goes beside what is mapped; what is deleted stays until it is unmapped. */
+START_TEST(beside) {
+    gpubuf_mapping *m = NULL;
+    gpubuf_mapping *n = NULL;
+    struct gpubuf_stats stats;
+
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data + 1, 1000), &pinned, NULL, &f.err));
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &n, &f.err));
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(m)->memory, data, BYTES), 0);
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, data + 1, 1000), 0);
+    client_ok(&f, gpubuf_buffer_delete(f.client, "default", "x", true, NULL, &f.err));
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(n)->memory, data + 1, 1000), 0);
+    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
+    ck_assert_uint_eq(stats.leases, 2);
+    ck_assert_uint_ge(stats.held_bytes, BYTES);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    client_ok(&f, gpubuf_unmap(n, &f.err));
+    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
+    ck_assert_uint_eq(stats.leases, 0);
+}
+END_TEST
+
+/* A process that is killed with a mapping leaves no lease. */
+START_TEST(client_killed) {
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct gpubuf_options options = {.url = f.unix_url};
+        gpubuf_client *mine = NULL;
+        gpubuf_mapping *m = NULL;
+
+        if (gpubuf_open(&options, &mine, NULL) < 0 || gpubuf_map(mine, "default", "x", NULL, &m, NULL) < 0 ||
+            write(ready[1], "m", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_uint_eq(leases(), 1);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    until_leases(0);
+    close(ready[0]);
+}
+END_TEST
+
+START_TEST(daemon_killed) {
+    gpubuf_mapping *m = NULL;
+    gpubuf_mapping *n = NULL;
+
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
+    client_fixture_kill(&f);
+    ck_assert(!gpubuf_mapping_alive(m));
+    ck_assert_int_eq(memcmp(gpubuf_mapping_info_of(m)->memory, data, BYTES), 0);
+    client_fails(&f, gpubuf_map(f.client, "default", "x", NULL, &n, &f.err), GPUBUF_CANNOT_CONNECT);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    client_ok(&f, gpubuf_unmap(NULL, &f.err));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("client_map");
+    TCase *tcase = tcase_create("map");
+
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, reading);
+    tcase_add_test(tcase, writing);
+    tcase_add_test(tcase, ways);
+    tcase_add_test(tcase, outlives_client);
+    tcase_add_test(tcase, beside);
+    tcase_add_test(tcase, client_killed);
+    tcase_add_test(tcase, daemon_killed);
+    suite_add_tcase(suite, tcase);
+    return gb_test_run(suite);
+}
