@@ -22,7 +22,7 @@ class Granter:
     """Answers every map request over a UNIX socket with what it is told, in a thread; notes what was asked and what ended."""
 
     def __init__(self, folder, data=bytes(range(24)), dtype="uint8", shape=None, mode=None, before=64, **fields):
-        self.path = os.path.join(str(folder), "granter.sock")
+        self.path = os.path.join(str(folder), f"{id(self):x}.sock")
         self.requests, self.ended, self.deleted = [], threading.Event(), []
         self.data, self.before, self.answers = data, before, []
         self.memory = os.memfd_create("granter")
@@ -51,17 +51,21 @@ class Granter:
             except OSError:
                 return
             self.connections.append(c)
-            threading.Thread(target=self._serve, args=(c,), daemon=True).start()
+            threading.Thread(target=self._one, args=(c,), daemon=True).start()
+
+    def _one(self, c):
+        try:
+            self._serve(c)
+        except OSError:
+            pass  # the client has gone
+        c.close()
+        self.ended.set()
 
     def _serve(self, c):
         buffer = b""
         while True:
-            try:
-                data = c.recv(65536)
-            except OSError:
-                data = b""
+            data = c.recv(65536)
             if not data:
-                self.ended.set()
                 return
             buffer += data
             while b"\r\n\r\n" in buffer:

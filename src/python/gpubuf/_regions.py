@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import mmap
 import os
 import threading
@@ -11,6 +12,7 @@ from typing import Any, Optional, Tuple, Union
 import numpy as np
 
 from . import _cuda, _dlpack
+from ._arrays import width
 from ._lease import Lease
 from .errors import BrokenAnswer
 
@@ -143,14 +145,16 @@ class DeviceRegion:
 Region = Union[HostRegion, DeviceRegion]
 
 
-def open_region(lease: Lease, driver: "Optional[_cuda.Driver]" = None) -> Region:
+def open_region(lease: Lease) -> Region:
     """Maps what was granted. The lease is closed where that does not work."""
     d = lease.document
     try:
+        if math.prod(d["shape"]) * width(d["dtype"]) != int(d["bytes"]):
+            raise ValueError(f"{d['dtype']} {d['shape']} has not {d['bytes']} bytes")
         if d["way"] == "memfd":
             return HostRegion(lease, int(d["map_bytes"]), int(d["offset"]), int(d["bytes"]), d["mode"] == "write")
         if d["way"] in ("vmm", "pool", "legacy"):
-            return DeviceRegion(lease, driver if driver is not None else _cuda.load())
+            return DeviceRegion(lease, _cuda.load())
         raise BrokenAnswer(f"this version of gpubuf cannot map by {d['way']}; give ways=['memfd', 'vmm', 'pool', 'legacy']")
     except BaseException as e:
         lease.close()

@@ -190,8 +190,8 @@ class Mapping:
 
 
 def open_mapping(address: Address, token: Optional[str], timeout: float, path: str, body: Fields[str, Any],
-                 wait: Optional[float], driver: Any = None) -> Mapping:
-    """Takes a lease and maps what it grants. driver: for tests without a GPU."""
+                 wait: Optional[float]) -> Mapping:
+    """Takes a lease and maps what it grants."""
     lease = Lease(address, token, timeout)
     lease.ask(path, body, wait)
-    return Mapping(lease, open_region(lease, driver))
+    return Mapping(lease, open_region(lease))
