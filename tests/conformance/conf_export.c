@@ -293,9 +293,12 @@ START_TEST(without_descriptors_memory_is_had_but_not_exported) {
     struct gb_export got = GB_EXPORT_INIT;
     struct rlimit usual;
     struct gb_place second;
-    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int before = open_files();
+    int before;
+    int next;
 
+    conf_place_write(&first, 8, BYTES, conf.s1); /* what the device opens for that is open now */
+    next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    before = open_files();
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     close(next);
     limit_files((rlim_t)next); /* none is left */
