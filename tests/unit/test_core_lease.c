@@ -1,0 +1,410 @@
+/* Leases: what an importer gets, what it sees, what others see of it. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gb_test.h"
+#include "lease_fixture.h"
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+#define SPECS 2
+
+static const enum gb_kind kinds[] = {GB_KIND_PINNED, GB_KIND_PAGEABLE};
+#define KINDS 2
+
+#define BYTES (3 * CORE_SLOT_BYTES + 123)
+
+#define MEMFD (1u << GB_EXPORT_MEMFD)
+
+static char data[BYTES];
+static char other[BYTES];
+
+/* The very bytes, of every kind that has a file of its own. */
+START_TEST(an_importer_sees_the_bytes) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_mapping m;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i % SPECS]);
+    core_put_kind(&f, "a", kinds[_i / SPECS], BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    gb_assert_ok(core_map(f.core, &p, &m, &err), err);
+    ck_assert_int_eq(m.way, GB_EXPORT_MEMFD);
+    ck_assert_int_eq(m.kind, kinds[_i / SPECS]);
+    ck_assert_int_eq(m.rec.generation, 1);
+    ck_assert(m.rec.has_crc32c);
+    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
+    ck_assert_uint_eq(m.passed, 3); /* and why not */
+    ck_assert_str_ne(m.reason, "");
+    gb_assert_ok(core_lease_end(f.core, m.id, h, &err), err);
+    core_mapping_done(&m);
+    gb_holder_end(h);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Each writer makes a generation when it comes and one when it goes. */
+START_TEST(what_an_importer_writes_is_there) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_mapping m[2];
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i % SPECS]);
+    core_put_kind(&f, "a", kinds[_i / SPECS], BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, &m[0], &err), err);
+    gb_assert_ok(core_map(f.core, &p, &m[1], &err), err);
+    ck_assert_int_eq(m[0].rec.generation, 2);
+    ck_assert_int_eq(m[1].rec.generation, 3);
+    ck_assert(!m[0].rec.has_crc32c);
+    ck_assert_uint_eq(m[1].rec.leases, 2);
+    core_bytes(2, data, BYTES);
+    memcpy(m[0].bytes, data, BYTES / 2);
+    memcpy(m[1].bytes + BYTES / 2, data + BYTES / 2, BYTES - BYTES / 2);
+    core_expect(f.core, "default", "a", data, BYTES);
+    gb_assert_ok(core_lease_end(f.core, m[0].id, h, &err), err);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 4);
+    ck_assert_uint_eq(rec.leases, 1);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 5);
+    ck_assert(!rec.has_crc32c);
+    ck_assert_uint_eq(rec.leases, 0);
+    core_mapping_done(&m[0]);
+    core_mapping_done(&m[1]);
+    core_expect(f.core, "default", "a", data, BYTES);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* A descriptor for reading lets nobody write. */
+START_TEST(a_reader_cannot_write) {
+    struct core_fixture f;
+    struct gb_lease_params p;
+    struct core_pending pending;
+    struct gb_holder *h;
+    int fd;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    core_pending_init(&pending);
+    gb_lease_map(f.core, &p, pending.call);
+    core_wake_wait(&pending.wake);
+    ck_assert_int_eq(pending.call->error.code, GB_OK);
+    fd = gb_lease_take_fd(pending.call);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1); /* once */
+    ck_assert(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    close(fd);
+    gb_call_unref(pending.call);
+    core_wake_done(&pending.wake);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Where there is none, all reasons are given, and no lease is left. */
+START_TEST(there_may_be_no_way) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct gb_buffer_params empty = core_kind_params("b", GB_KIND_PAGEABLE, 0);
+    struct core_pending pending;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    core_put_bytes(&f, "default", "a", BYTES, 1, NULL);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    core_pending_init(&pending);
+    gb_lease_map(f.core, &p, pending.call);
+    core_wake_wait(&pending.wake);
+    ck_assert_int_eq(pending.call->error.code, GB_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(pending.call->error.detail, "memfd: "));
+    ck_assert_int_eq(pending.call->lease->id, 0);
+    ck_assert_uint_eq(pending.call->lease->passed_count, GB_EXPORT_WAYS);
+    gb_call_unref(pending.call);
+    core_wake_done(&pending.wake);
+    core_put_kind(&f, "c", GB_KIND_PAGEABLE, 100, 1, NULL);
+    p.name = core_name("c");
+    p.ways = 1u << GB_EXPORT_POOL | 1u << GB_EXPORT_LEGACY; /* others are not tried */
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED);
+    p.ways = MEMFD;
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
+    gb_assert_ok(core_create(f.core, &empty, NULL, &err), err);
+    p.name = core_name("b");
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED);
+    ck_assert_uint_eq(core_leases(f.core, NULL, 0), 1);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Zeros are there before anybody sees the memory; waiting for them is bounded. */
+START_TEST(zeros_come_first) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct gb_buffer_params create = core_kind_params("a", GB_KIND_PINNED, BYTES);
+    struct core_pending pending;
+    struct core_mapping m;
+    struct core_gate gate;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    core_put_bytes(&f, "default", "b", 100, 1, NULL);
+    core_gate_close(&gate, &f, "default");
+    gb_assert_ok(core_create(f.core, &create, NULL, &err), err); /* its zeros are queued behind the gate */
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    p.wait_ms = 0;
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
+    p.wait_ms = 30;
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
+    core_until_unmapped(&f);
+    p.wait_ms = 60000;
+    core_pending_init(&pending);
+    gb_lease_map(f.core, &p, pending.call);
+    ck_assert(!core_pending_done(&pending));
+    core_gate_open(&gate);
+    gb_assert_ok(core_map_end(&pending, &m, &err), err);
+    memset(data, 0, BYTES);
+    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
+    core_mapping_done(&m);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- who maps what ----------------------------------------------------------------------------------------------------------- */
+
+START_TEST(leases_are_listed) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_mapping m[3];
+    struct gb_lease_view v[4];
+    struct gb_name session = core_name("default");
+    struct gb_name name = core_name("a");
+    struct gb_core_stats stats;
+    struct gb_session_stats mine;
+    struct gb_holder *h;
+    int i;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
+    h = core_holder(f.core);
+    for (i = 0; i < 3; i++) {
+        p = core_map_params(h, "default", "a", i == 1);
+        gb_assert_ok(core_map(f.core, &p, &m[i], &err), err);
+    }
+    ck_assert_uint_eq(core_leases(f.core, v, 4), 3);
+    for (i = 0; i < 3; i++) {
+        ck_assert_int_eq(v[i].id, m[i].id);
+        ck_assert_str_eq(v[i].session.s, "default");
+        ck_assert_str_eq(v[i].buffer.s, "a");
+        ck_assert_int_eq(v[i].write, i == 1);
+        ck_assert_int_eq(v[i].way, GB_EXPORT_MEMFD);
+        ck_assert_int_eq(v[i].pid, getpid());
+        ck_assert_uint_eq(v[i].uid, getuid());
+        ck_assert_int_eq(v[i].generation, i == 0 ? 1 : 2);
+        ck_assert_uint_eq(v[i].bytes, BYTES);
+        ck_assert_int_eq(v[i].state, GB_LEASE_PRESENT);
+        ck_assert_int_gt(v[i].since_us, 0);
+    }
+    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 2), 2);
+    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 4), 3);
+    ck_assert_int_eq(v[2].id, m[2].id);
+    name = core_name("none");
+    ck_assert_uint_eq(gb_lease_holders(f.core, &session, &name, v, 4), 0);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.leases, 3);
+    ck_assert_uint_eq(stats.counters.maps, 3);
+    gb_assert_ok(gb_session_stats(f.core, &session, &mine, &err), err);
+    ck_assert_uint_eq(mine.leases, 3);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    gb_core_stats(f.core, &stats);
+    ck_assert_uint_eq(stats.counters.unmaps, 3);
+    for (i = 0; i < 3; i++)
+        core_mapping_done(&m[i]);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* A full replacement stands beside what is mapped, which stays as it was and is counted until the last unmap. */
+START_TEST(a_replacement_stands_beside_it) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params quota = {.has_quota_bytes = true, .quota.bytes = 2 * BYTES + 100};
+    struct gb_name session = core_name("default");
+    struct gb_lease_params p;
+    struct core_mapping m[2];
+    struct gb_session_stats mine;
+    struct gb_upload_params u = core_upload_params("default", "a", BYTES);
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    gb_assert_ok(core_session_patch(f.core, "default", &quota, &err), err);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, &m[0], &err), err);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 2, other);
+    ck_assert_int_eq(memcmp(m[0].bytes, data, BYTES), 0);
+    core_expect(f.core, "default", "a", other, BYTES);
+    ck_assert_int_eq(core_lease(f.core, m[0].id).state, GB_LEASE_REPLACED);
+    gb_assert_ok(gb_session_stats(f.core, &session, &mine, &err), err);
+    ck_assert_uint_eq(mine.held_bytes, BYTES);
+    ck_assert_uint_eq(mine.session.used_bytes, 2 * BYTES);
+    u.buffer.kind = GB_KIND_PAGEABLE;
+    gb_assert_fails(core_upload(f.core, &u, data, NULL, &err), err, GB_ERR_QUOTA_EXCEEDED);
+    /* The present bytes are nobody's: they may be written in place. */
+    u.in_place = true;
+    gb_assert_ok(core_upload(f.core, &u, data, NULL, &err), err);
+    /* Its writer's end says nothing about the buffer any more. */
+    memset(m[0].bytes, 7, BYTES);
+    gb_assert_ok(core_map(f.core, &p, &m[1], &err), err);
+    ck_assert_int_eq(m[1].rec.generation, 5); /* 1 put, 2 mapped, 3 put, 4 in place, 5 mapped */
+    gb_assert_ok(core_lease_end(f.core, m[0].id, h, &err), err);
+    gb_assert_ok(gb_session_stats(f.core, &session, &mine, &err), err);
+    ck_assert_uint_eq(mine.held_bytes, 0);
+    ck_assert_int_eq(memcmp(m[1].bytes, data, BYTES), 0);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_mapping_done(&m[0]);
+    core_mapping_done(&m[1]);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- mirrored buffers ---------------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_mirrored_buffer_has_its_host_side_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = core_upload_params("default", "a", BYTES);
+    struct gb_buffer_params create = core_upload_params("default", "b", BYTES).buffer;
+    struct gb_lease_params p;
+    struct core_mapping m;
+    struct core_result r;
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    h = core_holder(f.core);
+    create.mirrored = true;
+    gb_assert_ok(core_create(f.core, &create, NULL, &err), err);
+    p = core_map_params(h, "default", "b", false);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED); /* no memory yet */
+    u.buffer.mirrored = true;
+    u.buffer.has_mirrored = true;
+    core_put(f.core, &u, 1, data);
+    gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
+    ck_assert_int_eq(r.rec.head, GB_HEAD_SYNCED);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, &m, &err), err);
+    ck_assert_int_eq(m.kind, GB_KIND_PINNED);
+    ck_assert_int_eq(m.rec.head, GB_HEAD_HOST); /* it is about to be written */
+    gb_assert_fails(core_sync(f.core, "default", "a", false, &r, &err), err, GB_ERR_MAPPED);
+    gb_assert_ok(core_sync(f.core, "default", "a", true, &r, &err), err); /* nothing to do */
+    gb_assert_fails(core_release(f.core, "default", "a", false, true, &r, &err), err, GB_ERR_MAPPED);
+    gb_assert_fails(core_release(f.core, "default", "a", true, true, &r, &err), err, GB_ERR_MAPPED);
+    u.partial = true;
+    u.bytes = 100;
+    gb_assert_fails(core_upload(f.core, &u, data, &rec, &err), err, GB_ERR_MAPPED);
+    core_bytes(2, data, BYTES);
+    memcpy(m.bytes, data, BYTES);
+    gb_assert_ok(core_lease_end(f.core, m.id, h, &err), err);
+    gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
+    gb_assert_ok(core_release(f.core, "default", "a", true, false, &r, &err), err);
+    core_expect(f.core, "default", "a", data, BYTES);
+    core_mapping_done(&m);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* All of it is new: beside the mapped side, as with any buffer; through the other side the mapped one is out of date. */
+START_TEST(a_mirrored_buffer_is_replaced_beside_it) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = core_upload_params("default", "a", BYTES);
+    struct gb_lease_params p;
+    struct core_mapping m[2];
+    struct core_result r;
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    h = core_holder(f.core);
+    u.buffer.mirrored = true;
+    u.buffer.has_mirrored = true;
+    core_put(f.core, &u, 1, data);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, &m[0], &err), err);
+    core_put(f.core, &u, 2, other);
+    ck_assert_int_eq(memcmp(m[0].bytes, data, BYTES), 0);
+    ck_assert_int_eq(core_lease(f.core, m[0].id).state, GB_LEASE_REPLACED);
+    core_expect(f.core, "default", "a", other, BYTES);
+    gb_assert_ok(core_map(f.core, &p, &m[1], &err), err);
+    u.to_device_side = true;
+    core_put(f.core, &u, 3, other);
+    ck_assert_int_eq(core_lease(f.core, m[1].id).state, GB_LEASE_REPLACED);
+    core_expect(f.core, "default", "a", other, BYTES);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.head, GB_HEAD_DEVICE);
+    ck_assert_int_eq(rec.generation, 5);
+    ck_assert_uint_eq(rec.leases, 1);
+    gb_assert_fails(core_sync(f.core, "default", "a", true, &r, &err), err, GB_ERR_MAPPED); /* into mapped memory */
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 5); /* nobody wrote what readers get */
+    gb_assert_ok(core_sync(f.core, "default", "a", true, &r, &err), err);
+    core_expect(f.core, "default", "a", other, BYTES);
+    core_mapping_done(&m[0]);
+    core_mapping_done(&m[1]);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core_lease");
+
+    gb_test_add_loop(suite, "read", an_importer_sees_the_bytes, 60, SPECS * KINDS);
+    gb_test_add_loop(suite, "write", what_an_importer_writes_is_there, 60, SPECS * KINDS);
+    gb_test_add_loop(suite, "read_only", a_reader_cannot_write, 60, SPECS);
+    gb_test_add_loop(suite, "no_way", there_may_be_no_way, 60, SPECS);
+    gb_test_add_loop(suite, "zeros", zeros_come_first, 60, SPECS);
+    gb_test_add_loop(suite, "list", leases_are_listed, 60, SPECS);
+    gb_test_add_loop(suite, "replaced", a_replacement_stands_beside_it, 60, SPECS);
+    gb_test_add_loop(suite, "mirrored", a_mirrored_buffer_has_its_host_side_mapped, 60, SPECS);
+    gb_test_add_loop(suite, "mirrored_beside", a_mirrored_buffer_is_replaced_beside_it, 60, SPECS);
+    return gb_test_run(suite);
+}

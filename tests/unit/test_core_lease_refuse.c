@@ -1,0 +1,404 @@
+/* What a lease refuses others, what is refused to it, and what sealing refuses. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gb_test.h"
+#include "lease_fixture.h"
+
+static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+#define SPECS 2
+
+#define BYTES 10000
+
+static char data[BYTES];
+
+static struct gb_upload_params in_place(const char *name) {
+    struct gb_upload_params u = core_upload_params("default", name, BYTES);
+
+    u.buffer.kind = GB_KIND_PAGEABLE;
+    u.in_place = true;
+    return u;
+}
+
+/* Whether it maps for reading or for writing. */
+START_TEST(mapped_bytes_are_not_written) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = in_place("a");
+    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_lease_params p;
+    struct core_mapping m;
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i % SPECS]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", _i / SPECS);
+    gb_assert_ok(core_map(f.core, &p, &m, &err), err);
+    gb_assert_fails(gb_upload_check(f.core, &u, &err), err, GB_ERR_MAPPED);
+    gb_assert_fails(core_upload(f.core, &u, data, &rec, &err), err, GB_ERR_MAPPED);
+    u.partial = true;
+    u.offset = 10;
+    u.bytes = 100;
+    gb_assert_fails(core_upload(f.core, &u, data, &rec, &err), err, GB_ERR_MAPPED);
+    fill.in_place = true;
+    gb_assert_fails(core_write(f.core, &fill, NULL, &err), err, GB_ERR_MAPPED);
+    copy.in_place = true;
+    gb_assert_fails(core_write(f.core, &copy, NULL, &err), err, GB_ERR_MAPPED);
+    gb_assert_fails(core_buffer_delete(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
+    core_buffer_delete(f.core, "default", "a", &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "when=unmapped"));
+    err = GB_ERROR_INIT;
+    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
+    /* Not in place they go into memory of their own. */
+    u.in_place = false;
+    gb_assert_ok(core_upload(f.core, &u, data, &rec, &err), err);
+    ck_assert_uint_eq(rec.leases, 0);
+    fill.in_place = false;
+    gb_assert_ok(core_write(f.core, &fill, NULL, &err), err);
+    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
+    core_mapping_done(&m);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* What is written, or read by somebody who must not see it change, is not mapped. */
+START_TEST(busy_bytes_are_not_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = in_place("a");
+    struct gb_name s = core_name("default");
+    struct gb_name n = core_name("a");
+    struct gb_name none = core_name("");
+    struct gb_lease_params p;
+    struct core_pending pending;
+    struct gb_download *download;
+    struct gb_upload *upload;
+    struct gb_holder *h;
+    struct core_wake w;
+
+    core_open_two(&f, specs[_i]);
+    core_wake_init(&w);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    u.wake = core_wake;
+    u.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
+    gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
+    gb_upload_free(upload);
+    gb_assert_ok(gb_download_open(f.core, &s, &n, &none, core_wake, &w, &download, &err), err);
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* two that read do not mind */
+    p.write = true;
+    p.wait_ms = 0;
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
+    p.wait_ms = 60000;
+    core_pending_init(&pending);
+    gb_lease_map(f.core, &p, pending.call);
+    ck_assert(!core_pending_done(&pending));
+    gb_download_free(download, false);
+    gb_assert_ok(core_map_end(&pending, NULL, &err), err); /* who waits gets it then */
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_wake_done(&w);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_not_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
+    core_fixture_close(&f);
+    core_fixture_open(&f); /* its bytes died */
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_CONTENT_LOST);
+    p.name = core_name("b");
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    p.session = core_name("none");
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(core_lease_end(f.core, 1, h, &err), err, GB_ERR_LEASE_NOT_FOUND);
+    gb_assert_fails(core_lease_end(f.core, 0, NULL, &err), err, GB_ERR_LEASE_NOT_FOUND);
+    gb_assert_fails(core_lease_end(f.core, -5, NULL, &err), err, GB_ERR_LEASE_NOT_FOUND);
+    gb_holder_end(h);
+    gb_holder_end(NULL);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(a_lease_is_ended_by_its_own_holder) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_mapping m[2];
+    struct gb_holder *h[2];
+    int i;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
+    for (i = 0; i < 2; i++) {
+        h[i] = core_holder(f.core);
+        p = core_map_params(h[i], "default", "a", true);
+        gb_assert_ok(core_map(f.core, &p, &m[i], &err), err);
+    }
+    gb_assert_fails(core_lease_end(f.core, m[0].id, h[1], &err), err, GB_ERR_MAP_NOT_PERMITTED);
+    gb_assert_ok(core_lease_end(f.core, m[0].id, NULL, &err), err); /* whoever may end any */
+    gb_assert_fails(core_lease_end(f.core, m[0].id, h[0], &err), err, GB_ERR_LEASE_NOT_FOUND);
+    gb_assert_ok(core_lease_end(f.core, m[1].id, h[1], &err), err);
+    for (i = 0; i < 2; i++) {
+        core_mapping_done(&m[i]);
+        gb_holder_end(h[i]);
+    }
+    core_until_unmapped(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(leases_have_limits) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p[2];
+    struct core_mapping m;
+    struct gb_holder *h[2];
+    int i;
+
+    core_fixture_prepare(&f, specs[_i]);
+    f.config.leases_max = 5;
+    f.config.holder_leases_max = 3;
+    core_fixture_open(&f);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
+    for (i = 0; i < 2; i++) {
+        h[i] = core_holder(f.core);
+        p[i] = core_map_params(h[i], "default", "a", false);
+    }
+    for (i = 0; i < 3; i++)
+        gb_assert_ok(core_map(f.core, &p[0], NULL, &err), err);
+    gb_assert_fails(core_map(f.core, &p[0], NULL, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_ok(core_map(f.core, &p[1], NULL, &err), err);
+    gb_assert_ok(core_map(f.core, &p[1], &m, &err), err);
+    core_mapping_done(&m);
+    gb_assert_fails(core_map(f.core, &p[1], NULL, &err), err, GB_ERR_LIMIT_REACHED);
+    gb_assert_ok(core_lease_end(f.core, m.id, h[1], &err), err);
+    gb_assert_ok(core_map(f.core, &p[1], NULL, &err), err);
+    gb_holder_end(h[0]);
+    gb_assert_ok(core_map(f.core, &p[1], NULL, &err), err);
+    gb_holder_end(h[1]);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- sessions ------------------------------------------------------------------------------------------------------------------ */
+
+static bool is_gone(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_name s = core_name("other");
+    struct gb_session_view view;
+
+    return gb_session_get(f->core, &s, &view, NULL) < 0;
+}
+
+/* A session that somebody maps is not idle and not deleted, whatever became of the buffer. */
+START_TEST(a_session_stays_while_it_is_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params ttl = {.name = core_name("other"), .has_idle_ttl = true, .idle_ttl_s = 1};
+    struct gb_upload_params u = core_upload_params("other", "a", BYTES);
+    struct gb_name s = core_name("other");
+    struct gb_session_view view;
+    struct gb_lease_params p;
+    struct gb_holder *h;
+    uint64_t held;
+    int i;
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_ok(core_session_create(f.core, &ttl, &err), err);
+    u.buffer.kind = GB_KIND_PAGEABLE;
+    core_put(f.core, &u, 1, NULL);
+    h = core_holder(f.core);
+    p = core_map_params(h, "other", "a", false);
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
+    gb_assert_fails(core_session_delete(f.core, "other", &err), err, GB_ERR_MAPPED);
+    gb_assert_ok(core_delete_when_unmapped(f.core, "other", "a", &held, &err), err);
+    ck_assert_uint_eq(held, BYTES);
+    gb_assert_fails(core_session_delete(f.core, "other", &err), err, GB_ERR_MAPPED);
+    for (i = 0; i < 2; i++) { /* its time to live is always a second away */
+        gb_assert_ok(gb_session_get(f.core, &s, &view, &err), err);
+        ck_assert_int_gt(view.expires_at_us, view.rec.created_at_us + 900000);
+    }
+    gb_holder_end(h);
+    core_until(is_gone, &f, "the idle session expired");
+    core_until_unmapped(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* --- sealing --------------------------------------------------------------------------------------------------------------------- */
+
+static void refuses_all(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = in_place("a");
+    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_buffer_rec rec;
+
+    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
+    u.in_place = false;
+    gb_assert_fails(gb_upload_check(f->core, &u, &err), err, GB_ERR_SEALED);
+    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
+    u.partial = true;
+    u.bytes = 1;
+    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
+    gb_assert_fails(core_write(f->core, &fill, NULL, &err), err, GB_ERR_SEALED);
+    gb_assert_fails(core_write(f->core, &copy, NULL, &err), err, GB_ERR_SEALED);
+}
+
+/* A sealed buffer's bytes never change, and a restart does not break the seal. */
+START_TEST(a_sealed_buffer_is_not_written) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_write_params copy = core_copy_params("default", "a", "default", "c");
+    struct gb_buffer_params patch = {.session = core_name("default"), .name = core_name("a"), .has_labels = true};
+    struct gb_lease_params p;
+    struct core_pending pending;
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
+    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
+    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
+    refuses_all(&f);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_SEALED);
+    p.write = false;
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    strcpy(patch.labels, "{\"x\":\"y\"}");
+    core_pending_init(&pending);
+    gb_buffer_patch(f.core, &patch, NULL, pending.call);
+    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_write(f.core, &copy, NULL, &err), err); /* its copy is not sealed */
+    gb_assert_ok(core_buffer_get(f.core, "default", "c", &rec, &err), err);
+    ck_assert(!rec.sealed);
+    core_expect(f.core, "default", "a", data, BYTES);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert(rec.sealed);
+    ck_assert_int_eq(rec.generation, 1);
+    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
+    refuses_all(&f);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_put_bytes(&f, "default", "a", BYTES, 3, NULL); /* the name is free */
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert(!rec.sealed);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+START_TEST(what_may_change_is_not_sealed) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = in_place("a");
+    struct gb_lease_params p;
+    struct gb_upload *fresh;
+    struct gb_upload *upload;
+    struct gb_holder *h;
+    struct core_wake w;
+
+    core_open_two(&f, specs[_i]);
+    core_wake_init(&w);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    u.wake = core_wake;
+    u.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
+    gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
+    gb_upload_free(upload);
+    /* What was begun before and would come after is refused at its end. */
+    u.in_place = false;
+    gb_assert_ok(gb_upload_begin(f.core, &u, &fresh, &err), err);
+    gb_assert_ok(core_upload_send(fresh, &w, data, BYTES, &err), err);
+    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
+    gb_assert_fails(core_upload_finish(fresh, &w, NULL, &err), err, GB_ERR_SEALED);
+    gb_upload_free(fresh);
+    core_expect(f.core, "default", "a", data, BYTES);
+    core_wake_done(&w);
+    core_tidy(&f);
+    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    gb_assert_fails(core_seal(f.core, "default", "b", &err), err, GB_ERR_CONTENT_LOST);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+/* Bringing a side up to date changes no byte that anybody reads; letting go of all does. */
+START_TEST(a_sealed_mirrored_buffer) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = core_upload_params("default", "a", BYTES);
+    struct core_result r;
+
+    core_open_two(&f, specs[_i]);
+    u.buffer.mirrored = true;
+    u.buffer.has_mirrored = true;
+    core_put(f.core, &u, 1, data);
+    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
+    gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
+    ck_assert(r.rec.sealed);
+    gb_assert_ok(core_release(f.core, "default", "a", true, false, &r, &err), err);
+    gb_assert_fails(core_release(f.core, "default", "a", true, true, &r, &err), err, GB_ERR_SEALED);
+    gb_assert_fails(core_upload(f.core, &u, data, NULL, &err), err, GB_ERR_SEALED);
+    core_expect(f.core, "default", "a", data, BYTES);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("core_lease_refuse");
+
+    gb_test_add_loop(suite, "mapped", mapped_bytes_are_not_written, 60, 2 * SPECS);
+    gb_test_add_loop(suite, "busy", busy_bytes_are_not_mapped, 60, SPECS);
+    gb_test_add_loop(suite, "absent", what_is_not_there_is_not_mapped, 60, SPECS);
+    gb_test_add_loop(suite, "own", a_lease_is_ended_by_its_own_holder, 60, SPECS);
+    gb_test_add_loop(suite, "limits", leases_have_limits, 60, SPECS);
+    gb_test_add_loop(suite, "session", a_session_stays_while_it_is_mapped, 60, SPECS);
+    gb_test_add_loop(suite, "sealed", a_sealed_buffer_is_not_written, 60, SPECS);
+    gb_test_add_loop(suite, "unsealed", what_may_change_is_not_sealed, 60, SPECS);
+    gb_test_add_loop(suite, "sealed_mirror", a_sealed_mirrored_buffer, 60, SPECS);
+    return gb_test_run(suite);
+}
