@@ -1,4 +1,4 @@
-/* What a lease refuses others, what is refused to it, and what sealing refuses. */
+/* What a lease refuses others, and what is refused to it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -251,143 +251,6 @@ START_TEST(a_session_stays_while_it_is_mapped) {
 }
 END_TEST
 
-/* --- sealing --------------------------------------------------------------------------------------------------------------------- */
-
-static void refuses_all(struct core_fixture *f) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
-    struct gb_buffer_rec rec;
-
-    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
-    u.in_place = false;
-    gb_assert_fails(gb_upload_check(f->core, &u, &err), err, GB_ERR_SEALED);
-    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
-    u.partial = true;
-    u.bytes = 1;
-    gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
-    gb_assert_fails(core_write(f->core, &fill, NULL, &err), err, GB_ERR_SEALED);
-    gb_assert_fails(core_write(f->core, &copy, NULL, &err), err, GB_ERR_SEALED);
-}
-
-/* A sealed buffer's bytes never change, and a restart does not break the seal. */
-START_TEST(a_sealed_buffer_is_not_written) {
-    struct core_fixture f;
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params copy = core_copy_params("default", "a", "default", "c");
-    struct gb_buffer_params patch = {.session = core_name("default"), .name = core_name("a"), .has_labels = true};
-    struct gb_lease_params p;
-    struct core_pending pending;
-    struct gb_buffer_rec rec;
-    struct gb_holder *h;
-
-    core_open_two(&f, specs[_i]);
-    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
-    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
-    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
-    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
-    refuses_all(&f);
-    h = core_holder(f.core);
-    p = core_map_params(h, "default", "a", true);
-    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_SEALED);
-    p.write = false;
-    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
-    gb_holder_end(h);
-    core_until_unmapped(&f);
-    strcpy(patch.labels, "{\"x\":\"y\"}");
-    core_pending_init(&pending);
-    gb_buffer_patch(f.core, &patch, NULL, pending.call);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
-    gb_assert_ok(core_write(f.core, &copy, NULL, &err), err); /* its copy is not sealed */
-    gb_assert_ok(core_buffer_get(f.core, "default", "c", &rec, &err), err);
-    ck_assert(!rec.sealed);
-    core_expect(f.core, "default", "a", data, BYTES);
-    core_fixture_close(&f);
-    core_fixture_open(&f);
-    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(rec.sealed);
-    ck_assert_int_eq(rec.generation, 1);
-    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
-    refuses_all(&f);
-    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    core_put_bytes(&f, "default", "a", BYTES, 3, NULL); /* the name is free */
-    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(!rec.sealed);
-    core_tidy(&f);
-    core_fixture_done(&f);
-}
-END_TEST
-
-START_TEST(what_may_change_is_not_sealed) {
-    struct core_fixture f;
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
-    struct gb_lease_params p;
-    struct gb_upload *fresh;
-    struct gb_upload *upload;
-    struct gb_holder *h;
-    struct core_wake w;
-
-    core_open_two(&f, specs[_i]);
-    core_wake_init(&w);
-    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_NOT_FOUND);
-    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
-    h = core_holder(f.core);
-    p = core_map_params(h, "default", "a", true);
-    gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
-    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
-    gb_holder_end(h);
-    core_until_unmapped(&f);
-    u.wake = core_wake;
-    u.arg = &w;
-    gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
-    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_BUSY);
-    gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
-    gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
-    gb_upload_free(upload);
-    /* What was begun before and would come after is refused at its end. */
-    u.in_place = false;
-    gb_assert_ok(gb_upload_begin(f.core, &u, &fresh, &err), err);
-    gb_assert_ok(core_upload_send(fresh, &w, data, BYTES, &err), err);
-    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
-    gb_assert_fails(core_upload_finish(fresh, &w, NULL, &err), err, GB_ERR_SEALED);
-    gb_upload_free(fresh);
-    core_expect(f.core, "default", "a", data, BYTES);
-    core_wake_done(&w);
-    core_tidy(&f);
-    core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
-    core_fixture_close(&f);
-    core_fixture_open(&f);
-    gb_assert_fails(core_seal(f.core, "default", "b", &err), err, GB_ERR_CONTENT_LOST);
-    core_tidy(&f);
-    core_fixture_done(&f);
-}
-END_TEST
-
-/* Bringing a side up to date changes no byte that anybody reads; letting go of all does. */
-START_TEST(a_sealed_mirrored_buffer) {
-    struct core_fixture f;
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct core_result r;
-
-    core_open_two(&f, specs[_i]);
-    u.buffer.mirrored = true;
-    u.buffer.has_mirrored = true;
-    core_put(f.core, &u, 1, data);
-    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
-    gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
-    ck_assert(r.rec.sealed);
-    gb_assert_ok(core_release(f.core, "default", "a", true, false, &r, &err), err);
-    gb_assert_fails(core_release(f.core, "default", "a", true, true, &r, &err), err, GB_ERR_SEALED);
-    gb_assert_fails(core_upload(f.core, &u, data, NULL, &err), err, GB_ERR_SEALED);
-    core_expect(f.core, "default", "a", data, BYTES);
-    core_tidy(&f);
-    core_fixture_done(&f);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("core_lease_refuse");
 
@@ -397,8 +260,5 @@ int main(void) {
     gb_test_add_loop(suite, "own", a_lease_is_ended_by_its_own_holder, 60, SPECS);
     gb_test_add_loop(suite, "limits", leases_have_limits, 60, SPECS);
     gb_test_add_loop(suite, "session", a_session_stays_while_it_is_mapped, 60, SPECS);
-    gb_test_add_loop(suite, "sealed", a_sealed_buffer_is_not_written, 60, SPECS);
-    gb_test_add_loop(suite, "unsealed", what_may_change_is_not_sealed, 60, SPECS);
-    gb_test_add_loop(suite, "sealed_mirror", a_sealed_mirrored_buffer, 60, SPECS);
     return gb_test_run(suite);
 }
