@@ -34,7 +34,8 @@ static void import(const struct gb_call *call, struct core_mapping *m) {
     if (m->way == GB_EXPORT_MEMFD) {
         m->length = g->export.map_bytes;
         m->base = mmap(NULL, m->length, PROT_READ | (g->write ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-        ck_assert(m->base != MAP_FAILED);
+        if (m->base == MAP_FAILED)
+            ck_abort_msg("mmap refuses the descriptor");
         m->bytes = (char *)m->base + g->export.offset;
     }
     if (fd >= 0)

@@ -211,11 +211,9 @@ static void live_and_die(struct crowd *c, unsigned *seed) {
             atomic_fetch_add(&c->granted, 1);
         else
             check_refusal(&pending[i].call->error);
-        gb_call_unref(pending[i].call);    /* closes what nobody has taken */
-        while (pending[i].wake.count == 0) /* the wake-up may still be on its way */
-            nap(seed);
-        pthread_mutex_lock(&pending[i].wake.lock);
-        pthread_mutex_unlock(&pending[i].wake.lock);
+        gb_call_unref(pending[i].call); /* closes what nobody has taken */
+        if (pending[i].wake.seen == 0)
+            core_wake_wait(&pending[i].wake);
         core_wake_done(&pending[i].wake);
     }
 }

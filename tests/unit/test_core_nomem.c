@@ -8,6 +8,7 @@
 
 #include "gb_test.h"
 #include "joint_fixture.h"
+#include "lease_fixture.h"
 
 /* Sanitizers bring a malloc of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -96,6 +97,32 @@ static unsigned play(struct core_fixture *f, unsigned round) {
     return failed;
 }
 
+/* A buffer that others map, to read and to write; then it is sealed. */
+static unsigned share(struct core_fixture *f) {
+    struct gb_buffer_params create = core_kind_params("m", GB_KIND_PAGEABLE, 1000);
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_holder *h = NULL;
+    unsigned failed = step(gb_holder_new(f->core, 1, 2, 3, &h, &err), &err);
+    struct gb_lease_params p = core_map_params(h, "default", "m", false);
+    struct core_mapping m = {.id = 0};
+    int i;
+
+    if (failed == 0)
+        failed += step(core_create(f->core, &create, NULL, &err), &err);
+    for (i = 0; i < 2 && failed == 0; i++) {
+        p.write = i == 1;
+        failed += step(core_map(f->core, &p, &m, &err), &err);
+        core_mapping_done(&m);
+    }
+    if (failed == 0)
+        failed += step(core_lease_end(f->core, m.id, h, &err), &err);
+    gb_holder_end(h);
+    core_until_unmapped(f);
+    if (failed == 0)
+        failed += step(core_seal(f->core, "default", "m", &err), &err);
+    return failed;
+}
+
 static void tidy(struct core_fixture *f, unsigned round) {
     struct gb_error err = GB_ERROR_INIT;
     char name[32];
@@ -107,6 +134,7 @@ static void tidy(struct core_fixture *f, unsigned round) {
     name[0] = 'k';
     core_buffer_delete(f->core, "default", name, &err);
     core_buffer_delete(f->core, "default", "x", &err);
+    core_buffer_delete(f->core, "default", "m", &err);
     core_session_delete(f->core, "s", &err);
     core_until_idle(f);
 }
@@ -123,10 +151,11 @@ START_TEST(each_allocation_fails_once) {
         core_fixture_init(&f, specs[_i]);
         atomic_store(&until_failure, n);
         failed = play(&f, (unsigned)n);
+        failed += failed == 0 ? share(&f) : 0;
         atomic_store(&until_failure, -1);
         refused += failed;
         tidy(&f, (unsigned)n);
-        ck_assert_msg(play(&f, 1000) == 0, "allocation %ld: does not recover", n);
+        ck_assert_msg(play(&f, 1000) == 0 && share(&f) == 0, "allocation %ld: does not recover", n);
         ck_assert_int_eq(memcmp(data, back, BYTES), 0);
         tidy(&f, 1000);
         core_fixture_done(&f);
