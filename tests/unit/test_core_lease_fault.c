@@ -250,6 +250,7 @@ START_TEST(an_event_stands_for_queued_work) {
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     core_until_idle(&f);
+    core_fixture_close(&f);
     f.backend->ops = gpu.host;
     core_fixture_done(&f);
 }
