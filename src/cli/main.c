@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/signals.h"
 
 int main(int argc, char **argv) {
     struct gb_cli cli = {0};
@@ -26,6 +27,7 @@ int main(int argc, char **argv) {
             gb_cli_help(stderr, NULL);
         return GB_CLI_USAGE;
     }
+    gb_cli_signals_block();
     argc -= first + 1;
     argv += first + 1;
     if (gb_cli_options_check(&cli.options, cli.command, argc) < 0)

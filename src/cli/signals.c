@@ -33,6 +33,13 @@ static void *watch(void *arg) {
     }
 }
 
+void gb_cli_signals_block(void) {
+    sigset_t set;
+
+    set_of(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
     sigset_t set;
     int rc;

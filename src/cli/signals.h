@@ -14,6 +14,8 @@ struct gb_cli_signals {
     sigset_t before;
 };
 
+/* Blocks them until gb_cli_signals_begin(), so that one that comes early is not lost and not fatal. */
+void gb_cli_signals_block(void);
 /* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
 int gb_cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli);
 void gb_cli_signals_end(struct gb_cli_signals *signals);

@@ -117,5 +117,6 @@ class Terminal:
 
 def interrupt(process, number=signal.SIGINT):
     process.send_signal(number)
+    process.wait(PATIENCE_S)  # before its standard input is closed: that would be an end as well
     out, err = process.communicate(timeout=PATIENCE_S)
     return Said(["interrupted"], process.returncode, out or b"", (err or b"").decode())

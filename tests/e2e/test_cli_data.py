@@ -201,6 +201,7 @@ def test_files_that_cannot_be_read(cli, tmp_path):
 def test_an_interrupted_put_changes_nothing(cli, daemon, session, how):
     cli("put", "-", "x", input=b"the old bytes").expect()
     before = daemon.meta("x", session)
+    daemon.settled()
     p = cli.start("put", "-", "x", "--dtype", "uint8", "--shape", 1 << 30, stdin=subprocess.PIPE)
     p.stdin.write(bytes(1 << 20))
     p.stdin.flush()
@@ -228,6 +229,7 @@ def test_an_interrupted_get_leaves_no_file(cli, daemon, session, tmp_path):
     cli("sessions").expect()
     daemon.ask("POST", f"/v1/sessions/{session}/buffers", {"name": "x", "bytes": 1 << 30}).expect(201)
     os.mkfifo(tmp_path / "slow")  # nobody reads: the download stands
+    daemon.settled()
     reader = os.open(tmp_path / "slow", os.O_RDONLY | os.O_NONBLOCK)
     p = cli.start("get", "x", tmp_path / "slow")
     until("the download runs", lambda: daemon.stats()["running"]["downloads"] == 1)

@@ -1,0 +1,157 @@
+"""gpubuf's map, leases, doctor and bench: memory that this process shares with the daemon."""
+import re
+import socket
+import subprocess
+
+import pytest
+
+from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, Cli, interrupt
+from harness import until
+
+HOST_KINDS = ("pinned", "pageable")
+
+
+@pytest.fixture
+def cli(daemon, session):
+    return Cli(daemon.url(""), session, GPUBUF_SOCKET=daemon.unix)
+
+
+def test_map_says_which_way_it_went_and_why_not_others(cli, daemon, session):
+    for kind in HOST_KINDS:
+        daemon.put(kind, b"12345678", session, "?kind=" + kind).expect(201)
+        told = cli.json("map", kind)
+        assert (told["way"], told["mode"], told["bytes"], told["kind"]) == ("memfd", "read", 8, kind)
+        assert all(p["reason"] for p in told["passed_over"])
+    assert "way: memfd" in cli("map", "pinned").expect().out
+    assert cli.json("leases") == []
+    cli("map", "nope").expect(NOT_FOUND)
+
+
+def test_a_mapping_is_held_listed_and_given_back(cli, daemon, session):
+    daemon.put("x", b"12345678", session, "?kind=pageable").expect(201)
+    p = cli.start("map", "x", "--mode", "write", "--hold", stdin=subprocess.PIPE)
+    assert b"lease: " in p.stdout.readline()
+    held = cli.json("leases")
+    assert [(h["buffer"], h["mode"], h["pid"]) for h in held] == [("x", "write", p.pid)]
+    assert cli("leases").expect().table()[0]["BUFFER"] == "x" and cli.json("ls")[0]["leases"] == 1
+    said = cli("rm", "x").expect(FAILED)
+    assert f"process {p.pid}" in said.err
+    assert "goes when" in cli("rm", "x", "--when-unmapped").expect().out
+    assert cli.json("ls") == []
+    out, err = p.communicate(timeout=30)
+    assert p.returncode == DONE, err
+    until("the lease has ended", lambda: cli.json("leases") == [])
+
+
+def test_an_interrupt_ends_the_lease(cli, daemon, session):
+    daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
+    p = cli.start("map", "x", "--hold", stdin=subprocess.PIPE)
+    p.stdout.readline()
+    assert interrupt(p).status == INTERRUPTED
+    until("the lease has ended", lambda: cli.json("leases") == [])
+    cli("rm", "x").expect()
+
+
+def test_map_notices_that_the_daemon_is_gone(start):
+    d = start()
+    d.put("x", b"12345678", query="?kind=pageable").expect(201)
+    p = Cli(f"unix://{d.unix}").start("map", "x", "--hold", stdin=subprocess.PIPE)
+    p.stdout.readline()
+    d.kill()
+    assert p.wait(30) == FAILED
+    assert b"the daemon has gone" in p.stderr.read()
+    p.stdin.close(), p.stdout.close(), p.stderr.close()
+
+
+def test_sealed_is_shown_and_refuses_writes(cli, daemon, session):
+    daemon.put("x", b"12345678", session).expect(201)
+    assert cli.json("seal", "x")["sealed"] is True
+    assert cli("ls").expect().table()[0]["SEALED"] == "yes"
+    cli("fill", "x", "1").expect(FAILED)
+    cli("map", "x", "--mode", "write").expect(FAILED)
+    cli("rm", "x").expect()
+
+
+# --- doctor -------------------------------------------------------------------------------------------------------------
+def checks(cli, *args, status=None):
+    said = cli("--json", "doctor", *args)
+    found = {c["check"]: c for c in said.json()}
+    assert said.status == (DONE if all(c["ok"] for c in found.values()) else FAILED)
+    assert all((c["remedy"] is None) == c["ok"] and c["detail"] for c in found.values()), found
+    return found
+
+
+def test_doctor_finds_sharing_in_order(cli, backend):
+    found = checks(cli)
+    for check in ("daemon", "access", "version", "ready", "UNIX socket", "socket's permissions", "socket's daemon",
+                  "right to map", "memfd"):
+        assert found[check]["ok"], found[check]
+    if backend.startswith("host"):
+        assert not found["backend"]["ok"] and "host" in found["backend"]["detail"]
+    assert cli.json("ls") == []
+
+
+def test_doctor_for_people_gives_a_line_for_each_and_a_remedy_for_a_no(cli):
+    text = cli("doctor").out
+    assert re.search(r"^ok  daemon +http://", text, re.M)
+    lines = text.splitlines()
+    for line, after in zip(lines, lines[1:] + [""]):
+        assert line.startswith(("ok  ", "no  ", "    "))
+        assert not line.startswith("no  ") or "-> " in after, line
+
+
+def test_doctor_when_nobody_listens():
+    found = checks(Cli("http://127.0.0.1:1", GPUBUF_SOCKET="/nonexistent/s"))
+    assert not found["daemon"]["ok"] and "127.0.0.1:1" in found["daemon"]["detail"]
+    assert not found["UNIX socket"]["ok"] and "/nonexistent/s" in found["UNIX socket"]["detail"]
+    assert "backend" not in found and "libcuda" in found
+
+
+def test_doctor_when_something_else_listens(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        said = Cli(f"http://127.0.0.1:{s.getsockname()[1]}")("doctor", "--timeout", "1")
+        assert said.status == FAILED and "no  daemon" in said.out
+    (tmp_path / "s").write_bytes(b"")
+    assert "is no socket" in checks(Cli("http://127.0.0.1:1", GPUBUF_SOCKET=str(tmp_path / "s")))["UNIX socket"]["detail"]
+
+
+def test_doctor_sees_that_a_socket_is_of_another_daemon(daemon, start):
+    other = start()
+    found = checks(Cli(other.url(""), GPUBUF_SOCKET=daemon.unix))
+    assert found["daemon"]["ok"] and not found["socket's daemon"]["ok"] and "another daemon" in found["socket's daemon"]["detail"]
+
+
+def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp_path):
+    from test_access import token
+    secret = token(tmp_path, "add", "w", "--scope", "write")
+    d = start(state=str(tmp_path))
+    found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix))
+    assert found["daemon"]["ok"] and not found["access"]["ok"] and "--token-file" in found["access"]["remedy"]
+    found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix, GPUBUF_TOKEN=secret))
+    assert found["access"]["ok"] and not found["right to map"]["ok"] and "map" in found["right to map"]["remedy"]
+
+
+# --- bench --------------------------------------------------------------------------------------------------------------
+def test_bench_measures_each_road_and_leaves_nothing(cli, daemon):
+    rows = cli.json("bench", "--size", "1M", "--rounds", 3)
+    assert [(r["road"], r["what"]) for r in rows] == [
+        (daemon.url("").rstrip("/"), "put"), (daemon.url("").rstrip("/"), "get"),
+        (f"unix://{daemon.unix}", "put"), (f"unix://{daemon.unix}", "get"), ("map", "memcpy into"), ("map", "memcpy out of")]
+    assert all(r["gb_per_s"] > 0 and r["bytes"] == 1 << 20 and r["rounds"] == 3 and not r["note"] for r in rows), rows
+    assert cli.json("ls") == []
+    assert [r["ROAD"] for r in cli("bench", "--size", "64K", "--rounds", 1).expect().table()][-1] == "map"
+
+
+def test_bench_says_why_a_road_is_closed(daemon, session):
+    rows = Cli(daemon.url(""), session, GPUBUF_SOCKET="/nonexistent/s").json("bench", "--size", "64K", "--rounds", 1)
+    assert all(r["gb_per_s"] > 0 for r in rows if r["road"].startswith("http:"))
+    closed = [r for r in rows if not r["road"].startswith("http:")]
+    assert closed and all(r["gb_per_s"] is None and r["note"] for r in closed)
+
+
+def test_an_interrupted_bench_leaves_nothing(cli, daemon):
+    p = cli.start("bench", "--size", "64M", "--rounds", 1000)
+    until("it has begun", lambda: cli.json("ls"))
+    assert interrupt(p).status == INTERRUPTED
+    daemon.settled()
+    assert cli.json("ls") == []
