@@ -320,7 +320,7 @@ static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place
 
 /* --- memory and events in other processes ------------------------------------------------------------------------- */
 
-/* Makes bytes of memory at place ready for another process, in one way; see model/export.h. pool is where memory of kind
+/* Makes bytes of memory at place, where an allocation begins, ready for another process in one way; see model/export.h. pool is where memory of kind
  * DEVICE is from, else NULL. Waits for no work of the device; takes no longer than a call of the driver. The memory must
  * not be freed, nor used again for other bytes, while an importer has it.
  *
