@@ -1,0 +1,118 @@
+"""Processes that map and die, at any moment and in the middle of anything."""
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+
+from badclient import Footprint
+from harness import DATA, SLOT, until
+from sharing import Local, Memory
+from values import payload
+
+SIZE = SLOT + 99
+A = payload(SIZE, 1)
+MAPPABLE = "?kind=pageable"
+IMPORTERS, AT_A_TIME = 1000, 20
+
+
+def importer(path, session, seed):
+    """Maps, looks and asks until it is killed; never returns."""
+    rng = random.Random(seed)
+    while True:
+        c = Local(path)
+        for _ in range(rng.randrange(1, 4)):
+            answer = c.map("x", session, mode=rng.choice(("read", "read", "write")))
+            if answer.status == 409:  # another one's mapping for writing was just being committed
+                assert answer.json()["code"] == "buffer_busy", answer.body
+                continue
+            m = Memory(answer)
+            if m.writable:
+                m.view[:8] = A[:8]
+            assert m.bytes() == A
+            if rng.random() < 0.5:
+                c.end(m.info["lease"])
+        what = rng.randrange(5)
+        if what == 0:
+            c.sock.sendall(b"PUT " + DATA.format(session, "y").encode() + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc")
+            time.sleep(60)
+        if what == 1:
+            c.sock.sendall(b"POST /v1/sessions/")
+            time.sleep(60)
+        if what == 2:
+            c.send("GET", DATA.format(session, "big"))
+            time.sleep(60)
+        if what == 3:
+            c.send("POST", f"/v1/sessions/{session}/buffers/x/map", {"mode": "write"})  # and does not look at the answer
+        c.close()
+
+
+def spawn(*arguments):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            importer(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL, "it had died of itself"
+
+
+def test_a_thousand_importers(daemon, s, session):
+    s.put("x", A, MAPPABLE, 201)
+    s.put("big", bytes(4 << 20), MAPPABLE, 201)
+    kept = Footprint(daemon, session)
+    maps = s.get("stats")["sharing"]["maps"]
+    rng, alive = random.Random(5), []
+    for i in range(IMPORTERS):
+        alive.append(spawn(daemon.unix, session, i))
+        if len(alive) == AT_A_TIME:
+            time.sleep(rng.random() * 0.01)  # for the moment to be a random one
+            kill(alive.pop(rng.randrange(AT_A_TIME)))
+    until("the last ones map", lambda: s.meta("x")["leases"] > 0)
+    for pid in alive:
+        kill(pid)
+    until("all leases have ended", lambda: s.get("stats")["sharing"]["leases"] == 0)
+    sharing = s.get("stats")["sharing"]
+    assert sharing["held_bytes"] == 0 and sharing["maps"] == sharing["unmaps"] > maps + 100
+    assert daemon.get("/v1/leases?limit=1000")["items"] == [] and s.meta("x")["leases"] == 0
+    kept.same()
+    assert s.data("x") == A
+    s.put("x", A, "?in_place=true", 200)
+    s.delete("buffers/x")
+
+
+def test_killed_in_a_row(daemon, s, session):
+    """Each is noticed by its end alone: nothing else happens meanwhile, and no time passes."""
+    s.put("x", A, MAPPABLE, 201)
+    for seed in range(50):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                c = Local(daemon.unix)
+                Memory(c.map("x", session, mode=("read", "write")[seed % 2]))
+                os.kill(os.getpid(), signal.SIGKILL)
+            finally:
+                os._exit(1)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+        until("its lease has ended", lambda: s.meta("x")["leases"] == 0)
+
+
+def test_the_daemon_is_killed(start, tmp_path):
+    """What its clients have mapped is theirs."""
+    d = start(state=str(tmp_path))
+    d.put("x", A, query=MAPPABLE).expect(201)
+    with Local(d.unix) as c, Memory(c.map("x")) as m:
+        d.kill()
+        assert c.sock.recv(1) == b"" and m.bytes() == A
+        again = start(state=str(tmp_path))
+        again.put("x", bytes(SIZE), query=MAPPABLE).expect(200)
+        assert m.bytes() == A
