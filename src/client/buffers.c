@@ -80,7 +80,7 @@ int gpubuf_buffer_delete(gpubuf_client *client, const char *session, const char 
     gbc_request_init(&request, "DELETE", "/v1/sessions/%/buffers/%", session, buffer);
     gbc_how(&request, how);
     gbc_query(&request, "when", when_unmapped ? "unmapped" : NULL);
-    return gbc_call(client, &request, how, NULL, NULL, err);
+    return gbc_call(client, &request, NULL, NULL, NULL, err);
 }
 
 int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char *buffer, const char *side,

@@ -105,11 +105,14 @@ int gbc_take(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn 
 
     if (how && how->ret_operation)
         how->ret_operation[0] = '\0';
-    if (reply->status == 304)
+    if (reply->status == 304 && how && how->if_none_match)
         return GPUBUF_UNCHANGED;
     if (reply->status == 202 && how && how->async)
         return gbc_parse(&reply->body, take_operation, how->ret_operation, err);
-    if (!record || reply->status == 204)
+    if (reply->status >= 300)
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the answer has the status %d, for which nobody asked",
+                             reply->status);
+    if (!record)
         return 0;
     return gbc_parse(&reply->body, record, ret ? ret : &unwanted, err);
 }

@@ -133,8 +133,11 @@ bool gbc_error_json(struct gpubuf_error *err, const json_t *problem) {
         return true;
     take_fact(err, gpubuf_code_find(slug));
     gbc_read_text(problem, "code", err->slug, sizeof(err->slug));
-    gbc_read_text(problem, "title", err->title, sizeof(err->title));
+    if (json_is_string(json_object_get(problem, "title")))
+        gbc_read_text(problem, "title", err->title, sizeof(err->title));
     gbc_read_text(problem, "detail", err->detail, sizeof(err->detail));
+    if (err->detail[0] == '\0')
+        gbc_copy(err->detail, sizeof(err->detail), err->title);
     gbc_read_text(problem, "request_id", err->request_id, sizeof(err->request_id));
     err->status = (int)json_integer_value(json_object_get(problem, "status"));
     if (json_is_boolean(retryable))

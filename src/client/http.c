@@ -143,7 +143,6 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
     case CURLE_OUT_OF_MEMORY:
         return gbc_error_memory(err);
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s: %s", url, said);
     default:
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%s: %s", url, said);

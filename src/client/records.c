@@ -249,6 +249,7 @@ int gbc_record_stats(const json_t *o, void *ret) {
     const json_t *buffers = json_object_get(o, "buffers");
     const json_t *allocations = json_object_get(o, "allocations");
     const json_t *running = json_object_get(o, "running");
+    const json_t *sharing = json_object_get(o, "sharing");
     const json_t *moved = json_object_get(o, "transfers");
     RECORD(gpubuf_stats);
 
@@ -264,10 +265,10 @@ int gbc_record_stats(const json_t *o, void *ret) {
     r->writes_running = gbc_read_u64(running, "writes");
     r->allocations = gbc_read_u64(allocations, "count");
     r->allocation_failures = gbc_read_u64(allocations, "failures");
-    U64(leases);
-    U64(held_bytes);
-    U64(maps);
-    U64(unmaps);
+    r->leases = gbc_read_u64(sharing, "leases");
+    r->held_bytes = gbc_read_u64(sharing, "held_bytes");
+    r->maps = gbc_read_u64(sharing, "maps");
+    r->unmaps = gbc_read_u64(sharing, "unmaps");
     transfers(moved, "upload", &r->upload);
     transfers(moved, "download", &r->download);
     transfers(moved, "copy", &r->copy);

@@ -126,7 +126,9 @@ int gpubuf_upload_append(gpubuf_client *client, const char *session, const char 
     gbc_header(&request, "Upload-Complete", complete ? "?1" : "?0");
     request.body_type = "application/partial-upload";
     request.up = &reader.up;
-    return made(client, &request, NULL, complete ? ret : NULL, err);
+    if (!complete) /* 204 */
+        return gbc_call(client, &request, NULL, NULL, NULL, err);
+    return made(client, &request, NULL, ret, err);
 }
 
 int gpubuf_upload_offset(gpubuf_client *client, const char *session, const char *id, uint64_t *ret_offset,

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +142,29 @@ static void take_request(struct fake_server *fake, int fd) {
     }
 }
 
+static bool give_answer(const struct fake_server *fake, int fd, const char *text) {
+    char control[CMSG_SPACE(sizeof(int) * 16)];
+    struct iovec part = {.iov_base = (void *)(uintptr_t)text, .iov_len = strlen(text)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    struct cmsghdr *c;
+    unsigned i;
+
+    if (text[0] == '\0')
+        return true;
+    if (fake->fds > 0) {
+        memset(control, 0, sizeof(control));
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(sizeof(int) * fake->fds);
+        c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int) * fake->fds);
+        for (i = 0; i < fake->fds; i++)
+            memcpy(CMSG_DATA(c) + i * sizeof(int), &fake->send_fd, sizeof(int));
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL) >= 0;
+}
+
 static void *fake_main(void *arg) {
     struct fake_server *fake = arg;
     const char *const *next = fake->answers;
@@ -153,7 +177,7 @@ static void *fake_main(void *arg) {
             break;
         fake->served++;
         take_request(fake, fd);
-        if (send(fd, *next, strlen(*next), MSG_NOSIGNAL) < 0)
+        if (!give_answer(fake, fd, *next))
             fake->served += 1000;
         if (next[1])
             next++;
@@ -173,18 +197,24 @@ static void *fake_main(void *arg) {
 
 void fake_start(struct fake_server *fake, const char *const *answers) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un path = {.sun_family = AF_UNIX};
     socklen_t n = sizeof(at);
-    bool keep = fake->keep;
 
-    memset(fake, 0, sizeof(*fake));
-    fake->keep = keep;
     fake->answers = answers;
-    fake->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(fake->fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    fake->served = 0;
+    fake->last[0] = '\0';
+    fake->fd = socket(fake->local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fake->local) {
+        snprintf(path.sun_path, sizeof(path.sun_path), "/tmp/gpubuf-fake.%d", (int)getpid());
+        snprintf(fake->url, sizeof(fake->url), "unix://%s", path.sun_path);
+        unlink(path.sun_path);
+        ck_assert_int_eq(bind(fake->fd, (struct sockaddr *)&path, sizeof(path)), 0);
+    } else {
+        ck_assert_int_eq(bind(fake->fd, (struct sockaddr *)&at, sizeof(at)), 0);
+        ck_assert_int_eq(getsockname(fake->fd, (struct sockaddr *)&at, &n), 0);
+        snprintf(fake->url, sizeof(fake->url), "http://127.0.0.1:%d", (int)ntohs(at.sin_port));
+    }
     ck_assert_int_eq(listen(fake->fd, 16), 0);
-    ck_assert_int_eq(getsockname(fake->fd, (struct sockaddr *)&at, &n), 0);
-    fake->port = ntohs(at.sin_port);
-    snprintf(fake->url, sizeof(fake->url), "http://127.0.0.1:%d", fake->port);
     ck_assert_int_eq(pthread_create(&fake->thread, NULL, fake_main, fake), 0);
 }
 
@@ -192,6 +222,8 @@ void fake_stop(struct fake_server *fake) {
     shutdown(fake->fd, SHUT_RDWR);
     pthread_join(fake->thread, NULL);
     close(fake->fd);
+    if (fake->local)
+        unlink(fake->url + strlen("unix://"));
 }
 
 gpubuf_client *fake_client(const struct fake_server *fake) {

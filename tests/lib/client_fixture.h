@@ -34,17 +34,19 @@ void client_fixture_kill(struct client_fixture *f); /* the daemon alone, by SIGK
         ck_assert_msg((f)->err.detail[0] != '\0', "%s says nothing", (f)->err.slug);                                   \
     } while (0)
 
-/* One connection after another: reads a request's header (and as much of a body as Content-Length says), sends the next
+/* Set keep, local, send_fd and fds first. One connection after another: reads a request's header (and as much of a body as Content-Length says), sends the next
  * of the answers as it stands, closes. After the last answer it begins again with it. */
 struct fake_server {
     const char *const *answers; /* ended by NULL */
     int fd;
-    int port;
     char url[64];
     pthread_t thread;
     unsigned served; /* read after fake_stop */
     char last[4096]; /* the header of the last request */
     bool keep;       /* leave connections open until the end */
+    bool local;      /* on a UNIX socket */
+    int send_fd;     /* goes with each answer so many times */
+    unsigned fds;
 };
 
 void fake_start(struct fake_server *fake, const char *const *answers);

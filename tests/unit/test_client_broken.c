@@ -1,0 +1,301 @@
+/* libgpubuf: what a server can do wrong, and what is tried again. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client_fixture.h"
+
+#define HEAD(status, bytes) "HTTP/1.1 " status "\r\nContent-Length: " bytes "\r\n\r\n"
+#define BUFFER "{\"name\":\"x\",\"bytes\":3}"
+#define GOOD HEAD("200 OK", "22") BUFFER
+
+static struct fake_server fake;
+static struct { struct gpubuf_error err; } f;
+
+static void setup(void) {
+    memset(&fake, 0, sizeof(fake));
+}
+
+/* --- answers that are none ----------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *answer;
+    int code;
+    int status;
+    bool retryable;
+} bad[] = {
+    {"", GPUBUF_CONNECTION_LOST, 0, true},
+    {"HTTP/1.1 200 OK\r\nContent-Le", GPUBUF_BAD_ANSWER, 0, false},
+    {"SSH-2.0-OpenSSH_9.2\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "100") "{\"name\":", GPUBUF_CONNECTION_LOST, 0, true},
+    {HEAD("200 OK", "0"), GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "5") "hello", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "2") "[]", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "2") "{}", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "10") "{\"name\":7}", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("200 OK", "8") "{\"name\":\"x\",\"bytes\":3}", GPUBUF_BAD_ANSWER, 0, false},
+    {"HTTP/1.1 204 No Content\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false},
+    {"HTTP/1.1 304 Not Modified\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false},
+    {"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", GPUBUF_BAD_ANSWER, 0, false},
+    {HEAD("202 Accepted", "10") "{\"id\":\"1\"}", GPUBUF_BAD_ANSWER, 0, false},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", GPUBUF_CONNECTION_LOST, 0, true},
+    {HEAD("500 Oops", "13") "<html></html>", GPUBUF_BAD_ANSWER, 500, false},
+    {HEAD("502 Bad Gateway", "0"), GPUBUF_BAD_ANSWER, 502, true},
+    {HEAD("404 Not Found", "42") "{\"code\":\"buffer_not_found\",\"status\":\"404\"}", GPUBUF_BAD_ANSWER, 404, false},
+    {HEAD("409 Conflict", "36") "{\"code\":\"of_tomorrow\",\"status\":409 }", GPUBUF_UNKNOWN_PROBLEM, 409, false},
+    {HEAD("507 Full", "55") "{\"code\":\"out_of_memory\",\"status\":507,\"retryable\":false}", GPUBUF_OUT_OF_MEMORY,
+     507, false},
+};
+
+START_TEST(bad_answers) {
+    const char *const answers[] = {bad[_i].answer, NULL};
+    gpubuf_client *client;
+
+    fake_start(&fake, answers);
+    client = fake_client(&fake);
+    ck_assert_int_eq(gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err), -1);
+    ck_assert_msg(f.err.code == bad[_i].code, "%d: %s: %s", _i, f.err.slug, f.err.detail);
+    ck_assert_int_eq(f.err.status, bad[_i].status);
+    ck_assert_int_eq(f.err.retryable, bad[_i].retryable);
+    if (bad[_i].code == GPUBUF_UNKNOWN_PROBLEM)
+        ck_assert_str_eq(f.err.slug, "of_tomorrow");
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 1);
+}
+END_TEST
+
+START_TEST(silence) {
+    static const char *const half[] = {HEAD("200 OK", "10") "abc", NULL};
+    static const char *const none[] = {"", NULL};
+    gpubuf_client *client;
+
+    fake.keep = true;
+    fake_start(&fake, _i == 0 ? half : none);
+    client = fake_client(&fake);
+    client_fails(&f, gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err), GPUBUF_CLIENT_TIMEOUT);
+    gpubuf_close(client);
+    fake_stop(&fake);
+}
+END_TEST
+
+START_TEST(lists) {
+    static const char *const answers[] = {HEAD("200 OK", "12") "{\"items\":[]}",
+                                          HEAD("200 OK", "32") "{\"items\":[],\"next_cursor\":null}  ",
+                                          HEAD("200 OK", "33") "{\"items\":[{}],\"next_cursor\":null} ",
+                                          HEAD("200 OK", "30") "{\"items\":[],\"next_cursor\":\"7\"}",
+                                          HEAD("200 OK", "30") "{\"items\":[],\"next_cursor\":\"7\"}",
+                                          NULL};
+    struct gpubuf_buffer_list list;
+    gpubuf_client *client;
+
+    fake_start(&fake, answers);
+    client = fake_client(&fake);
+    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
+    client_ok(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err));
+    ck_assert_str_eq(list.json, "[]");
+    gpubuf_buffer_list_done(&list);
+    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
+    client_fails(&f, gpubuf_buffer_list(client, "s", NULL, &list, &f.err), GPUBUF_BAD_ANSWER);
+    gpubuf_close(client);
+    fake_stop(&fake);
+}
+END_TEST
+
+/* --- again ------------------------------------------------------------------------------------------------------------- */
+
+#define BUSY                                                                                                           \
+    "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 50\r\n\r\n"                                                \
+    "{\"code\":\"saturated\",\"status\":503,\"retryable\":true}"
+
+static gpubuf_client *patient_client(void) {
+    struct gpubuf_options options = {.url = fake.url};
+    gpubuf_client *client = NULL;
+
+    ck_assert_int_eq(gpubuf_open(&options, &client, &f.err), 0);
+    return client;
+}
+
+START_TEST(repeated) {
+    static const char *const busy[] = {BUSY, "", GOOD, NULL};
+    static const char *const lost[] = {
+        "", HEAD("404 Not Found", "41") "{\"code\":\"buffer_not_found\",\"status\":404} ", NULL};
+    struct gpubuf_how key = {.idempotency_key = "k"};
+    struct gpubuf_how only = {.if_match = "\"1\""};
+    gpubuf_client *client;
+
+    fake_start(&fake, busy);
+    client = patient_client();
+    client_ok(&f, gpubuf_buffer_get(client, "s", "x", false, NULL, NULL, &f.err));
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 3);
+    fake_start(&fake, busy);
+    client = patient_client();
+    client_fails(&f, gpubuf_buffer_seal(client, "s", "x", NULL, NULL, &f.err), GPUBUF_SATURATED);
+    client_ok(&f, gpubuf_buffer_seal(client, "s", "x", &key, NULL, &f.err));
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 3);
+    fake_start(&fake, lost);
+    client = patient_client();
+    client_ok(&f, gpubuf_buffer_delete(client, "s", "x", false, NULL, &f.err));
+    client_fails(&f, gpubuf_buffer_delete(client, "s", "x", false, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 3);
+    fake_start(&fake, lost);
+    client = patient_client();
+    client_fails(&f, gpubuf_buffer_delete(client, "s", "x", false, &only, &f.err), GPUBUF_CONNECTION_LOST);
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 1);
+}
+END_TEST
+
+#define BROKEN "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\nabcd"
+#define REST(etag, from)                                                                                               \
+    "HTTP/1.1 206 Partial\r\nETag: " etag "\r\nContent-Range: bytes " from "-9/10\r\nContent-Length: 6\r\n\r\nefghij"
+
+START_TEST(goes_on) {
+    static const char *const good[] = {BROKEN, REST("\"1\"", "4"), NULL};
+    static const char *const other[] = {BROKEN, REST("\"2\"", "4"), NULL};
+    static const char *const wrong[] = {BROKEN, REST("\"1\"", "3"), NULL};
+    static const char *const whole[] = {BROKEN, BROKEN, NULL};
+    static const char *const *const all[] = {good, other, wrong, whole};
+    gpubuf_client *client;
+    char back[11] = "";
+
+    fake_start(&fake, all[_i]);
+    client = patient_client();
+    if (_i == 0) {
+        client_ok(&f, gpubuf_get(client, "s", "x", gpubuf_to_memory(back, 10), NULL, NULL, &f.err));
+        ck_assert_str_eq(back, "abcdefghij");
+    } else {
+        client_fails(&f, gpubuf_get(client, "s", "x", gpubuf_to_memory(back, 10), NULL, NULL, &f.err),
+                     GPUBUF_BAD_ANSWER);
+    }
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 2);
+    ck_assert_ptr_nonnull(strstr(fake.last, "Range: bytes=4-\r\n"));
+    ck_assert_ptr_nonnull(strstr(fake.last, "If-Match: \"1\"\r\n"));
+}
+END_TEST
+
+START_TEST(checksums) {
+    static const char *const get[] = {"HTTP/1.1 200 OK\r\nGpubuf-Crc32c: 00000001\r\nContent-Length: 3\r\n\r\nabc",
+                                      HEAD("200 OK", "3") "abc", NULL};
+    struct gpubuf_get_params params = {.check = true};
+    struct gpubuf_put_params put = {.check = true};
+    static const char *const made[] = {GOOD, NULL};
+    gpubuf_client *client;
+    char back[3];
+
+    fake_start(&fake, get);
+    client = fake_client(&fake);
+    client_fails(&f, gpubuf_get(client, "s", "x", gpubuf_to_memory(back, 3), &params, NULL, &f.err),
+                 GPUBUF_CHECK_FAILED);
+    client_fails(&f, gpubuf_get(client, "s", "x", gpubuf_to_memory(back, 3), &params, NULL, &f.err),
+                 GPUBUF_CHECK_FAILED);
+    gpubuf_close(client);
+    fake_stop(&fake);
+    fake_start(&fake, made);
+    client = fake_client(&fake);
+    client_fails(&f, gpubuf_put(client, "s", "x", gpubuf_from_memory("abc", 3), &put, NULL, &f.err),
+                 GPUBUF_CHECK_FAILED);
+    client_fails(&f, gpubuf_put(client, "s", "x", gpubuf_from_memory("abcd", 4), &put, NULL, &f.err),
+                 GPUBUF_CHECK_FAILED);
+    gpubuf_close(client);
+    fake_stop(&fake);
+}
+END_TEST
+
+/* --- mappings ------------------------------------------------------------------------------------------------------------ */
+
+#define EARLY "HTTP/1.1 103 Early Hints\r\n\r\n"
+#define LEASE(way, fds, map)                                                                                           \
+    "{\"lease\":\"17\",\"way\":\"" way "\",\"bytes\":4096,\"map_bytes\":" map ",\"fds\":" fds "}"
+
+static const struct {
+    const char *answer;
+    unsigned fds;
+    int code;
+} grants[] = {
+    {"", 0, GPUBUF_CONNECTION_LOST},
+    {"junk\r\n", 0, GPUBUF_BAD_ANSWER},
+    {EARLY "HTTP/1.1 200 OK\r\n\r\n", 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "99999999999"), 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "100") "{", 1, GPUBUF_CONNECTION_LOST},
+    {EARLY HEAD("200 OK", "2") "{}", 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "2") "{}more", 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "4096"), 0, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "4096"), 2, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "4096"), 12, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "8192"), 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "4095"), 1, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "67") LEASE("legacy", "0", "4096"), 0, GPUBUF_BAD_ANSWER},
+    {EARLY HEAD("200 OK", "66") LEASE("magic", "1", "4096"), 1, GPUBUF_CANNOT_MAP},
+    {HEAD("403 No", "49") "{\"code\":\"local_only\",\"status\":403,\"detail\":\"no\"} ", 0, GPUBUF_LOCAL_ONLY},
+    {EARLY HEAD("200 OK", "66") LEASE("memfd", "1", "4096"), 1, GPUBUF_OK},
+};
+
+/* Descriptors open in this process. */
+static int open_fds(void) {
+    int count = 0;
+    int fd;
+
+    for (fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+START_TEST(bad_grants) {
+    const char *const answers[] = {grants[_i].answer, NULL};
+    gpubuf_mapping *m = NULL;
+    gpubuf_client *client;
+    int before;
+
+    fake.local = true;
+    fake.fds = grants[_i].fds;
+    fake.send_fd = memfd_create("test", MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(fake.send_fd, 4096), 0);
+    before = open_fds();
+    fake_start(&fake, answers);
+    client = fake_client(&fake);
+    if (grants[_i].code == GPUBUF_OK) {
+        client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err));
+        ck_assert_uint_eq(gpubuf_mapping_info_of(m)->bytes, 4096);
+        gpubuf_unmap(m, &f.err);
+    } else {
+        client_fails(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err), grants[_i].code);
+        ck_assert_ptr_null(m);
+    }
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_int_eq(open_fds(), before);
+    close(fake.send_fd);
+}
+END_TEST
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+int main(void) {
+    Suite *suite = suite_create("client_broken");
+    TCase *tcase = tcase_create("broken");
+
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_loop_test(tcase, bad_answers, 0, COUNT(bad));
+    tcase_add_loop_test(tcase, silence, 0, 2);
+    tcase_add_test(tcase, lists);
+    tcase_add_test(tcase, repeated);
+    tcase_add_loop_test(tcase, goes_on, 0, 4);
+    tcase_add_test(tcase, checksums);
+    tcase_add_loop_test(tcase, bad_grants, 0, COUNT(grants));
+    suite_add_tcase(suite, tcase);
+    return gb_test_run(suite);
+}
