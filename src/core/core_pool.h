@@ -32,6 +32,7 @@ struct gb_core_pool {
     struct gb_turns turns;         /* the session's lock */
     _Atomic uint64_t occupants;    /* contents that a buffer has or is about to get */
     _Atomic uint64_t live_buffers;
+    _Atomic uint64_t leases;     /* of its contents, those included that no buffer has any more */
     _Atomic uint64_t kept_bytes; /* kept.h; used on the device, and nobody's */
 
     struct gb_core_pool *next; /* of the device's pools; the lane's alone */

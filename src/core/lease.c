@@ -173,6 +173,7 @@ int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
     TAILQ_INSERT_TAIL(&c->leases, lease, of_content);
     c->lease_count++;
     c->lease_writers += lease->write;
+    atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
     lease->session->leases++;
     gb_mapped_count_locked(gb_lease_buffer_locked(lease));
     return 0;
@@ -214,6 +215,7 @@ bool gb_lease_withdraw_locked(struct gb_lease *lease) {
     TAILQ_REMOVE(&c->leases, lease, of_content);
     c->lease_count--;
     c->lease_writers -= lease->write;
+    atomic_fetch_sub(&c->pool->leases, c->kind == GB_KIND_DEVICE);
     lease->session->leases--;
     lease->step = GB_LEASE_OVER;
     let_go_locked(lease->session, c);

@@ -29,7 +29,7 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
     b = gb_buffer_find_locked(s, &lease->buffer, err);
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
-    if (lease->write && gb_sealed_check_locked(b, err) < 0)
+    if ((lease->write && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
 }

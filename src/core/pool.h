@@ -61,7 +61,7 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
                    struct gb_call *call);
 
-/* POOL_BUSY while buffers have or get their bytes there; with force those buffers are lost. Readers finish undisturbed,
+/* MAPPED while other processes map memory of it. POOL_BUSY while buffers have or get their bytes there; with force those buffers are lost. Readers finish undisturbed,
  * and the memory goes when the last is through. POOL_PROTECTED for a device's own pool. Result: call->pool, as it was. */
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
                     struct gb_call *call);

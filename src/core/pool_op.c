@@ -114,6 +114,10 @@ static int decide_locked(struct gb_pool_op *op, struct gb_error *err) {
         op->rec.updated_at_us = gb_wall_us();
         return gb_core_pool_check(p, err);
     }
+    if (atomic_load(&p->leases) > 0)
+        return gb_error_set(err, GB_ERR_MAPPED,
+                            "other processes map memory of pool \"%s\" (leases: %llu); wait until they have ended",
+                            p->rec.name.s, (unsigned long long)atomic_load(&p->leases));
     if (occupants > 0 && !op->force)
         return gb_error_set(
             err, GB_ERR_POOL_BUSY,

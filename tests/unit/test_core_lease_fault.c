@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core_pools.h"
 #include "gb_test.h"
 #include "lease_fixture.h"
 
@@ -150,7 +151,12 @@ static struct shared_events gpu;
 
 static int export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
-    if (way != GB_EXPORT_VMM)
+    if (way == GB_EXPORT_POOL && place->kind == GB_KIND_DEVICE) {
+        *ret = (struct gb_export){.way = way, .fd = -1, .handle_bytes = GB_EXPORT_HANDLE_BYTES, .map_bytes = bytes};
+        memcpy(ret->handle, &pool, sizeof(pool));
+        return 0;
+    }
+    if (way != GB_EXPORT_VMM || place->kind == GB_KIND_DEVICE)
         return gpu.host->export(be, place, bytes, pool, way, writable, ret, err);
     if (gpu.host->export(be, place, bytes, pool, GB_EXPORT_MEMFD, writable, ret, err) < 0)
         return -1;
@@ -256,11 +262,55 @@ START_TEST(an_event_stands_for_queued_work) {
 }
 END_TEST
 
+/* A pool whose memory is mapped stays; nothing else comes of a handle without a descriptor. */
+START_TEST(a_pool_stays_while_it_is_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_pending pending;
+    struct gb_holder *h;
+
+    core_fixture_prepare(&f, specs[_i]);
+    if (!core_on_host(&f)) {
+        store_fixture_done(&f.store);
+        gb_backend_close(f.backend);
+        return;
+    }
+    become_gpu(&f);
+    core_fixture_open(&f);
+    core_pool_plain(&f, "default", "p", 0);
+    gb_assert_ok(core_upload_on(f.core, "default", "a", "", "p", data, BYTES, &err), err);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    core_pending_init(&pending);
+    gb_lease_map(f.core, &p, pending.call);
+    core_wake_wait(&pending.wake);
+    ck_assert_msg(pending.call->error.code == GB_OK, "%s", pending.call->error.detail);
+    ck_assert_int_eq(pending.call->lease->export.way, GB_EXPORT_POOL);
+    ck_assert_uint_eq(pending.call->lease->passed_count, 1);
+    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1);
+    gb_call_unref(pending.call);
+    core_wake_done(&pending.wake);
+    gb_assert_fails(core_pool_remove(f.core, "default", "p", true, &err), err, GB_ERR_MAPPED);
+    gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", NULL, &err), err);
+    gb_assert_fails(core_pool_remove(f.core, "default", "p", false, &err), err, GB_ERR_MAPPED);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "p").stat.used_bytes > 0, true);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
+    core_until_idle(&f);
+    core_fixture_close(&f);
+    f.backend->ops = gpu.host;
+    core_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_lease_fault");
 
     gb_test_add_loop(suite, "fault", each_call_fails_once, 120, SPECS * FAULTS);
     gb_test_add_loop(suite, "dead", the_device_dies, 60, SPECS);
     gb_test_add_loop(suite, "event", an_event_stands_for_queued_work, 60, SPECS);
+    gb_test_add_loop(suite, "pool", a_pool_stays_while_it_is_mapped, 60, SPECS);
     return gb_test_run(suite);
 }
