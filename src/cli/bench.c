@@ -180,12 +180,18 @@ static int prepare(struct bench *bench) {
 }
 
 static int show(struct bench *bench) {
-    json_t *row;
+    size_t shown = sizeof columns / sizeof columns[0] - 1;
     size_t i;
 
-    if (bench->cli->options.json)
-        json_array_foreach(bench->rows, i, row) json_object_del(row, "shown");
-    return gb_cli_show(bench->cli, json_incref(bench->rows), columns, sizeof columns / sizeof columns[0]);
+    for (i = 0; i < json_array_size(bench->rows); i++) {
+        json_t *row = json_array_get(bench->rows, i);
+
+        if (gb_cli_text(row, "note")[0] != '\0')
+            shown = sizeof columns / sizeof columns[0];
+        if (bench->cli->options.json)
+            json_object_del(row, "shown");
+    }
+    return gb_cli_show(bench->cli, json_incref(bench->rows), columns, shown);
 }
 
 int gb_cli_run_bench(struct gb_cli *cli, int argc, char **argv) {

@@ -54,9 +54,11 @@ static void put_holders(json_t *problem) {
     json_t *holder;
     size_t i;
 
-    json_array_foreach(holders, i, holder) fprintf(
-        stderr, "gpubuf: lease %s is held by process %lld of user %lld since %s\n", gb_cli_text(holder, "lease"),
-        (long long)gb_cli_number(holder, "pid"), (long long)gb_cli_number(holder, "uid"), gb_cli_text(holder, "since"));
+    json_array_foreach(holders, i, holder) {
+        fprintf(stderr, "gpubuf: lease %s is held by process %lld of user %lld since %s\n",
+                gb_cli_text(holder, "lease"), (long long)gb_cli_number(holder, "pid"),
+                (long long)gb_cli_number(holder, "uid"), gb_cli_text(holder, "since"));
+    }
 }
 
 int gb_cli_failed(struct gb_cli *cli) {

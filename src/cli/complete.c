@@ -38,7 +38,9 @@ static void offer_names(struct gb_cli *cli, const char *start, const char *forma
     items = gb_cli_list(cli, target);
     cli->client = usual;
     gpubuf_close(hasty);
-    json_array_foreach(items, i, item) offer(start, gb_cli_text(item, key));
+    json_array_foreach(items, i, item) {
+        offer(start, gb_cli_text(item, key));
+    }
     json_decref(items);
 }
 

@@ -100,7 +100,9 @@ static void check_devices(struct gb_cli_doctor *doctor) {
 
     if (devices == NULL)
         gb_cli_doctor_add(doctor, "devices", false, "see the daemon's log", "%s", doctor->cli->error.detail);
-    json_array_foreach(devices, i, device) check_device(doctor, device);
+    json_array_foreach(devices, i, device) {
+        check_device(doctor, device);
+    }
     json_decref(devices);
 }
 

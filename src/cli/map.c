@@ -36,6 +36,7 @@ static int read_ways(const char *text, unsigned *ret) {
 }
 
 static json_t *mapping_json(const struct gpubuf_mapping_info *info, double seconds) {
+    double map_ms = (double)(uint64_t)(seconds * 1e6) / 1e3;
     json_t *passed = json_array();
     size_t i;
 
@@ -45,7 +46,7 @@ static json_t *mapping_json(const struct gpubuf_mapping_info *info, double secon
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:o}", "lease", info->lease, "session",
                      info->session, "buffer", info->buffer, "mode", info->write ? "write" : "read", "way",
                      info->way_name, "kind", info->kind, "bytes", (json_int_t)info->bytes, "generation",
-                     (json_int_t)info->generation, "map_ms", seconds * 1e3, "passed_over", passed);
+                     (json_int_t)info->generation, "map_ms", map_ms, "passed_over", passed);
 }
 
 /* Until standard input ends, an interrupt comes, or the daemon goes. */

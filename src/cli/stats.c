@@ -37,7 +37,10 @@ static double sum_of(json_t *counted, const char *key) {
 
     if (own != NULL)
         return sum;
-    json_object_foreach(counted, name, member) if (json_is_object(member)) sum += sum_of(member, key);
+    json_object_foreach(counted, name, member) {
+        if (json_is_object(member))
+            sum += sum_of(member, key);
+    }
     return sum;
 }
 
