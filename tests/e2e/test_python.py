@@ -87,6 +87,27 @@ def test_what_can_be_put(c, tmp_path):
     same(c.get("x"), array)
 
 
+def test_tensors_of_torch(c):
+    try:
+        import torch
+    except ImportError:
+        pytest.skip("torch is not installed on this machine")
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64):
+        tensor = torch.arange(12).reshape(3, 4).to(dtype)
+        meta = c.put("x", tensor)
+        assert (meta["dtype"], meta["shape"]) == (str(dtype).partition(".")[2], [3, 4])
+        assert c.get("x", raw=True) == bytes(tensor.reshape(-1).view(torch.uint8).numpy() if dtype != torch.bool else tensor.numpy())
+    assert c.put("x", torch.tensor(7.0))["shape"] == [] and c.put("x", torch.zeros(0, 3))["shape"] == [0, 3]
+    c.put("x", tensor.T)
+    assert (c.get("x") == tensor.T.numpy()).all()
+    with pytest.raises(TypeError, match=r"give tensor.contiguous\(\)"):
+        c.put("x", tensor.real.to(torch.bfloat16).T)
+    with pytest.raises((BufferError, RuntimeError)):
+        c.put("x", torch.zeros(3, requires_grad=True))
+    with pytest.raises(TypeError, match="the array is on a GPU"):
+        c.put("x", type("OnGpu", (), {"__cuda_array_interface__": {}})())
+
+
 @pytest.mark.parametrize("source", [np.array(["a"]), np.array([object()]), np.zeros(2, "i4,f4"), np.zeros(2, "M8[s]"), {"a": 1}],
                          ids=["text", "object", "record", "time", "dict"])
 def test_what_cannot_be_put(c, source):

@@ -234,7 +234,7 @@ def test_addresses(alone, tmp_path):
         gpubuf.Client(socket="/s").map("x", "append")
 
 
-def test_the_socket_is_found(alone, daemon, tmp_path):
+def test_the_socket_is_found(alone, daemon, start, tmp_path):
     """Where a daemon puts it; one that was left by a daemon that is gone does not count."""
     alone.undo()
     alone.delenv("GPUBUF_URL", raising=False)
@@ -253,6 +253,15 @@ def test_the_socket_is_found(alone, daemon, tmp_path):
     os.symlink(daemon.unix, usual[0])
     with gpubuf.Client() as c:
         assert c.url == "unix://" + usual[0] and c.about()["name"] == "gpubufd"
+    name = "found-" + os.path.basename(tmp_path)
+    with gpubuf.Client(daemon.url("")) as c, gpubuf.Client(start().url("")) as stranger:
+        for client in (c, stranger):
+            client.put(name, payload(9), kind="pageable")
+        with c.map(name) as m:
+            assert bytes(m.array()) == payload(9)
+        with pytest.raises(ValueError, match="takes the daemon's UNIX socket"):
+            stranger.map(name)  # the socket that is found is another daemon's
+        c.delete(name)
 
 
 def test_tokens(alone, start, tmp_path):

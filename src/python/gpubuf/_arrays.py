@@ -76,9 +76,9 @@ def payload_of(source: Any) -> Payload:
         if getattr(source, "__cuda_array_interface__", None) is not None:
             raise TypeError("the array is on a GPU: copy it to the host first (tensor.cpu(), cupy.asnumpy), or copy it on the "
                             "device into what map(name, 'write') gives")
-        if hasattr(source, "__dlpack_device__") and not hasattr(source, "__array_interface__"):
-            return _of_dlpack(source)
-    array = np.asarray(source)
+    array = _as_array(source)
+    if array is None:
+        return _of_dlpack(source)
     name = dtype_name(array.dtype)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and not np.little_endian):
         array = array.astype(array.dtype.newbyteorder("<"))
@@ -87,8 +87,19 @@ def payload_of(source: Any) -> Payload:
     return Payload(bytes_of(array), name, shape, array)
 
 
+def _as_array(source: Any) -> Optional[Array]:
+    """None for a tensor of another library that is of a type which numpy lacks."""
+    if not hasattr(source, "__dlpack__") or isinstance(source, np.ndarray):
+        return np.asarray(source)
+    if not hasattr(source, "__array__"):
+        return None
+    try:
+        return np.asarray(source)
+    except TypeError:
+        return None
+
+
 def _of_dlpack(source: Any) -> Payload:
-    """Tensors of other libraries; those of types that numpy lacks among them."""
     tensor = _dlpack.take(source)
     if tensor.device[0] not in _dlpack.HOST_DEVICES:
         raise TypeError(f"the tensor is on device {tensor.device}: copy it to the host first, or copy it on the device into what "

@@ -280,14 +280,21 @@ class Client(Asker):
         """
         if mode not in ("read", "write"):
             raise ValueError(f"mode is 'read' or 'write', not {mode!r}")
-        path = self._socket
-        if path is None and self._transport.address.host in ("127.0.0.1", "::1", "localhost"):
-            path = find_socket()
-        if path is None:
-            raise ValueError(f"mapping takes the daemon's UNIX socket, and {self.url} is none: give Client(socket=PATH)")
-        t = self._transport
+        t, path = self._transport, self._map_socket()
         body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
         return open_mapping(of_socket(path), t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+
+    def _map_socket(self) -> str:
+        """The daemon's socket: as given, or where sockets are found, when the same daemon answers there."""
+        if self._socket is None and self._transport.address.host in ("127.0.0.1", "::1", "localhost"):
+            found = find_socket()
+            if found is not None:
+                with Client(socket=found, token=self._transport.token, timeout=self._transport.timeout) as there:
+                    if there.about()["started_at"] == self.about()["started_at"]:
+                        self._socket = found
+        if self._socket is None:
+            raise ValueError(f"mapping takes the daemon's UNIX socket, and {self.url} is none: give Client(socket=PATH)")
+        return self._socket
 
     def batch(self, operations: Sequence[Mapping[str, Any]], *, atomic: bool = False, stream: Optional[str] = None,
               wait: Optional[float] = None) -> BatchReply:
