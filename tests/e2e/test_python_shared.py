@@ -119,6 +119,32 @@ def test_a_killed_writer_leaves_the_buffer(c, kind, other):
     assert (c.get("x") == 1).all()
 
 
+def test_importers_killed_at_any_moment(c, kind):
+    """Forks that map and unmap without end, killed wherever they are: nothing of them is left, and the bytes are whole."""
+    c.put("x", payload(8192), kind=kind)
+    with gpubuf.Client(socket=c._socket, session=c.session) as unix:
+        for turn in range(10):
+            children = []
+            for _ in range(4):
+                pid = os.fork()
+                if pid == 0:
+                    while True:
+                        try:
+                            with unix.map("x") as m:
+                                np.asarray(m)[0]
+                        except BaseException:
+                            os._exit(1)
+                children.append(pid)
+            for _ in range(turn + 1):
+                c.list()
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, "it had failed before"
+    assert quiet(c) and c.info("x")["leases"] == 0 and c.get("x", raw=True) == payload(8192)
+    c.fill("x", 3, in_place=True)
+    assert c.delete("x")
+
+
 def test_a_killed_daemon_leaves_the_bytes(start, kind):
     d = start()
     with client_of(d) as c:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
 from urllib.parse import quote, urlencode
 
@@ -35,7 +36,7 @@ def conditions(if_match: Optional[str] = None, if_none_match: Optional[str] = No
     return given(**{
         "If-Match": _tag(if_match),
         "If-None-Match": _tag(if_none_match),
-        "Prefer": f"wait={int(wait)}" if wait is not None else None,
+        "Prefer": f"wait={math.ceil(wait)}" if wait is not None else None,
         "Idempotency-Key": idempotency_key,
     })
 

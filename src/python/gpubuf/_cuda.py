@@ -155,7 +155,7 @@ class Memory:
         self.pointer = 0
         self._undo: List[Tuple[Callable[..., None], Tuple[Any, ...]]] = []  # last first
         self._event: Optional[int] = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         context = c_void_p()
         driver.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._context = context

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import threading
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3
@@ -70,14 +69,13 @@ _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_v
 # Capsules keep the pointer to their name: these live as long as the module's code does.
 _NAME = {name: ctypes.create_string_buffer(name) for name in (*_UNUSED, *_USED.values())}
 
-_lock = threading.Lock()
-_out: Dict[int, Tuple[Any, Any]] = {}  # address of what a consumer holds: its type, what keeps the memory
+# Address of what a consumer holds: its type, what keeps the memory. No lock: a deleter may run in the midst of anything, also of
+# what holds one, and each step is one of the dictionary's own.
+_out: Dict[int, Tuple[Any, Any]] = {}
 
 
 def _let_go(address: int) -> None:
-    with _lock:
-        held = _out.pop(address, None)
-    if held is not None:
+    if _out.pop(address, None) is not None:
         _release(address)
 
 
@@ -97,11 +95,10 @@ _get_pointer = _function("PyCapsule_GetPointer", _pointer, _pointer, _text)
 
 @atexit.register
 def _abandon() -> None:
-    with _lock:
-        for address, (kind, _) in _out.items():
-            kind.from_address(address).deleter = _nothing
-        _kept.append(dict(_out))
-        _out.clear()
+    for address, (kind, _) in list(_out.items()):
+        kind.from_address(address).deleter = _nothing
+    _kept.append(dict(_out))
+    _out.clear()
 
 
 _kept: list[Any] = []
@@ -121,7 +118,7 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
     head = (ctypes.sizeof(kind) + 15) // 16 * 16
     address = _allocate(head + 16 * max(n, 1))
     if not address:
-        raise MemoryError("no memory for a DLPack tensor")
+        raise MemoryError
     ctypes.memset(address, 0, head)
     numbers = (ctypes.c_int64 * (2 * max(n, 1))).from_address(address + head)
     stride = 1
@@ -137,8 +134,7 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
     at = ctypes.cast(address + head, ctypes.POINTER(ctypes.c_int64))
     strides = ctypes.cast(address + head + 8 * n, ctypes.POINTER(ctypes.c_int64))
     managed.tensor = _Tensor(pointer, _Device(*device), n, _DataType(code, bits, 1), at, strides, 0)
-    with _lock:
-        _out[address] = (kind, owner)
+    _out[address] = (kind, owner)
     try:
         return _capsule_new(address, _NAME[name], ctypes.cast(_unwanted, _pointer))
     except BaseException:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import http.client
 import json
+import math
 import os
 import select
 import socket
@@ -27,7 +28,8 @@ class Lease:
     def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
         assert address.unix is not None
         self._path, self._token = address.unix, token
-        self._pid, self._lock, self._buffer = os.getpid(), threading.Lock(), b""
+        # Taken again by whoever collects the last array while it is held.
+        self._pid, self._lock, self._buffer = os.getpid(), threading.RLock(), b""
         self._fds: List[int] = []
         self.document: Dict[str, Any] = {}
         self._sock: Optional[socket.socket] = socket.socket(socket.AF_UNIX)
@@ -44,7 +46,7 @@ class Lease:
         if wait is not None:
             self._sock.settimeout((self._sock.gettimeout() or 0) + wait)
         try:
-            prefer = [f"Prefer: wait={int(wait)}"] if wait is not None else []
+            prefer = [f"Prefer: wait={math.ceil(wait)}"] if wait is not None else []
             self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json", *prefer])
             status, data = self._answer("POST " + path)
             try:

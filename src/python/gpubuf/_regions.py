@@ -92,7 +92,7 @@ class DeviceRegion:
 
     def __init__(self, lease: Lease, driver: "_cuda.Driver") -> None:
         d = lease.document
-        self._lease, self._lock, self._users, self._wanted = lease, threading.Lock(), 0, True
+        self._lease, self._lock, self._users, self._wanted = lease, threading.RLock(), 0, True
         ordinal = driver.ordinal_of(str(d["device"]["uuid"]))
         self.device = (_dlpack.CUDA, ordinal)
         handle = base64.b64decode(d["handle"]) if d.get("handle") else b""

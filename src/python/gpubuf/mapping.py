@@ -23,7 +23,10 @@ class Mapping:
     or DLPack (``torch.from_dlpack(m)``); device memory by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and everything that takes
     DLPack or ``__cuda_array_interface__``. Work of the daemon that was queued into the buffer before is waited for on the device.
     What is mapped for reading is read-only: an array of it refuses to be written, and a DLPack consumer that cannot be told so
-    gets BufferError.
+    gets BufferError. torch has no read-only tensors: map with mode="write" for it.
+
+    Host memory is of kind shared, pinned or pageable of the host backend; device memory is mappable where the buffer's kind is
+    shared or ipc, or its pool exportable. What cannot be mapped is refused with the reasons (Unsupported), and Client.get copies it.
 
     The memory stays where it is, and the lease lasts, until the ``with`` statement has ended (or :meth:`unmap` was called) and no
     array uses it; arrays that were made of it remain good after that. One made by ``__cuda_array_interface__`` holds the mapping
