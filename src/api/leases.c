@@ -159,12 +159,14 @@ struct holders {
     struct gb_name session;
     struct gb_lease_view view[HOLDERS_MAX];
     unsigned count;
+    int64_t seen_id;
 };
 
 static int collect(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
     struct holders *h = arg;
 
     (void)err;
+    h->seen_id = view->id;
     if (h->count < HOLDERS_MAX && strcmp(view->session.s, h->session.s) == 0)
         h->view[h->count++] = *view;
     return 0;
@@ -175,14 +177,17 @@ static void find(const struct gb_http_request *request, struct holders *h) {
     struct gb_core *core = gb_api_of(request)->core;
     const char *path = request->route->path;
     struct gb_name name;
-    bool more;
+    bool more = true;
 
     if (gb_param_name(request, 0, "session name", &h->session, NULL) < 0)
         return;
-    if (strcmp(path, "/v1/sessions/{s}") == 0)
-        (void)gb_lease_list(core, 0, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL);
-    else if (strncmp(path, buffer, sizeof(buffer) - 1) == 0 &&
-             gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
+    if (strcmp(path, "/v1/sessions/{s}") == 0) {
+        while (more && h->count < HOLDERS_MAX &&
+               gb_lease_list(core, h->seen_id, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL) == 0)
+            ;
+        return;
+    }
+    if (strncmp(path, buffer, sizeof(buffer) - 1) == 0 && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
         h->count = gb_lease_holders(core, &h->session, &name, h->view, HOLDERS_MAX);
 }
 

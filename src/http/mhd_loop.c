@@ -112,7 +112,9 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
         bool late =
             ex->phase == GB_PHASE_WAIT ? ex->req.deadline_ns <= now_ns : now_ns - ex->req.started_ns > longest_ns;
 
-        if ((ex->phase == GB_PHASE_WAIT || ex->phase == GB_PHASE_GATHER) &&
+        if (ex->phase == GB_PHASE_STREAM)
+            late = now_ns - ex->info->replied_ns > longest_ns;
+        if ((ex->phase == GB_PHASE_WAIT || ex->phase == GB_PHASE_GATHER || ex->phase == GB_PHASE_STREAM) &&
             (late || atomic_load(&loop->server->stopping)))
             gb_mhd_timed_out(loop, ex);
         ex = next;

@@ -261,6 +261,8 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->req.timed_out = true;
     if (ex->phase == GB_PHASE_WAIT) {
         gb_exchange_step(ex, ex->req.resume);
+    } else if (ex->phase == GB_PHASE_STREAM) {
+        ex->phase = GB_PHASE_DONE; /* asked for the next piece, the source gives none: that breaks it off */
     } else {
         gb_error_set(&err, GB_ERR_TIMED_OUT, "the bytes did not come from the device in the permitted time");
         gb_http_response_done(&ex->resp); /* the headers too are those of the bytes */

@@ -269,6 +269,21 @@ def test_one_connection_for_all(daemon, x, session, local):
         assert [i["lease"] for i in leases(daemon, session)] == [m.info["lease"]] and m.bytes() == A
 
 
+def test_a_question_in_pieces(daemon, x, session, local):
+    """Its body comes late and slowly: then another part of the daemon answers, with the descriptor."""
+    body = b'{"mode": "write", "ways": ["memfd"]}'
+    for cut in 1, 10, len(body) - 1:
+        head = [f"POST /v1/sessions/{session}/buffers/x/map HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "Expect: 100-continue"]
+        local.sock.sendall("\r\n".join(head).encode() + b"\r\n\r\n")
+        assert local.sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        local.sock.sendall(body[:cut])
+        until("others are served meanwhile", lambda: x.meta("x"))
+        local.sock.sendall(body[cut:])
+        with Memory(mapped(daemon, local.reply())) as m:
+            assert m.bytes() == A and len(leases(daemon, session)) == 1
+            assert local.end(m.info["lease"]).status == 204
+
+
 def test_nothing_is_kept_for_another_time(daemon, x, session, local):
     """A key does not give the first descriptor again, and an operation could not give one."""
     headers = ["Idempotency-Key: k", "Prefer: respond-async, wait=5"]

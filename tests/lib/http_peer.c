@@ -132,6 +132,7 @@ struct source {
     struct gb_http_request *request;
     size_t at;
     bool ready;
+    bool never;
 };
 
 static int source_next(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -139,6 +140,8 @@ static int source_next(struct gb_http_source *source, const void **ret_ptr, size
     size_t left = atomic_load(&s->p->f.stored) - s->at;
 
     (void)err;
+    if (s->never)
+        return 0;
     s->ready = !s->ready;
     if (s->ready) {
         wake_later(s->request);
@@ -168,6 +171,7 @@ static enum gb_step on_slow(struct gb_http_request *request, struct gb_http_resp
     ck_assert_ptr_nonnull(s);
     s->source = (struct gb_http_source){.next = source_next, .sent = source_sent, .free = source_free};
     s->p = peers_of(request->app);
+    s->never = gb_http_query(request, "never") != NULL;
     s->request = gb_http_request_ref(request);
     gb_http_response_source(response, &s->source, atomic_load(&s->p->f.stored));
     return GB_STEP_REPLY;
@@ -179,7 +183,7 @@ static void listen_locally(struct gb_http_server_config *config) {
     static const struct gb_http_route more[] = {
         {GB_HTTP_POST, "/fd", on_fd, GB_BODY_NONE, 0, "one four five later fail"},
         {GB_HTTP_GET, "/park", on_park, GB_BODY_NONE, 0, ""},
-        {GB_HTTP_GET, "/slow/x", on_slow, GB_BODY_NONE, 0, ""},
+        {GB_HTTP_GET, "/slow/x", on_slow, GB_BODY_NONE, 0, "never"},
         {GB_HTTP_PUT, "/blocked", on_blocked, GB_BODY_STREAM, 0, ""},
     };
     static struct gb_http_route routes[32];
@@ -203,6 +207,7 @@ static void listen_locally(struct gb_http_server_config *config) {
     config->peer_free = on_free;
     config->peer_busy = is_busy;
     config->idle_timeout_s = 1;
+    config->wait_max_s = 2;
 }
 
 void gb_http_peers_start(struct gb_http_peers *p) {

@@ -84,6 +84,7 @@ START_TEST(the_end_is_seen_everywhere) {
         "PUT /b/x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",        /* a body on a bulk loop */
         "PUT /blocked HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabcdef", /* one for which there is no room */
         "GET /b/x HTTP/1.1\r\nHost: h\r\n\r\n",                                      /* an answer that nobody reads */
+        "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n",                             /* one that does not come */
         "GET /b/x",                                                                  /* a part of a header */
     };
     unsigned n = 0;
@@ -149,6 +150,23 @@ START_TEST(a_held_connection_outlives_long_answers_and_silence) {
 }
 END_TEST
 
+/* The bytes of a long answer do not come: it is broken off after the longest wait. */
+START_TEST(a_source_that_gives_nothing) {
+    int fd;
+
+    gb_http_peers_start(&p);
+    atomic_store(&p.f.stored, LONG_BYTES);
+    fd = gb_local_client(&p);
+    gb_local_take(fd, TAKE("one"), 1);
+    gb_client_text(fd, "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n");
+    ck_assert_int_eq(gb_client_reply(fd, NULL, 0, NULL, NULL), 200);
+    gb_await(&p, &p.gone, 1);
+    ck_assert(gb_client_at_end(fd));
+    close(fd);
+    gb_http_peers_stop(&p);
+}
+END_TEST
+
 /* The socket takes nothing more: the daemon does not wait, and the connection is over. Whether it is full before an interim
  * response or before a final one, which libmicrohttpd waits with, is a matter of how many were sent; so several are tried. */
 START_TEST(a_client_that_reads_nothing) {
@@ -209,6 +227,7 @@ int main(void) {
     gb_test_add(suite, "old client", an_old_client_has_no_peer, 60);
     gb_test_add(suite, "ends", the_end_is_seen_everywhere, 60);
     gb_test_add(suite, "stays", a_held_connection_outlives_long_answers_and_silence, 60);
+    gb_test_add(suite, "gives nothing", a_source_that_gives_nothing, 60);
     gb_test_add(suite, "reads nothing", a_client_that_reads_nothing, 60);
     gb_test_add(suite, "server ends", the_server_ends_first, 60);
     return gb_test_run(suite);
