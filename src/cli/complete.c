@@ -59,6 +59,8 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
         offer_names(cli, start, "/v1/sessions/{}/streams", "name");
     else if (strcmp(what, "OPERATION") == 0)
         offer_names(cli, start, "/v1/operations", "id");
+    else if (strcmp(what, "LEASE") == 0)
+        offer_names(cli, start, "/v1/leases", "lease");
     else if (strcmp(what, "COMMAND") == 0) {
         size_t i;
 
@@ -66,6 +68,8 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
             offer(start, gb_cli_commands[i].name);
     } else if (strcmp(what, "add|rm") == 0)
         offer_words(start, "add rm");
+    else if (strcmp(what, "rm") == 0)
+        offer_words(start, "rm");
 }
 
 /* The word of "FILE [NAME]" that stands for the n-th argument; the last one stands for all that follow. */

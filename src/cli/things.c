@@ -92,6 +92,8 @@ static const struct thing pools = {"/v1/sessions/{}/pools", "?force=true", pool_
                                    fill_pool};
 static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), fill_stream};
 
+static const struct thing leases = {"/v1/leases", "", lease_columns, COUNT(lease_columns), fill_stream};
+
 static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     char target[GB_CLI_PATH];
     json_t *body;
@@ -172,9 +174,9 @@ int gb_cli_run_streams(struct gb_cli *cli, int argc, char **argv) {
 }
 
 int gb_cli_run_leases(struct gb_cli *cli, int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    return list(cli, "/v1/leases", lease_columns, COUNT(lease_columns));
+    if (argc > 0 && (strcmp(argv[0], "rm") != 0 || argc < 2))
+        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf leases\" lists, \"gpubuf leases rm LEASE...\" ends some");
+    return run(cli, &leases, argc, argv);
 }
 
 int gb_cli_run_operations(struct gb_cli *cli, int argc, char **argv) {

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, Cli, interrupt
+from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, USAGE, Cli, interrupt
 from harness import until
 
 HOST_KINDS = ("pinned", "pageable")
@@ -50,6 +50,20 @@ def test_an_interrupt_ends_the_lease(cli, daemon, session):
     assert interrupt(p).status == INTERRUPTED
     until("the lease has ended", lambda: cli.json("leases") == [])
     cli("rm", "x").expect()
+
+
+def test_a_lease_of_another_is_ended(cli, daemon, session):
+    daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
+    p = cli.start("map", "x", "--hold", stdin=subprocess.PIPE)
+    p.stdout.readline()
+    lease = cli.json("leases")[0]["lease"]
+    assert lease in cli("complete", "--", "leases", "rm", "").expect().out.split()
+    assert cli.json("leases", "rm", lease) == [lease]
+    cli("rm", "x").expect()
+    cli("leases", "rm", lease).expect(NOT_FOUND)
+    cli("leases", "end", lease).expect(USAGE)
+    p.communicate(timeout=30)
+    assert p.returncode in (DONE, FAILED, NOT_FOUND)
 
 
 def test_map_notices_that_the_daemon_is_gone(start):
