@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define PATH_MAX_LENGTH 512
+#define DUMP (JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) /* 0.1 stays 0.1 */
 
 json_t *gb_cli_at(json_t *object, const char *path) {
     json_t *at = object;
@@ -89,7 +90,7 @@ static void cell_any(json_t *value, char *cell) {
         cell_text(cell, json_string_value(value));
         return;
     }
-    text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    text = json_dumps(value, DUMP);
     cell_text(cell, text != NULL ? text : "");
     free(text);
 }
@@ -188,7 +189,7 @@ static void put_detail(FILE *out, const char *path, json_t *value) {
     if (json_is_string(value))
         gb_cli_put(out, json_string_value(value));
     else
-        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
+        json_dumpf(value, out, DUMP);
     if (json_is_integer(value) && ends_in_bytes(path) && json_integer_value(value) >= 1024)
         fprintf(out, " (%s)", gb_cli_bytes_text((uint64_t)json_integer_value(value), text));
     putc('\n', out);
@@ -199,6 +200,6 @@ void gb_cli_details(FILE *out, json_t *object) {
 }
 
 void gb_cli_json(FILE *out, json_t *value) {
-    json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
+    json_dumpf(value, out, DUMP);
     putc('\n', out);
 }
