@@ -264,8 +264,10 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
         r = interrupted(conn, &why) < 0 ? -1 : attempt(conn, request, &why);
         trace(conn, request, began_ms, &why);
         /* What was deleted before the connection was lost is not found the second time. */
-        if (r < 0 && lost && why.status == 404 && strcmp(request->method, "DELETE") == 0)
-            return 0;
+        if (r < 0 && lost && why.status == 404 && strcmp(request->method, "DELETE") == 0) {
+            conn->reply.status = 204;
+            r = 0;
+        }
         if (r == 0)
             return 0;
         if (why.retry_after_s > 0)

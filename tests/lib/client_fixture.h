@@ -39,7 +39,7 @@ void client_fixture_kill(struct client_fixture *f); /* the daemon alone, by SIGK
 struct fake_server {
     const char *const *answers; /* ended by NULL */
     int fd;
-    char url[64];
+    char url[128];
     pthread_t thread;
     unsigned served; /* read after fake_stop */
     char last[4096]; /* the header of the last request */
