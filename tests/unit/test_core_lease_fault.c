@@ -1,4 +1,5 @@
 /* Leases when the device refuses, dies, or has what only a GPU has: events for other processes. */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "core_pools.h"
 #include "gb_test.h"
 #include "lease_fixture.h"
+#include "store_vfs.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -83,6 +85,46 @@ START_TEST(each_call_fails_once) {
     }
     if (_i % FAULTS == 0)
         ck_assert_uint_ge(sum, 2); /* one for reading, one for writing */
+}
+END_TEST
+
+/* --- the database refuses ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(the_database_refuses) {
+    struct store_vfs_faults *disk = store_vfs_install();
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    struct core_mapping m;
+    struct gb_buffer_rec rec;
+    struct gb_holder *h;
+
+    core_fixture_init(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", true);
+    gb_assert_ok(core_map(f.core, &p, &m, &err), err);
+    core_mapping_done(&m);
+    atomic_store(&disk->write_result, SQLITE_FULL);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_STORE_FAILED);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 2);
+    ck_assert_uint_eq(rec.leases, 1);
+    core_expect(f.core, "default", "a", data, BYTES); /* readers are not kept off */
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
+    /* It has ended all the same, and nobody takes the new bytes for the old. */
+    gb_assert_fails(core_lease_end(f.core, m.id, h, &err), err, GB_ERR_STORE_FAILED);
+    gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
+    ck_assert_int_eq(rec.generation, 3);
+    ck_assert_uint_eq(rec.leases, 0);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_STORE_FAILED);
+    atomic_store(&disk->write_result, SQLITE_OK);
+    gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
 }
 END_TEST
 
@@ -309,6 +351,7 @@ int main(void) {
     Suite *suite = suite_create("core_lease_fault");
 
     gb_test_add_loop(suite, "fault", each_call_fails_once, 120, SPECS * FAULTS);
+    gb_test_add_loop(suite, "store", the_database_refuses, 60, SPECS);
     gb_test_add_loop(suite, "dead", the_device_dies, 60, SPECS);
     gb_test_add_loop(suite, "event", an_event_stands_for_queued_work, 60, SPECS);
     gb_test_add_loop(suite, "pool", a_pool_stays_while_it_is_mapped, 60, SPECS);

@@ -114,6 +114,42 @@ START_TEST(busy_bytes_are_not_mapped) {
 }
 END_TEST
 
+static bool is_partial(void *arg) {
+    struct core_fixture *f = arg;
+    struct gb_buffer_rec rec;
+
+    return core_buffer_get(f->core, "default", "a", &rec, NULL) == 0 && rec.state == GB_BUFFER_PARTIAL;
+}
+
+START_TEST(broken_bytes_are_not_mapped) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params u = in_place("a");
+    struct gb_lease_params p;
+    struct gb_upload *upload;
+    struct gb_holder *h;
+    struct core_wake w;
+
+    core_open_two(&f, specs[_i]);
+    core_wake_init(&w);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
+    u.wake = core_wake;
+    u.arg = &w;
+    gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
+    gb_assert_ok(core_upload_send(upload, &w, data, BYTES / 2, &err), err);
+    gb_upload_free(upload);
+    core_until(is_partial, &f, "partial");
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_PARTIAL);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_BUFFER_PARTIAL);
+    gb_holder_end(h);
+    core_wake_done(&w);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(what_is_not_there_is_not_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -206,6 +242,35 @@ START_TEST(leases_have_limits) {
 }
 END_TEST
 
+/* The limits in force where nobody sets others. */
+START_TEST(leases_have_limits_of_their_own) {
+    struct gb_holder *h[GB_LEASES_MAX / GB_HOLDER_LEASES_MAX + 1];
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease_params p;
+    unsigned count = sizeof(h) / sizeof(h[0]);
+    unsigned i;
+    unsigned k;
+
+    core_fixture_init(&f, specs[0]);
+    core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
+    for (i = 0; i < count; i++) {
+        h[i] = core_holder(f.core);
+        p = core_map_params(h[i], "default", "a", false);
+        for (k = 0; i + 1 < count && k < GB_HOLDER_LEASES_MAX; k++)
+            gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
+        gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_LIMIT_REACHED);
+    }
+    ck_assert_uint_eq(core_leases(f.core, NULL, 0), GB_LEASES_MAX);
+    for (i = 0; i < count; i++)
+        gb_holder_end(h[i]);
+    core_until_unmapped(&f);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* --- sessions ------------------------------------------------------------------------------------------------------------------ */
 
 static bool is_gone(void *arg) {
@@ -256,9 +321,11 @@ int main(void) {
 
     gb_test_add_loop(suite, "mapped", mapped_bytes_are_not_written, 60, 2 * SPECS);
     gb_test_add_loop(suite, "busy", busy_bytes_are_not_mapped, 60, SPECS);
+    gb_test_add_loop(suite, "broken", broken_bytes_are_not_mapped, 60, SPECS);
     gb_test_add_loop(suite, "absent", what_is_not_there_is_not_mapped, 60, SPECS);
     gb_test_add_loop(suite, "own", a_lease_is_ended_by_its_own_holder, 60, SPECS);
     gb_test_add_loop(suite, "limits", leases_have_limits, 60, SPECS);
+    gb_test_add(suite, "own_limits", leases_have_limits_of_their_own, 280);
     gb_test_add_loop(suite, "session", a_session_stays_while_it_is_mapped, 60, SPECS);
     return gb_test_run(suite);
 }
