@@ -292,3 +292,30 @@ def test_nothing_is_kept_for_another_time(daemon, x, session, local):
     for answer in first, second:
         with Memory(answer) as m:
             assert m.bytes() == A
+
+
+def test_the_daemon_copies_into_what_its_asker_maps(daemon, x, session, local):
+    """A pinned buffer as a slab: bytes go through it in both directions, and nobody else's writes reach it."""
+    buffers = f"/v1/sessions/{session}/buffers/"
+    x.post("buffers", {"name": "slab", "bytes": SIZE, "kind": "pinned"}, 201)
+    x.post("buffers", {"name": "d", "bytes": SIZE}, 201)
+    copied = {"from": "x", "in_place": True}
+    with Memory(mapped(daemon, local.map("slab", session, mode="write"))) as slab:
+        slab.view[:] = B
+        assert local.ask("POST", buffers + "d/copy", {"from": "slab"}).status == 200
+        assert x.data("d") == B
+        x.ask("POST", "buffers/slab/copy", copied).problem(409, "mapped")
+        answer = local.ask("POST", buffers + "slab/copy", copied)
+        assert answer.status == 200, answer.body
+        assert slab.bytes() == A == x.data("slab")
+        assert local.ask("POST", buffers + "slab/fill", {"pattern": 7, "in_place": True}).status == 200
+        assert slab.bytes() == b"\7" * SIZE
+        with Local(daemon.unix) as other:
+            mapped(daemon, other.map("slab", session))
+            refused = local.ask("POST", buffers + "slab/copy", copied)
+            assert refused.status == 409 and b'"mapped"' in refused.body
+        until("the other has gone", lambda: x.meta("slab")["leases"] == 1)
+        assert local.ask("POST", buffers + "slab/copy", copied).status == 200
+    local.close()
+    no_leases(daemon, session)
+    assert x.data("slab") == A
