@@ -196,6 +196,44 @@ START_TEST(zeros_come_first) {
 }
 END_TEST
 
+/* Who alone maps a buffer may have the daemon write it; and may itself go on writing, so that nobody knows a checksum. */
+START_TEST(a_holder_has_the_daemon_write) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_lease_params p;
+    struct core_mapping m[2];
+    struct core_result r;
+    struct gb_holder *h;
+
+    core_open_two(&f, specs[_i]);
+    core_put_kind(&f, "a", GB_KIND_PINNED, BYTES, 1, NULL);
+    core_put_kind(&f, "b", GB_KIND_PINNED, BYTES, 2, data);
+    h = core_holder(f.core);
+    p = core_map_params(h, "default", "a", false);
+    gb_assert_ok(core_map(f.core, &p, &m[0], &err), err);
+    copy.in_place = true;
+    copy.holder = gb_holder_id(h);
+    gb_assert_ok(core_write(f.core, &copy, &r, &err), err);
+    ck_assert(r.rec.has_crc32c); /* it only reads */
+    ck_assert_int_eq(memcmp(m[0].bytes, data, BYTES), 0);
+    p.write = true;
+    gb_assert_ok(core_map(f.core, &p, &m[1], &err), err);
+    gb_assert_ok(core_write(f.core, &copy, &r, &err), err);
+    ck_assert(!r.rec.has_crc32c);
+    ck_assert_uint_eq(r.rec.leases, 2);
+    m[1].bytes[0]++;
+    copy.holder++; /* another */
+    gb_assert_fails(core_write(f.core, &copy, &r, &err), err, GB_ERR_MAPPED);
+    gb_holder_end(h);
+    core_until_unmapped(&f);
+    core_mapping_done(&m[0]);
+    core_mapping_done(&m[1]);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* --- who maps what ----------------------------------------------------------------------------------------------------------- */
 
 START_TEST(leases_are_listed) {
@@ -309,6 +347,7 @@ int main(void) {
     gb_test_add_loop(suite, "no_way", there_may_be_no_way, 60, SPECS);
     gb_test_add_loop(suite, "zeros", zeros_come_first, 60, SPECS);
     gb_test_add_loop(suite, "list", leases_are_listed, 60, SPECS);
+    gb_test_add_loop(suite, "own_write", a_holder_has_the_daemon_write, 60, SPECS);
     gb_test_add_loop(suite, "replaced", a_replacement_stands_beside_it, 60, SPECS);
     return gb_test_run(suite);
 }
