@@ -1,4 +1,5 @@
 /* What is done with buffers as a whole: ls, info, rm, fill, seal, verify. */
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,21 @@ static void set_size(json_t *body, const char *key, bool given, uint64_t value) 
         json_object_set_new(body, key, json_integer((json_int_t)value));
 }
 
+/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why not. */
+static json_t *pattern_of(const char *text) {
+    unsigned long long value;
+    char hex[24];
+
+    errno = 0;
+    value = strtoull(text, NULL, 10);
+    if (text[0] == '\0' || strspn(text, "0123456789") != strlen(text) || errno != 0)
+        return json_string(text);
+    if (value <= INT64_MAX)
+        return json_integer((json_int_t)value);
+    snprintf(hex, sizeof hex, "0x%llx", value);
+    return json_string(hex);
+}
+
 int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_options *o = &cli->options;
     json_t *body = json_object();
@@ -121,10 +137,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
         json_decref(body);
         return gb_cli_failed(cli);
     }
-    if (strspn(argv[1], "0123456789") == strlen(argv[1]))
-        json_object_set_new(body, "pattern", json_integer(strtoll(argv[1], NULL, 10)));
-    else
-        json_object_set_new(body, "pattern", json_string(argv[1]));
+    json_object_set_new(body, "pattern", pattern_of(argv[1]));
     json_object_set_new(body, "width", json_integer(o->given[GB_CLI_ID_width] ? (json_int_t)o->width : 1));
     set_size(body, "offset", o->given[GB_CLI_ID_offset], o->offset);
     set_size(body, "bytes", o->given[GB_CLI_ID_bytes], o->bytes);

@@ -61,13 +61,21 @@ static void put_holders(json_t *problem) {
     }
 }
 
+/* Whether what was broken off has no effect: a transfer that does not write where the bytes stand. */
+static bool left_nothing(const struct gb_cli *cli) {
+    const struct gb_cli_options *o = &cli->options;
+
+    return gb_cli_has_word("put get cp", cli->command->name) && !o->in_place && !o->given[GB_CLI_ID_offset] &&
+           !o->slice;
+}
+
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
     json_t *problem;
     size_t i;
 
     if (err->code == GPUBUF_INTERRUPTED || atomic_load(&cli->interrupted)) {
-        fputs("gpubuf: interrupted; nothing is half-done\n", stderr);
+        fprintf(stderr, "gpubuf: interrupted%s\n", left_nothing(cli) ? "; nothing is half-done" : "");
         return GB_CLI_INTERRUPTED;
     }
     problem = problem_of(cli);

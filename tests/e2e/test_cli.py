@@ -102,6 +102,9 @@ def test_fill_whole_and_in_part(cli, x, daemon, session):
     assert daemon.data("x", session).body == x[:16] + bytes.fromhex("0000803f") * 4 + x[32:]
     assert cli.json("fill", "x", 7)["generation"] == 3
     assert daemon.data("x", session).body == b"\x07" * 48
+    cli("fill", "x", (1 << 64) - 2, "--width", 8).expect()
+    assert daemon.data("x", session).body == (b"\xfe" + b"\xff" * 7) * 6
+    cli("fill", "x", 1 << 64, "--width", 8).expect(FAILED)
     assert "pattern" in cli("fill", "x", "red").expect(FAILED).err
 
 

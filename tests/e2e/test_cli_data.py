@@ -210,10 +210,24 @@ def test_an_interrupted_put_changes_nothing(cli, daemon, session, how):
         p.stdin.write(bytes(4 << 20))
         p.stdin.flush()
     said = interrupt(p)
-    assert said.status == INTERRUPTED and "interrupted" in said.err
+    assert said.status == INTERRUPTED and "nothing is half-done" in said.err
     daemon.settled()
     assert daemon.meta("x", session) == before and daemon.data("x", session).body == b"the old bytes"
     assert open_uploads(daemon, session) == []
+
+
+def test_an_interrupted_put_in_place_does_not_say_that_nothing_happened(cli, daemon, session):
+    cli("put", "-", "x", input=bytes(1 << 20)).expect()
+    daemon.settled()
+    p = cli.start("put", "-", "x", "--in-place", "--shape", 1 << 20, stdin=subprocess.PIPE)
+    p.stdin.write(bytes(1 << 19))
+    p.stdin.flush()
+    until("the upload runs", lambda: daemon.stats()["running"]["uploads"] == 1)
+    said = interrupt(p)
+    assert said.status == INTERRUPTED and said.err == "gpubuf: interrupted\n"
+    daemon.settled()
+    assert daemon.meta("x", session)["state"] == "partial"
+    assert "whole again" in cli("get", "x").expect(FAILED).err
 
 
 def test_an_interrupted_put_in_parts_leaves_no_open_upload(cli, daemon, session, tmp_path):
