@@ -186,6 +186,54 @@ START_TEST(goes_on) {
 }
 END_TEST
 
+/* A body in memory is sent again from its beginning; one from a pipe is not. */
+START_TEST(sent_again) {
+    static const char *const busy[] = {BUSY, GOOD, NULL};
+    gpubuf_client *client;
+    int ends[2];
+
+    fake_start(&fake, busy);
+    client = patient_client();
+    client_ok(&f, gpubuf_put(client, "s", "x", gpubuf_from_memory("abc", 3), NULL, NULL, &f.err));
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 2);
+    ck_assert_ptr_nonnull(strstr(fake.last, "Content-Length: 3\r\n"));
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_eq(write(ends[1], "abc", 3), 3);
+    fake_start(&fake, busy);
+    client = patient_client();
+    client_fails(&f, gpubuf_put(client, "s", "x", gpubuf_from_fd(ends[0], -1, 3), NULL, NULL, &f.err),
+                 GPUBUF_SATURATED);
+    gpubuf_close(client);
+    fake_stop(&fake);
+    ck_assert_uint_eq(fake.served, 1);
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
+/* Parts of another generation, of other bytes, or none at all. */
+static const char *const parts[][3] = {
+    {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", GOOD, NULL},
+    {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", REST("\"1\"", "4"), NULL},
+    {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", "", NULL},
+};
+
+START_TEST(bad_parts) {
+    struct gpubuf_get_params params = {.connections = 2, .part_bytes = 6};
+    gpubuf_client *client;
+    char back[10];
+
+    fake_start(&fake, parts[_i]);
+    client = fake_client(&fake);
+    client_fails(&f, gpubuf_get(client, "s", "x", gpubuf_to_memory(back, 10), &params, NULL, &f.err),
+                 _i == 2 ? GPUBUF_CONNECTION_LOST : GPUBUF_BAD_ANSWER);
+    gpubuf_close(client);
+    fake_stop(&fake);
+}
+END_TEST
+
 START_TEST(checksums) {
     static const char *const get[] = {"HTTP/1.1 200 OK\r\nGpubuf-Crc32c: 00000001\r\nContent-Length: 3\r\n\r\nabc",
                                       HEAD("200 OK", "3") "abc", NULL};
@@ -294,6 +342,8 @@ int main(void) {
     tcase_add_test(tcase, lists);
     tcase_add_test(tcase, repeated);
     tcase_add_loop_test(tcase, goes_on, 0, 4);
+    tcase_add_test(tcase, sent_again);
+    tcase_add_loop_test(tcase, bad_parts, 0, COUNT(parts));
     tcase_add_test(tcase, checksums);
     tcase_add_loop_test(tcase, bad_grants, 0, COUNT(grants));
     suite_add_tcase(suite, tcase);

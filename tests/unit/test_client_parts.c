@@ -1,6 +1,7 @@
 /* libgpubuf: transfers in parts, and what breaks them off. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client_fixture.h"
 
@@ -121,6 +122,56 @@ START_TEST(cancelled) {
 }
 END_TEST
 
+#define ENDLESS ((uint64_t)256 << 20)
+
+/* Interrupts its client when some bytes are under way, and goes on slowly. */
+static int64_t interrupting(void *arg, void *out, size_t size) {
+    uint64_t *given = arg;
+
+    if (*given >= BYTES) {
+        gpubuf_interrupt(f.client);
+        usleep(2000);
+    }
+    memset(out, 1, size);
+    *given += size;
+    return (int64_t)size;
+}
+
+START_TEST(interrupted) {
+    struct gpubuf_put_params put = {.format = "raw"};
+    struct gpubuf_stats stats;
+    uint64_t given = 0;
+
+    client_fails(
+        &f, gpubuf_put(f.client, "default", "x", gpubuf_from_call(interrupting, &given, ENDLESS), &put, NULL, &f.err),
+        GPUBUF_INTERRUPTED);
+    ck_assert_uint_ge(given, BYTES);
+    ck_assert_uint_lt(given, ENDLESS);
+    client_fails(&f, gpubuf_live(f.client, &f.err), GPUBUF_INTERRUPTED);
+    gpubuf_resume(f.client);
+    client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    do /* the daemon sees the end of the connection a moment later */
+        client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
+    while (stats.uploads_running > 0);
+    ck_assert_uint_eq(stats.buffer_bytes, 0);
+}
+END_TEST
+
+/* Refused by its header: nothing of the body is asked for. */
+START_TEST(refused_early) {
+    struct gpubuf_session_params params = {.quota_bytes = gpubuf_some(1000)};
+    struct gpubuf_put_params put = {.format = "raw"};
+    uint64_t given = 0;
+
+    client_ok(&f, gpubuf_session_create(f.client, "s", &params, NULL, NULL, &f.err));
+    client_fails(&f,
+                 gpubuf_put(f.client, "s", "x", gpubuf_from_call(interrupting, &given, ENDLESS), &put, NULL, &f.err),
+                 GPUBUF_QUOTA_EXCEEDED);
+    ck_assert_uint_eq(given, 0);
+    ck_assert_int_eq(f.err.status, 507);
+}
+END_TEST
+
 /* Anything but zero at the very first call. */
 static int never(void *arg, uint64_t done, uint64_t total) {
     (void)arg;
@@ -190,6 +241,8 @@ int main(void) {
     tcase_add_test(tcase, parallel);
     tcase_add_loop_test(tcase, cancelled, 0, 2);
     tcase_add_loop_test(tcase, refused, 0, 2);
+    tcase_add_test(tcase, interrupted);
+    tcase_add_test(tcase, refused_early);
     tcase_add_test(tcase, uploads);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
