@@ -92,7 +92,8 @@ def test_grants_that_cannot_be(grant):
     right, fds = dict(g.document), lambda: len(os.listdir("/proc/self/fd"))
     before = fds()
     for wrong in (dict(offset=4096), dict(bytes=5000), dict(map_bytes=1 << 20), dict(offset=-1), dict(way="carrier pigeon"), dict(way="vmm"),
-                  dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0), dict(bytes=23), dict(shape=[25]), dict(dtype="float128")):
+                  dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0), dict(bytes=23), dict(shape=[25]), dict(dtype="float128"),
+                  dict(event="AAAA")):
         g.document = {**right, **wrong}
         with pytest.raises(gpubuf.Error):
             c.map("x")

@@ -10,6 +10,7 @@ import pytest
 from pyclient import SOURCE, client_of, gpubuf
 
 from harness import DATA, until
+from test_access import token
 from values import array_of, crc32c, payload
 
 KINDS = ("shared", "pinned", "pageable")
@@ -119,9 +120,9 @@ def test_a_killed_writer_leaves_the_buffer(c, kind, other):
     assert (c.get("x") == 1).all()
 
 
-def test_importers_killed_at_any_moment(c, kind):
+def test_importers_killed_at_any_moment(c):
     """Forks that map and unmap without end, killed wherever they are: nothing of them is left, and the bytes are whole."""
-    c.put("x", payload(8192), kind=kind)
+    c.put("x", payload(8192), kind="pageable")
     with gpubuf.Client(socket=c._socket, session=c.session) as unix:
         for turn in range(10):
             children = []
@@ -271,3 +272,34 @@ def test_an_idle_lease_lasts(start):
                 idle.list()
                 until("a connection without lease is closed", lambda: not idle._transport._local.held.usable())
             assert m.alive and np.asarray(m).tobytes() == payload(10) and c.info("x")["leases"] == 1
+
+
+def test_who_may_map(start, tmp_path):
+    """Rights to map are apart from those to read and write."""
+    scopes = {"read": "read", "write": "read,write", "map": "map", "both": "read,map", "map-write": "map-write", "admin": "admin"}
+    secrets = {name: token(tmp_path, "add", name, "--scope", scope) for name, scope in scopes.items()}
+    d = start(state=str(tmp_path))
+    clients = {name: client_of(d, token=secret) for name, secret in secrets.items()}
+    try:
+        clients["admin"].put("x", payload(100), kind="pageable")
+        may = {"read": (), "write": (), "map": ("read",), "both": ("read",), "map-write": ("read", "write"), "admin": ("read", "write")}
+        for name, c in clients.items():
+            for mode in ("read", "write"):
+                if mode in may[name]:
+                    with c.map("x", mode) as m:
+                        assert np.asarray(m).tobytes() == payload(100)
+                else:
+                    with pytest.raises(gpubuf.AccessDenied) as e:
+                        c.map("x", mode)
+                    assert isinstance(e.value, PermissionError), (name, mode)
+        with clients["both"].map("x") as m:
+            with pytest.raises(gpubuf.AccessDenied):
+                clients["write"].leases.end(m.lease)
+            assert m.alive
+            clients["admin"].leases.end(m.lease)
+            assert clients["admin"].info("x")["leases"] == 0
+        with client_of(d) as nobody, pytest.raises(gpubuf.Unauthenticated):
+            nobody.map("x")
+    finally:
+        for c in clients.values():
+            c.close()

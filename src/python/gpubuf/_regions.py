@@ -152,6 +152,8 @@ def open_region(lease: Lease) -> Region:
         if math.prod(d["shape"]) * width(d["dtype"]) != int(d["bytes"]):
             raise ValueError(f"{d['dtype']} {d['shape']} has not {d['bytes']} bytes")
         if d["way"] == "memfd":
+            if d.get("event"):
+                raise ValueError("host memory is complete when it is granted, and this has an event to wait for")
             return HostRegion(lease, int(d["map_bytes"]), int(d["offset"]), int(d["bytes"]), d["mode"] == "write")
         if d["way"] in ("vmm", "pool", "legacy"):
             return DeviceRegion(lease, _cuda.load())
