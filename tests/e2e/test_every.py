@@ -224,7 +224,7 @@ CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PATCH", S, {"labels": {"a"
            ("POST", S + "/buffers/m/sync", {"to": "device"}), ("POST", S + "/buffers/m/release", {"side": "all"}),
            ("PATCH", S + "/buffers/b/data?offset=0", b"1"), ("POST", S + "/buffers/n/data", b"1", {"Upload-Complete": "?1"}),
            ("PUT", S + "/tensors", one("U8", (1,), b"1")), ("POST", S + "/batch", {"operations": [{"op": "delete", "buffer": "b"}], "atomic": True}),
-           ("DELETE", S + "/buffers/b", None)]
+           ("POST", S + "/buffers/b/seal", {}), ("DELETE", S + "/buffers/b", None)]
 
 
 def test_a_full_disk(full):

@@ -66,28 +66,35 @@ def kill(pid):
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL, "it had died of itself"
 
 
-def test_a_thousand_importers(daemon, s, session):
-    s.put("x", A, MAPPABLE, 201)
-    s.put("big", bytes(4 << 20), MAPPABLE, 201)
+def sharing_of(daemon, session):
+    return daemon.get(f"/v1/sessions/{session}/stats")["sharing"]
+
+
+def test_a_thousand_importers(daemon, session):
+    daemon.put("x", A, session, MAPPABLE).expect(201)
+    daemon.put("big", bytes(4 << 20), session, MAPPABLE).expect(201)
     kept = Footprint(daemon, session)
-    maps = s.get("stats")["sharing"]["maps"]
+    maps = sharing_of(daemon, session)["maps"]
     rng, alive = random.Random(5), []
-    for i in range(IMPORTERS):
-        alive.append(spawn(daemon.unix, session, i))
-        if len(alive) == AT_A_TIME:
-            time.sleep(rng.random() * 0.01)  # for the moment to be a random one
-            kill(alive.pop(rng.randrange(AT_A_TIME)))
-    until("the last ones map", lambda: s.meta("x")["leases"] > 0)
-    for pid in alive:
-        kill(pid)
-    until("all leases have ended", lambda: s.get("stats")["sharing"]["leases"] == 0)
-    sharing = s.get("stats")["sharing"]
+    try:
+        for i in range(IMPORTERS):
+            alive.append(spawn(daemon.unix, session, i))
+            if len(alive) == AT_A_TIME:
+                time.sleep(rng.random() * 0.01)  # for the moment to be a random one
+                kill(alive.pop(rng.randrange(AT_A_TIME)))
+        until("the last ones map", lambda: daemon.meta("x", session)["leases"] > 0)
+    finally:
+        for pid in alive:
+            kill(pid)
+    until("all leases have ended", lambda: sharing_of(daemon, session)["leases"] == 0)
+    sharing = sharing_of(daemon, session)
     assert sharing["held_bytes"] == 0 and sharing["maps"] == sharing["unmaps"] > maps + 100
-    assert daemon.get("/v1/leases?limit=1000")["items"] == [] and s.meta("x")["leases"] == 0
+    assert [i for i in daemon.get("/v1/leases?limit=1000")["items"] if i["session"] == session] == []
+    assert daemon.meta("x", session)["leases"] == 0
     kept.same()
-    assert s.data("x") == A
-    s.put("x", A, "?in_place=true", 200)
-    s.delete("buffers/x")
+    assert daemon.data("x", session).body == A
+    daemon.put("x", A, session, "?in_place=true").expect(200)
+    daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
 
 
 def test_killed_in_a_row(daemon, s, session):

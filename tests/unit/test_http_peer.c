@@ -81,7 +81,7 @@ START_TEST(the_end_is_seen_everywhere) {
         "",                                                                          /* idle in libmicrohttpd */
         "GET /wait?never HTTP/1.1\r\nHost: h\r\n\r\n",                               /* suspended there */
         "GET /park HTTP/1.1\r\nHost: h\r\n\r\n",                                     /* the same */
-        "PUT /b/x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",        /* a body on a bulk loop */
+        "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",       /* a body on a bulk loop */
         "PUT /blocked HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabcdef", /* one for which there is no room */
         "GET /b/x HTTP/1.1\r\nHost: h\r\n\r\n",                                      /* an answer that nobody reads */
         "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n",                             /* one that does not come */
@@ -205,7 +205,7 @@ START_TEST(the_server_ends_first) {
         fds[i] = gb_local_client(&p);
         gb_local_take(fds[i], TAKE("one"), 1);
         if (i % 4 == 1)
-            gb_client_text(fds[i], "PUT /b/x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc");
+            gb_client_text(fds[i], "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc");
         if (i % 4 == 2)
             gb_client_text(fds[i], "GET /park HTTP/1.1\r\nHost: h\r\n\r\n");
         if (i % 4 == 3)
