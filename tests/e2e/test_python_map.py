@@ -71,6 +71,19 @@ def test_answers_in_pieces(grant):
     assert e.value.holders == [{"pid": 7}] and isinstance(e.value, gpubuf.Conflict)
 
 
+def test_a_busy_buffer_is_asked_again(grant):
+    g, c = grant()
+    busy = b'{"code": "buffer_busy", "status": 409, "detail": "being mapped"}'
+    whole = b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n" % len(busy) + busy
+    g.answers = [[whole], [whole]]
+    with c.map("x", "write"):
+        assert len(g.requests) == 3
+    g.answers = [[whole]] * 2
+    with pytest.raises(gpubuf.BufferBusy):
+        c.map("x", "write", wait=0)
+    assert len(g.answers) == 1
+
+
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 
 

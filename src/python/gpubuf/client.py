@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
 
@@ -12,10 +13,12 @@ from ._arrays import Array, Key
 from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._transport import Answer, Progress, Transport
+from .errors import BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import BatchReply, Buffer, Operation, Verified
 
+BUSY_S = 2.0  # a grant for writing is committed to the database, and another begins after it
 RAW = {"Content-Type": "application/octet-stream"}
 
 
@@ -276,13 +279,22 @@ class Client(Asker):
         Args:
             mode: ``read``, or ``write`` to read and write.
             ways: the only ones to try, of vmm, pool, legacy, memfd.
-            wait: seconds to wait for queued writes of the buffer.
+            wait: seconds to wait for queued writes of the buffer, and for others that begin to map it for writing (BufferBusy
+                after that; two seconds where nothing is said).
         """
         if mode not in ("read", "write"):
             raise ValueError(f"mode is 'read' or 'write', not {mode!r}")
-        t, path = self._transport, self._map_socket()
+        t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
         body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
-        return open_mapping(of_socket(path), t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+        end = time.monotonic() + (wait if wait is not None else BUSY_S)
+        while True:
+            try:
+                return open_mapping(where, t.token, t.timeout, self._below("buffers", name, "map"), body, wait)
+            except BufferBusy:
+                if time.monotonic() + pause > end:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 0.1)
 
     def _map_socket(self) -> str:
         """The daemon's socket: as given, or where sockets are found, when the same daemon answers there."""
