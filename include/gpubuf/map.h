@@ -75,8 +75,8 @@ const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *m
  * buffer's earlier writes, on the device. Nothing to do, and 0, where they had ended. */
 int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
 
-/* Whether the daemon still is there and holds the lease. The memory stays readable when it is not: nobody else writes it
- * then, and what is written is lost. Any thread. */
+/* Whether the daemon still is there and holds the connection. The memory stays readable when it is not: nobody else writes it
+ * then, and what is written is lost. A lease that an administrator ended is not seen here. Any thread. */
 bool gpubuf_mapping_alive(const gpubuf_mapping *mapping);
 
 /* A descriptor that polls readable when the daemon goes (and at other times: ask gpubuf_mapping_alive()); do not read. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,6 +39,8 @@ static int dial(struct gbc_link *link, struct gpubuf_error *err) {
         if (errno == EINTR)
             continue;
         gbc_error_errno(err, GPUBUF_CANNOT_CONNECT, "connect", errno);
+        if (err)
+            snprintf(err->detail, sizeof(err->detail), "%s cannot be reached: %s", link->socket, err->native_name);
         return -1;
     }
     return 0;

@@ -85,8 +85,13 @@ int gbc_put_parts(gpubuf_client *client, const char *session, const char *buffer
         r = gbc_parts_run(&p.parts, params->connections, err);
         if (r == 0 && params->check)
             crc = gpubuf_some(gbc_parts_crc(&p.parts));
-        if (r == 0)
-            r = gpubuf_upload_complete(client, session, p.id, crc, &params->how, ret, err);
+        if (r == 0) {
+            struct gpubuf_how how = params->how;
+
+            if (!how.idempotency_key) /* an answer that is lost is asked for again */
+                how.idempotency_key = p.id;
+            r = gpubuf_upload_complete(client, session, p.id, crc, &how, ret, err);
+        }
         if (r < 0)
             drop(client, &p);
     }

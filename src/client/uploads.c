@@ -138,8 +138,12 @@ int gpubuf_upload_offset(gpubuf_client *client, const char *session, const char 
 
     gbc_error_init(err);
     gbc_request_init(&request, "HEAD", "/v1/sessions/%/uploads/%", session, id);
-    if (gbc_call(client, &request, NULL, NULL, NULL, err) < 0)
-        return -1;
+    if (gbc_call(client, &request, NULL, NULL, NULL, err) < 0) {
+        /* A HEAD has no body that could say why. */
+        if (reply->status >= 400 && reply->status < 500)
+            gpubuf_upload_get(client, session, id, NULL, err);
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "a HEAD was refused, and then a GET was not");
+    }
     if (!reply->upload_offset.set)
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the answer has no Upload-Offset");
     if (ret_offset)

@@ -60,6 +60,8 @@ START_TEST(memory) {
     ck_assert_uint_eq(got.bytes, BYTES);
     ck_assert_uint_eq(got.generation, 2);
     ck_assert_uint_eq(got.shape[0], 768);
+    client_fails(&f, gpubuf_head(f.client, "default", "none", NULL, &got, &f.err), GPUBUF_BUFFER_NOT_FOUND);
+    client_fails(&f, gpubuf_head(f.client, "none", "x", NULL, &got, &f.err), GPUBUF_SESSION_NOT_FOUND);
     client_fails(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES - 1), NULL, NULL, &f.err),
                  GPUBUF_OUTPUT_FAILED);
 }

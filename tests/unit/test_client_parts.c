@@ -229,6 +229,8 @@ START_TEST(uploads) {
     ck_assert_str_eq(rec.name, "y");
     client_ok(&f, gpubuf_upload_create(f.client, "default", "z", &what, NULL, &upload, &f.err));
     client_ok(&f, gpubuf_upload_delete(f.client, "default", upload.id, &f.err));
+    client_fails(&f, gpubuf_upload_offset(f.client, "default", upload.id, &offset, &complete, &f.err),
+                 GPUBUF_UPLOAD_NOT_FOUND);
 }
 END_TEST
 
