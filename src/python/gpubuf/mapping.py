@@ -23,7 +23,8 @@ class Mapping:
     or DLPack (``torch.from_dlpack(m)``); device memory by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and everything that takes
     DLPack or ``__cuda_array_interface__``. Work of the daemon that was queued into the buffer before is waited for on the device.
     What is mapped for reading is read-only: an array of it refuses to be written, and a DLPack consumer that cannot be told so
-    gets BufferError. torch has no read-only tensors: map with mode="write" for it.
+    gets BufferError. torch is no consumer for it: older ones get that error, newer ones (seen with 2.15) are told and forget it, and
+    a write through such a tensor ends the process with SIGSEGV. Map with mode="write" for torch, or only read.
 
     Host memory is of kind shared, pinned or pageable of the host backend; device memory is mappable where the buffer's kind is
     shared or ipc, or its pool exportable. What cannot be mapped is refused with the reasons (Unsupported), and Client.get copies it.
