@@ -1,0 +1,153 @@
+/* libgpubuf: mappings of a device's memory, with a driver and a daemon that are not real. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client_fixture.h"
+
+/* 64 times the letter a. */
+#define HANDLE "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYQ=="
+#define UUID "GPU-02020202-0202-0202-0202-020202020202"
+
+static void (*fake_fail)(int at);
+static int (*fake_held)(void);
+static int (*fake_calls)(void);
+
+static struct fake_server fake;
+static struct { struct gpubuf_error err; } f;
+
+static const struct {
+    const char *name;
+    enum gpubuf_way way;
+    unsigned fds;
+} ways[] = {{"vmm", GPUBUF_WAY_VMM, 1}, {"pool", GPUBUF_WAY_POOL, 1}, {"legacy", GPUBUF_WAY_LEGACY, 0}};
+
+/* The grant, and what ends it. */
+static void answer(char *text, size_t size, unsigned way, const char *uuid) {
+    char json[1024];
+    int n =
+        snprintf(json, sizeof(json),
+                 "{\"lease\":\"17\",\"session\":\"s\",\"buffer\":\"x\",\"mode\":\"read\",\"way\":\"%s\",\"bytes\":100,"
+                 "\"map_bytes\":4096,\"offset\":512,\"generation\":3,\"device\":{\"index\":0,\"uuid\":\"%s\"},"
+                 "\"fds\":%u,\"handle\":\"%s\",\"event\":\"%s\","
+                 "\"passed_over\":[{\"way\":\"magic\",\"reason\":\"not here\"}]}",
+                 ways[way].name, uuid, ways[way].fds, HANDLE, HANDLE);
+
+    snprintf(text, size, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", n, json);
+}
+
+static gpubuf_client *begin(unsigned way, const char *uuid) {
+    static char text[2048];
+    static const char *answers[] = {text, NULL};
+
+    answer(text, sizeof(text), way, uuid);
+    memset(&fake, 0, sizeof(fake));
+    fake.local = true;
+    fake.fds = ways[way].fds;
+    fake.send_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    fake_start(&fake, answers);
+    return fake_client(&fake);
+}
+
+static void end(gpubuf_client *client) {
+    gpubuf_close(client);
+    fake_stop(&fake);
+    close(fake.send_fd);
+    ck_assert_int_eq(fake_held(), 0);
+}
+
+START_TEST(mapped) {
+    gpubuf_client *client = begin((unsigned)_i, UUID);
+    const struct gpubuf_mapping_info *info;
+    gpubuf_mapping *m = NULL;
+
+    fake_fail(0);
+    client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err));
+    info = gpubuf_mapping_info_of(m);
+    ck_assert_int_eq(info->way, ways[_i].way);
+    ck_assert_uint_eq(info->device_memory, 0x700000000000 + 512);
+    ck_assert_ptr_null(info->memory);
+    ck_assert_int_eq(info->cuda_device, 1);
+    ck_assert_uint_eq(info->passed_over_count, 1);
+    ck_assert_str_eq(info->passed_over[0].reason, "not here");
+    ck_assert_int_gt(fake_held(), 0);
+    client_ok(&f, gpubuf_mapping_wait(m, NULL, &f.err));
+    gpubuf_unmap(m, &f.err);
+    end(client);
+}
+END_TEST
+
+/* Whatever call of the driver fails, nothing is held and the error names it. */
+START_TEST(failures) {
+    int at;
+
+    for (at = 1;; at++) {
+        gpubuf_client *client = begin((unsigned)_i, UUID);
+        struct gpubuf_map_params params = {.ways = ways[_i].way};
+        gpubuf_mapping *m = NULL;
+        int r;
+
+        fake_fail(at);
+        r = gpubuf_map(client, "s", "x", &params, &m, &f.err);
+        if (r == 0) {
+            ck_assert_int_lt(fake_calls(), at);
+            fake_fail(0);
+            gpubuf_unmap(m, &f.err);
+            end(client);
+            break;
+        }
+        ck_assert_str_eq(f.err.slug, "cannot_map");
+        ck_assert_str_eq(f.err.native_name, "CUDA_ERROR_OUT_OF_MEMORY");
+        ck_assert_str_ne(f.err.native_call, "");
+        fake_fail(0);
+        end(client);
+    }
+    ck_assert_int_gt(at, 6);
+}
+END_TEST
+
+START_TEST(elsewhere) {
+    gpubuf_client *client = begin(0, "GPU-03030303-0303-0303-0303-030303030303");
+    gpubuf_mapping *m = NULL;
+
+    fake_fail(0);
+    client_fails(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err), GPUBUF_CANNOT_MAP);
+    ck_assert_ptr_nonnull(strstr(f.err.detail, "CUDA_VISIBLE_DEVICES"));
+    end(client);
+}
+END_TEST
+
+/* The library finds what was opened under that name. */
+static bool open_fake(void) {
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
+    void *library;
+
+    if (n <= 0)
+        return false;
+    path[n] = '\0';
+    strcpy(strrchr(path, '/'), "/../lib/.libs/libcuda.so.1");
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return false;
+    *(void **)&fake_fail = dlsym(library, "fake_fail");
+    *(void **)&fake_held = dlsym(library, "fake_held");
+    *(void **)&fake_calls = dlsym(library, "fake_calls");
+    return fake_fail && fake_held && fake_calls;
+}
+
+int main(void) {
+    Suite *suite = suite_create("client_driver");
+
+    if (!open_fake()) {
+        puts("SKIP client_driver: its libcuda is in the build folder alone");
+        return 77;
+    }
+    gb_test_add_loop(suite, "mapped", mapped, 20, 3);
+    gb_test_add_loop(suite, "failures", failures, 60, 3);
+    gb_test_add(suite, "elsewhere", elsewhere, 20);
+    return gb_test_run(suite);
+}
