@@ -107,7 +107,7 @@ def test_an_idle_session_ends(daemon):
 
     until("it expires", gone)
     daemon.data("x", "brief").problem(404, "session_not_found")
-    assert daemon.stats()["sessions"]["expired"] == before + 1
+    until("it is counted", lambda: daemon.stats()["sessions"]["expired"] == before + 1)
     daemon.ask("DELETE", S + "lasting").expect(204)
 
 

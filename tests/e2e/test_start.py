@@ -68,6 +68,7 @@ def test_json_log(start):
     d = start("--log-format", "json", "--log-level", "debug")
     d.put("x", b"a").expect(201)
     d.raw().request("GET", '/v1/"\\\x7f').reply()
+    until("the upload is logged", lambda: "/buffers/x/data" in d.log())
     lines = [json.loads(line) for line in d.log().splitlines()]
     assert any("listening" in str(x) for x in lines) and any("/buffers/x/data" in str(x) for x in lines)
 
