@@ -12,7 +12,7 @@ from ._address import choose, find_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
-from ._transport import Answer, Progress, Transport
+from ._transport import Progress, Transport
 from .errors import BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
