@@ -199,6 +199,6 @@ def test_pinning_holds_up_no_other_request(start, backend):
         s.put("y", payload(1000, done))
         assert s.data("y") == payload(1000, done)
         done += 1
-    assert done > 20
+    assert done > 2  # held up, the first would have ended after x was there
     assert raw.reply().status == 201
     raw.close()
