@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 100
+#define DIAL_MS 10 /* between two attempts to connect */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HEAD_MAX 65536
 
@@ -28,20 +29,32 @@ struct gbc_link {
 
 /* --- life ---------------------------------------------------------------------------------------------------------------- */
 
-static int dial(struct gbc_link *link, struct gpubuf_error *err) {
+static int no_way_there(const struct gbc_link *link, int code, struct gpubuf_error *err) {
+    gbc_error_errno(err, GPUBUF_CANNOT_CONNECT, "connect", code);
+    if (err)
+        snprintf(err->detail, sizeof(err->detail), "%s cannot be reached: %s", link->socket, err->native_name);
+    return -1;
+}
+
+/* A socket whose queue is full makes connect() wait without an end, and over every signal: it is asked again instead. */
+static int dial(struct gbc_link *link, const struct gbc_settings *set, struct gpubuf_error *err) {
+    uint64_t end_ms = gbc_now_ms() + set->connect_ms;
     struct sockaddr_un at = {.sun_family = AF_UNIX};
 
     gbc_copy(at.sun_path, sizeof(at.sun_path), link->socket);
-    link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0)
         return gbc_error_errno(err, GPUBUF_CANNOT_CONNECT, "socket", errno);
     while (connect(link->fd, (struct sockaddr *)&at, sizeof(at)) < 0) {
-        if (errno == EINTR)
+        int code = errno;
+
+        if (code == EINTR)
             continue;
-        gbc_error_errno(err, GPUBUF_CANNOT_CONNECT, "connect", errno);
-        if (err)
-            snprintf(err->detail, sizeof(err->detail), "%s cannot be reached: %s", link->socket, err->native_name);
-        return -1;
+        if (code != EAGAIN || gbc_now_ms() >= end_ms)
+            return no_way_there(link, code, err);
+        if (atomic_load(&set->interrupted))
+            return gbc_error_set(err, GPUBUF_INTERRUPTED, "gpubuf_interrupt() asked for it");
+        poll(NULL, 0, DIAL_MS);
     }
     return 0;
 }
@@ -63,7 +76,7 @@ struct gbc_link *gbc_link_new(const struct gbc_settings *set, struct gpubuf_erro
     link->answer_ms = set->answer_ms;
     if (!link->socket || !link->agent || (set->token && !link->token))
         gbc_error_memory(err);
-    else if (dial(link, err) == 0)
+    else if (dial(link, set, err) == 0)
         return link;
     gbc_link_leave(link);
     return NULL;

@@ -1,6 +1,9 @@
 /* libgpubuf: mappings. On the host backend every one is shared host memory. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -210,6 +213,38 @@ START_TEST(daemon_killed) {
 }
 END_TEST
 
+/* A daemon that accepts nobody: connect() alone would wait for it for ever. */
+START_TEST(queue_full) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct gpubuf_options options = {.url = f.url, .socket = at.sun_path, .connect_timeout_s = 1};
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    char folder[] = "/tmp/gbt-full-XXXXXX";
+    gpubuf_client *other = NULL;
+    gpubuf_mapping *m = NULL;
+    int waiting[8];
+    int n = 0;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s/s", folder);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+    ck_assert_int_eq(listen(listener, 0), 0);
+    do {
+        ck_assert_int_lt(n, 8);
+        waiting[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    } while (connect(waiting[n++], (struct sockaddr *)&at, sizeof(at)) == 0);
+    client_ok(&f, gpubuf_open(&options, &other, &f.err));
+    client_fails(&f, gpubuf_map(other, "default", "x", NULL, &m, &f.err), GPUBUF_CANNOT_CONNECT);
+    gpubuf_interrupt(other);
+    client_fails(&f, gpubuf_map(other, "default", "x", NULL, &m, &f.err), GPUBUF_INTERRUPTED);
+    gpubuf_close(other);
+    while (n > 0)
+        close(waiting[--n]);
+    close(listener);
+    unlink(at.sun_path);
+    rmdir(folder);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("client_map");
     TCase *tcase = tcase_create("map");
@@ -223,6 +258,7 @@ int main(void) {
     tcase_add_test(tcase, beside);
     tcase_add_test(tcase, client_killed);
     tcase_add_test(tcase, daemon_killed);
+    tcase_add_test(tcase, queue_full);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
 }
