@@ -75,6 +75,13 @@ const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *m
  * buffer's earlier writes, on the device. Nothing to do, and 0, where they had ended. */
 int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
 
+/* Has the daemon copy bytes of a buffer ("session/buffer", or "buffer" of the same session) from from_offset into the mapped
+ * memory at offset; bytes 0: as many as there are. They are there when it returns. With gpubuf_buffer_copy() for the other
+ * direction a pinned buffer is a slab through which bytes go without a socket between. Every mapping of the buffer
+ * must be this client's; else mapped. Any thread. */
+int gpubuf_mapping_load(gpubuf_mapping *mapping, const char *from, uint64_t from_offset, uint64_t offset,
+                        uint64_t bytes, struct gpubuf_error *err);
+
 /* Whether the daemon still is there and holds the connection. The memory stays readable when it is not: nobody else writes it
  * then, and what is written is lost. A lease that an administrator ended is not seen here. Any thread. */
 bool gpubuf_mapping_alive(const gpubuf_mapping *mapping);

@@ -6,10 +6,20 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "http/conditions.h"
 
-char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
+/* Bytes that another process may be writing are never twice the same: each answer has a tag of its own, which nothing matches. */
+static int data_tag(const struct gb_buffer_rec *rec, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
+
+    if (rec->mapped_for_writing)
+        n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
+    return n;
+}
+
+char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
+    int n = data_tag(rec, out);
 
     /* The others also change with dtype, shape and labels. */
     if (form != GB_FORM_RAW)
@@ -18,8 +28,9 @@ char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out
 }
 
 char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
-    snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32 "-slice%" PRId64, rec->id, rec->generation,
-             rec->run, rec->version);
+    int n = data_tag(rec, out);
+
+    snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-slice%" PRId64, rec->version);
     return out;
 }
 

@@ -288,6 +288,41 @@ int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, c
     return 0;
 }
 
+static char *load_json(const char *from, uint64_t from_offset, uint64_t offset, uint64_t bytes) {
+    json_t *body = json_object();
+    char *text;
+
+    gbc_put_text(body, "from", from);
+    gbc_put_opt(body, "from_offset", gpubuf_some(from_offset));
+    gbc_put_opt(body, "offset", gpubuf_some(offset));
+    if (bytes > 0)
+        gbc_put_opt(body, "bytes", gpubuf_some(bytes));
+    gbc_put_true(body, "in_place", true);
+    text = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    return text;
+}
+
+int gpubuf_mapping_load(gpubuf_mapping *mapping, const char *from, uint64_t from_offset, uint64_t offset,
+                        uint64_t bytes, struct gpubuf_error *err) {
+    struct gbc_link_answer answer;
+    struct gbc_request request;
+    char *json = load_json(from, from_offset, offset, bytes);
+    int r = -1;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/copy", mapping->info.session, mapping->info.buffer);
+    if (!json || request.target.failed) {
+        gbc_error_memory(err);
+    } else {
+        r = gbc_link_ask(mapping->link, "POST", request.target.data, json, 0, NULL, &answer, err);
+        gbc_link_answer_done(&answer);
+    }
+    gbc_request_done(&request);
+    free(json);
+    return r;
+}
+
 int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err) {
     const struct gbc_driver *driver;
     int r = 0;

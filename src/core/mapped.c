@@ -94,8 +94,13 @@ void gb_mapped_count_locked(struct gb_buffer *b) {
     int i;
 
     b->rec.leases = 0;
-    for (i = 0; i < GB_BUFFER_PLACES; i++)
-        b->rec.leases += gb_buffer_place(b, i) ? gb_buffer_place(b, i)->lease_count : 0;
+    b->rec.mapped_for_writing = false;
+    for (i = 0; i < GB_BUFFER_PLACES; i++) {
+        const struct gb_content *c = gb_buffer_place(b, i);
+
+        b->rec.leases += c ? c->lease_count : 0;
+        b->rec.mapped_for_writing |= c && c->lease_writers > 0;
+    }
 }
 
 void gb_mapped_detached_locked(struct gb_content *c) {

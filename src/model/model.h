@@ -53,15 +53,16 @@ struct gb_buffer_rec {
     struct gb_name pool;   /* "default" */
     struct gb_name stream; /* stream of the last content write */
     enum gb_buffer_state state;
-    bool mirrored;      /* has a pinned host side and a device side */
-    enum gb_head head;  /* UNINITIALIZED unless mirrored */
-    uint32_t run;       /* tells daemon processes apart in entity tags; not persisted */
-    int64_t generation; /* raised by every content write; starts at 1 */
-    int64_t version;    /* raised by every change of this record, content writes included */
-    bool sealed;        /* its content never changes again */
-    uint32_t leases;    /* other processes that map the bytes it has now; not persisted */
-    bool has_crc32c;    /* false after a partial write and for a buffer never uploaded */
-    uint32_t crc32c;    /* of all bytes of this generation */
+    bool mirrored;           /* has a pinned host side and a device side */
+    enum gb_head head;       /* UNINITIALIZED unless mirrored */
+    uint32_t run;            /* tells daemon processes apart in entity tags; not persisted */
+    int64_t generation;      /* raised by every content write; starts at 1 */
+    int64_t version;         /* raised by every change of this record, content writes included */
+    bool sealed;             /* its content never changes again */
+    uint32_t leases;         /* other processes that map the bytes it has now; not persisted */
+    bool mapped_for_writing; /* by one of them: the bytes change without a new generation; not persisted */
+    bool has_crc32c;         /* false after a partial write and for a buffer never uploaded */
+    uint32_t crc32c;         /* of all bytes of this generation */
     char labels[GB_LABELS_MAX];
     int64_t created_at_us;
     int64_t updated_at_us;

@@ -177,6 +177,30 @@ def test_torch_writes_curl_reads(daemon, c, kind, tmp_path):
 # --- rules --------------------------------------------------------------------------------------------------------------
 
 
+def test_a_slab(c, kind):
+    """The daemon puts bytes where the client has mapped, and takes them from there."""
+    a = array_of("float32", (1000,))
+    c.put("x", a)
+    c.create("slab", dtype="float32", shape=[1000], kind=kind)
+    with c.map("slab", mode="write") as m:
+        m.load("x")
+        assert np.array_equal(np.asarray(m), a)
+        np.asarray(m)[:] = -a
+        c.copy("slab", "x")
+        assert np.array_equal(c.get("x"), -a)
+        c.put("x", a)
+        m.load("x", source_offset=400, offset=40, nbytes=80)
+        assert np.array_equal(np.asarray(m)[10:30], a[100:120]) and np.asarray(m)[9] == -a[9]
+        with pytest.raises(gpubuf.NotFound):
+            m.load("none")
+        with c.map("slab"), pytest.raises(gpubuf.Mapped):
+            m.load("x")
+        assert m.alive
+    with pytest.raises(ValueError):
+        m.load("x")
+    quiet(c)
+
+
 def test_mapped_bytes_stay(c, kind):
     array = array_of("int32", (1000,))
     c.put("x", array, kind=kind)

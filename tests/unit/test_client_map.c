@@ -171,6 +171,35 @@ START_TEST(beside) {
 END_TEST
 
 /* A process that is killed with a mapping leaves no lease. */
+/* The daemon puts bytes where the client has mapped, and takes them from there: no socket between. */
+START_TEST(a_slab) {
+    struct gpubuf_map_params write = {.write = true};
+    struct gpubuf_copy_params from = {.from = "x"};
+    gpubuf_mapping *m = NULL;
+    gpubuf_mapping *n = NULL;
+    unsigned char *memory;
+    struct gpubuf_buffer rec;
+
+    client_ok(&f, gpubuf_buffer_copy(f.client, "default", "y", &from, NULL, &rec, &f.err));
+    client_ok(&f, gpubuf_map(f.client, "default", "x", &write, &m, &f.err));
+    memory = gpubuf_mapping_info_of(m)->memory;
+    memset(memory, 7, BYTES);
+    client_ok(&f, gpubuf_mapping_load(m, "y", 1000, 10, 5000, &f.err));
+    ck_assert_int_eq(memcmp(memory + 10, data + 1000, 5000), 0);
+    ck_assert_int_eq(memory[9], 7);
+    ck_assert_int_eq(memory[5010], 7);
+    client_ok(&f, gpubuf_mapping_load(m, "default/y", 0, 0, 0, &f.err));
+    ck_assert_int_eq(memcmp(memory, data, BYTES), 0);
+    client_fails(&f, gpubuf_mapping_load(m, "none", 0, 0, 0, &f.err), gpubuf_code_find("buffer_not_found"));
+    client_fails(&f, gpubuf_mapping_load(m, "y", 0, 1, 0, &f.err), gpubuf_code_find("invalid_argument"));
+    ck_assert(gpubuf_mapping_alive(m));
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &n, &f.err)); /* of the same client */
+    client_ok(&f, gpubuf_mapping_load(m, "y", 0, 0, 1, &f.err));
+    client_ok(&f, gpubuf_unmap(n, &f.err));
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+}
+END_TEST
+
 START_TEST(client_killed) {
     int ready[2];
     char byte;
@@ -256,6 +285,7 @@ int main(void) {
     tcase_add_test(tcase, ways);
     tcase_add_test(tcase, outlives_client);
     tcase_add_test(tcase, beside);
+    tcase_add_test(tcase, a_slab);
     tcase_add_test(tcase, client_killed);
     tcase_add_test(tcase, daemon_killed);
     tcase_add_test(tcase, queue_full);

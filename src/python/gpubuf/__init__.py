@@ -2,7 +2,7 @@
 
 >>> import gpubuf, numpy as np
 >>> client = gpubuf.Client()
->>> client.put("weights", np.ones((1024, 1024), np.float32))["generation"]
+>>> client.put("weights", np.ones((1024, 1024), np.float32), kind="shared")["generation"]
 1
 >>> client.get("weights", slice=np.s_[0, :4])
 array([1., 1., 1., 1.], dtype=float32)

@@ -150,7 +150,7 @@ class Client(Asker):
             raw: give the bytes instead of an array: for types that numpy lacks, where ml_dtypes is not installed.
             offset, length: only these bytes; with raw alone.
             stream: after whose queued work.
-            if_match: only while this is the buffer's etag (PreconditionFailed otherwise).
+            if_match: only while this is the content's etag, as ``put`` returned it (PreconditionFailed otherwise).
             progress: called with the bytes received and all there are; what it raises ends the download.
 
         Returns:

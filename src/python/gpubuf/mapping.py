@@ -84,6 +84,17 @@ class Mapping:
         else's any more."""
         return self._lease.alive
 
+    def load(self, source: str, *, source_offset: int = 0, offset: int = 0, nbytes: Optional[int] = None) -> None:
+        """Has the daemon copy bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the mapped memory
+        at ``offset``; all from ``source_offset`` on without ``nbytes``. They are there when it returns. With ``Client.copy`` for the
+        other direction a pinned buffer is a slab through which bytes go without a socket between. This must be the only
+        mapping of the buffer; else ``Mapped`` is raised."""
+        self._open()
+        body: Dict[str, Any] = {"from": source, "from_offset": source_offset, "offset": offset, "in_place": True}
+        if nbytes is not None:
+            body["bytes"] = nbytes
+        self._lease.copy(f"/v1/sessions/{self.session}/buffers/{self.buffer}/copy", body)
+
     def unmap(self) -> bool:
         """Gives the mapping up; the same as the end of the ``with`` statement, and harmless when repeated.
 
