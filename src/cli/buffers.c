@@ -190,8 +190,11 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     if (!cli->options.quiet) {
         gb_cli_cell(buffer, &(struct gb_cli_column){"", "shape", GB_CLI_FORM_SHAPE}, shape);
         gb_cli_put(stdout, gb_cli_text(buffer, "name"));
-        printf("  %s  %s %s  generation %.0f%s\n", gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "bytes"), size),
-               gb_cli_text(buffer, "dtype"), shape, gb_cli_number(buffer, "generation"),
+        printf("  %s  ", gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "bytes"), size));
+        gb_cli_put(stdout, gb_cli_text(buffer, "dtype"));
+        putchar(' ');
+        gb_cli_put(stdout, shape);
+        printf("  generation %.0f%s\n", gb_cli_number(buffer, "generation"),
                json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
     }
     json_decref(buffer);

@@ -55,9 +55,12 @@ static void put_holders(json_t *problem) {
     size_t i;
 
     json_array_foreach(holders, i, holder) {
-        fprintf(stderr, "gpubuf: lease %s is held by process %lld of user %lld since %s\n",
-                gb_cli_text(holder, "lease"), (long long)gb_cli_number(holder, "pid"),
-                (long long)gb_cli_number(holder, "uid"), gb_cli_text(holder, "since"));
+        fputs("gpubuf: lease ", stderr);
+        gb_cli_put(stderr, gb_cli_text(holder, "lease"));
+        fprintf(stderr, " is held by process %.0f of user %.0f since ", gb_cli_number(holder, "pid"),
+                gb_cli_number(holder, "uid"));
+        gb_cli_put(stderr, gb_cli_text(holder, "since"));
+        fputs("\n", stderr);
     }
 }
 
@@ -67,6 +70,14 @@ static bool left_nothing(const struct gb_cli *cli) {
 
     return gb_cli_has_word("put get cp", cli->command->name) && !o->in_place && !o->given[GB_CLI_ID_offset] &&
            !o->slice;
+}
+
+static void put_native(const struct gpubuf_error *err) {
+    fputs(" (", stderr);
+    gb_cli_put(stderr, err->native_call);
+    fputs(", ", stderr);
+    gb_cli_put(stderr, err->native_name);
+    fputs(")", stderr);
 }
 
 int gb_cli_failed(struct gb_cli *cli) {
@@ -84,7 +95,7 @@ int gb_cli_failed(struct gb_cli *cli) {
     fputs("gpubuf: ", stderr);
     gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
     if (err->native_name[0] != '\0')
-        fprintf(stderr, " (%s, %s)", err->native_call, err->native_name);
+        put_native(err);
     fputs("\n", stderr);
     put_holders(problem);
     for (i = 0; i < sizeof hints / sizeof hints[0]; i++)

@@ -113,9 +113,23 @@ void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text) {
         cell_any(value, text);
 }
 
+/* How many bytes of a control character begin here. Those from U+0080 to U+009F have two in UTF-8, and one of them does the
+ * same as ESC [. */
+static int control(const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+
+    if (at[0] < ' ' || at[0] == 0x7f)
+        return 1;
+    return at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f ? 2 : 0;
+}
+
 void gb_cli_put(FILE *out, const char *text) {
-    for (; *text != '\0'; text++)
-        putc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, out);
+    while (*text != '\0') {
+        int n = control(text);
+
+        fprintf(out, "%.*s", n > 0 ? n : 1, n > 0 ? "??" : text);
+        text += n > 0 ? n : 1;
+    }
 }
 
 static void put_cell(FILE *out, const char *text, enum gb_cli_form form, size_t width, bool last) {
@@ -162,6 +176,13 @@ static bool ends_in_bytes(const char *key) {
     return n >= 5 && strcmp(key + n - 5, "bytes") == 0;
 }
 
+static void put_value(FILE *out, json_t *value) {
+    char *text = json_is_string(value) ? NULL : json_dumps(value, DUMP);
+
+    gb_cli_put(out, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
+    free(text);
+}
+
 /* One member; objects go deeper, and so do arrays of objects. */
 static void put_detail(FILE *out, const char *path, json_t *value) {
     char deeper[PATH_MAX_LENGTH];
@@ -186,10 +207,7 @@ static void put_detail(FILE *out, const char *path, json_t *value) {
     }
     gb_cli_put(out, path);
     fputs(": ", out);
-    if (json_is_string(value))
-        gb_cli_put(out, json_string_value(value));
-    else
-        json_dumpf(value, out, DUMP);
+    put_value(out, value);
     if (json_is_integer(value) && ends_in_bytes(path) && json_integer_value(value) >= 1024)
         fprintf(out, " (%s)", gb_cli_bytes_text((uint64_t)json_integer_value(value), text));
     putc('\n', out);

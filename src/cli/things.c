@@ -196,10 +196,13 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
     answer = gb_cli_ask(cli, "POST", target, json_pack("{s:I}", "keep_bytes", (json_int_t)cli->options.keep));
     if (answer == NULL || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
-    printf("%s: %s reserved before, %s now", gb_cli_text(answer, "name"),
+    gb_cli_put(stdout, gb_cli_text(answer, "name"));
+    printf(": %s reserved before, %s now",
            gb_cli_bytes_text((uint64_t)gb_cli_number(answer, "reserved_before_bytes"), before),
            gb_cli_bytes_text((uint64_t)gb_cli_number(answer, "reserved_after_bytes"), after));
-    printf("%s%s\n", gb_cli_text(answer, "note")[0] != '\0' ? "; " : "", gb_cli_text(answer, "note"));
+    fputs(gb_cli_text(answer, "note")[0] != '\0' ? "; " : "", stdout);
+    gb_cli_put(stdout, gb_cli_text(answer, "note"));
+    putchar('\n');
     json_decref(answer);
     return GB_CLI_DONE;
 }

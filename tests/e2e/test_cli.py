@@ -1,6 +1,9 @@
 """gpubuf, command by command: what it prints, as a table and as JSON, what it does, and how it ends."""
+import http.server
+import json
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -67,6 +70,40 @@ def test_labels_cannot_command_the_terminal(cli, x, daemon, session):
     daemon.ask("PATCH", f"/v1/sessions/{session}/buffers/x", {"labels": {"k": "\u001b[2Jgone"}}).expect(200)
     said = cli("info", "x").expect()
     assert "?[2Jgone" in said.out and b"\x1b" not in said.raw
+
+
+class Hostile(http.server.BaseHTTPRequestHandler):
+    """A daemon whose every word is a command for the terminal."""
+
+    def answer(self):
+        word = "\u001b[2J\u009b2J"
+        problem = {"type": "urn:gpubuf:error:mapped", "code": "mapped", "status": 409, "title": word, "detail": word,
+                   "native": {"call": word, "name": word}, "holders": [{"lease": word, "since": word, "pid": 1e300, "uid": -1}]}
+        refused = self.path.endswith("/refused")
+        body = json.dumps(problem if refused else {k: word for k in ("name", "note", "dtype", "shape")}, ensure_ascii=False).encode()
+        self.send_response(409 if refused else 200)
+        self.send_header("Content-Type", "application/problem+json" if refused else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_DELETE = answer
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("args", [("trim",), ("seal", "x"), ("info", "x"), ("rm", "refused")])
+def test_a_daemon_cannot_command_the_terminal(args):
+    with http.server.HTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            said = Cli(f"http://127.0.0.1:{server.server_port}")(*args).expect(FAILED if args[1:] == ("refused",) else DONE)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert "[2J" in said.out + said.err and not set("\u001b\u009b") & set(said.out + said.err), said.out + said.err
 
 
 # --- changes ------------------------------------------------------------------------------------------------------------
