@@ -19,26 +19,59 @@ static mode_t mode_of(const char *path) {
     return 0666 & ~mask;
 }
 
+/* A file without a name, so that nothing stays of it however this ends; with one where the file system has none such. */
+static int open_unnamed(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+
+    free(folder);
+    return fd;
+}
+
 static int open_temporary(struct gb_cli_sink *sink, const char *path) {
-    if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
+    sink->path = realpath(path, NULL); /* what a link names is replaced, not the link */
+    if (sink->path == NULL)
+        sink->path = strdup(path);
+    sink->seeks = true;
+    if (sink->path == NULL || asprintf(&sink->temporary, "%s.XXXXXX", sink->path) < 0) {
         sink->temporary = NULL;
         return -1;
     }
-    sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
-    sink->path = strdup(path);
-    sink->seeks = true;
+    sink->fd = open_unnamed(sink->path);
+    sink->unnamed = sink->fd >= 0;
+    if (!sink->unnamed)
+        sink->fd = mkostemp(sink->temporary, O_CLOEXEC);
     if (sink->fd < 0) {
         free(sink->temporary);
         sink->temporary = NULL;
         return -1;
     }
-    return sink->path != NULL ? fchmod(sink->fd, mode_of(path)) : -1;
+    return fchmod(sink->fd, mode_of(sink->path));
+}
+
+/* Its temporary name, for a moment. */
+static int give_name(struct gb_cli_sink *sink) {
+    char link[32];
+    int fd;
+
+    if (!sink->unnamed)
+        return 0;
+    fd = mkostemp(sink->temporary, O_CLOEXEC); /* a name that is nobody's */
+    if (fd < 0)
+        return -1;
+    close(fd);
+    sink->unnamed = false;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", sink->fd);
+    if (unlink(sink->temporary) < 0)
+        return -1;
+    return linkat(AT_FDCWD, link, AT_FDCWD, sink->temporary, AT_SYMLINK_FOLLOW);
 }
 
 static void drop(struct gb_cli_sink *sink) {
     if (sink->fd > STDERR_FILENO)
         close(sink->fd);
-    if (sink->temporary != NULL && sink->temporary[0] != '\0')
+    if (sink->temporary != NULL && !sink->unnamed && sink->temporary[0] != '\0')
         unlink(sink->temporary);
     free(sink->temporary);
     free(sink->path);
@@ -70,7 +103,7 @@ int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
     int rc = 0;
 
     if (good && sink->temporary != NULL) {
-        if (rename(sink->temporary, sink->path) < 0)
+        if (give_name(sink) < 0 || rename(sink->temporary, sink->path) < 0)
             rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", sink->path, strerror(errno));
         else
             sink->temporary[0] = '\0'; /* nothing to take away */

@@ -9,6 +9,7 @@ struct gb_cli_sink {
     bool seeks;      /* bytes may come in any order */
     char *path;      /* of the finished file; NULL where there is none to be named */
     char *temporary; /* its name until then */
+    bool unnamed;    /* temporary is the pattern of a name that it has not got */
 };
 
 /* 0, or the exit status of what was said. */
