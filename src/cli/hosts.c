@@ -234,6 +234,7 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, &fleet.before);
+    signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */
     fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);
     if (fleet.hosts.count == 0)
         rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s names no host", cli->options.hosts);
@@ -241,5 +242,7 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
         rc = run(&fleet);
     close(fleet.signals);
     gb_cli_hosts_done(&fleet.hosts);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == GB_CLI_DONE)
+        rc = gb_cli_refused(cli, GB_CLI_FAILED, "standard output could not be written");
     return rc;
 }

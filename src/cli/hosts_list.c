@@ -125,6 +125,14 @@ static void show_json(const struct gb_cli_host *host, const char *reason) {
     json_decref(result);
 }
 
+/* Names come from lists that others may have written. */
+static void put_line(const char *host, const char *before, const char *text) {
+    gb_cli_put(stdout, host);
+    printf(": %s", before);
+    gb_cli_put(stdout, text);
+    fputs("\n", stdout);
+}
+
 void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
     const char *text = host->out[0].data != NULL ? host->out[0].data : "";
     char reason[1024] = "";
@@ -140,18 +148,14 @@ void gb_cli_host_show(const struct gb_cli_host *host, bool json, double timeout_
         size_t n = strcspn(text, "\n");
 
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        printf("%s: ", host->name);
-        gb_cli_put(stdout, line);
-        fputs("\n", stdout);
+        put_line(host->name, "", line);
         text += n + (text[n] == '\n');
     }
     if (host->status != 0) {
-        printf("%s: failed: ", host->name);
-        gb_cli_put(stdout, reason);
-        fputs("\n", stdout);
+        put_line(host->name, "failed: ", reason);
     } else if (host->out[0].bytes == 0) {
-        printf("%s: ok\n", host->name);
+        put_line(host->name, "", "ok");
     }
     if (host->out[0].cut)
-        printf("%s: (the rest is left out)\n", host->name);
+        put_line(host->name, "", "(the rest is left out)");
 }

@@ -1,4 +1,5 @@
 /* map: takes a mapping, says which way it went, and may hold it. */
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ int gb_cli_run_map(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_name name;
     double began;
     bool alive = true;
+    int unshown;
 
     (void)argc;
     if (gb_cli_name(cli, argv[0], &name) < 0)
@@ -83,12 +85,14 @@ int gb_cli_run_map(struct gb_cli *cli, int argc, char **argv) {
     if (gpubuf_map(cli->client, name.session, name.name, &params, &mapping, &cli->error) < 0)
         return gb_cli_failed(cli);
     gb_cli_show(cli, mapping_json(gpubuf_mapping_info_of(mapping), gb_cli_now() - began), NULL, 0);
-    fflush(stdout);
-    if (o->hold)
+    unshown = fflush(stdout) == 0 ? 0 : errno;
+    if (o->hold && unshown == 0)
         alive = hold(cli, mapping);
     if (gpubuf_unmap(mapping, &cli->error) < 0 && alive && !atomic_load(&cli->interrupted))
         return gb_cli_failed(cli);
     if (!alive)
         return gb_cli_refused(cli, GB_CLI_FAILED, "the daemon has gone, and the mapping with it");
+    if (unshown != 0)
+        return gb_cli_refused(cli, GB_CLI_FAILED, "standard output cannot be written: %s", strerror(unshown));
     return atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_DONE;
 }

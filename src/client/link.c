@@ -204,7 +204,9 @@ static int receive(struct exchange *x) {
         return gbc_error_set(x->err, GPUBUF_CONNECTION_LOST, "%s closed the connection before the answer was whole",
                              x->link->socket);
     if (message.msg_flags & MSG_CTRUNC)
-        return gbc_error_set(x->err, GPUBUF_BAD_ANSWER, "more descriptors came than a gpubufd sends");
+        return gbc_error_set(x->err, GPUBUF_BAD_ANSWER,
+                             "descriptors came that could not be taken: more than a gpubufd sends, or this "
+                             "process has as many open as it may");
     gbc_text_add(&x->got, data, (size_t)n);
     return x->got.failed ? gbc_error_memory(x->err) : 0;
 }

@@ -174,8 +174,9 @@ static int map_given(gpubuf_mapping *m, struct given *g, const struct gbc_link_a
     if (m->info.way == 0)
         return gbc_error_set(err, GPUBUF_CANNOT_MAP, "this library does not know the way \"%s\"", m->info.way_name);
     if (answer->fds != g->fds || (needs_fd && answer->fds != 1))
-        return gbc_error_set(err, GPUBUF_BAD_ANSWER, "%zu descriptors came where there should be %d", answer->fds,
-                             needs_fd);
+        return gbc_error_set(err, GPUBUF_BAD_ANSWER,
+                             "%zu descriptors came where there should be %d, and %llu were announced", answer->fds,
+                             needs_fd, (unsigned long long)g->fds);
     if (needs_handle && !g->has_handle)
         return gbc_error_set(err, GPUBUF_BAD_ANSWER, "the way %s needs a handle of 64 bytes", m->info.way_name);
     if (g->offset > g->grant.map_bytes || m->info.bytes > g->grant.map_bytes - g->offset)

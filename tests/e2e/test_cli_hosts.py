@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from gpubuf_cli import DONE, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli, interrupt
+from gpubuf_cli import DONE, FAILED, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli, interrupt
 from harness import Daemon, until
 
 
@@ -129,6 +129,23 @@ def test_files_of_each_host(fleet, tmp_path):
 def test_what_hosts_say_cannot_command_the_terminal(fleet):
     fleet[0].ask("PATCH", "/v1/sessions/default/buffers/x", {"labels": {"k": "\u001b[2J"}}).expect(200)
     assert b"\x1b" not in cli("--hosts", addresses(fleet)[0], "info", "x").expect(DONE).raw
+
+
+def test_names_of_hosts_cannot_command_the_terminal():
+    said = cli("--hosts", "\x1b[2J,a:1\nb", "ls").expect(NO_HOST)
+    assert "\x1b" not in said.out and len(said.out.splitlines()) == 2, said.out
+
+
+def test_a_reader_that_leaves_keeps_no_host_from_being_asked(fleet):
+    rd, wr = os.pipe()
+    os.close(rd)
+    p = cli.start("--hosts", ",".join(addresses(fleet)), "-P", "1", "fill", "x", "0", stdout=wr)
+    os.close(wr)
+    err = p.communicate(timeout=60)[1].decode()
+    assert p.returncode == FAILED and err.startswith("gpubuf: standard output"), (p.returncode, err)
+    assert all(d.data("x").body == bytes(8) for d in fleet)
+    for i, d in enumerate(fleet):
+        d.put("x", bytes([i]) * 8).expect(200)
 
 
 def test_an_interrupt_ends_all_and_tells_what_was_done(fleet, deaf):

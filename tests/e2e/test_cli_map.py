@@ -27,6 +27,17 @@ def test_map_says_which_way_it_went_and_why_not_others(cli, daemon, session):
     cli("map", "nope").expect(NOT_FOUND)
 
 
+def test_what_cannot_be_said_is_an_error(cli, daemon, session):
+    daemon.put("x", b"12345678", session, "?kind=pageable").expect(201)
+    for more in ((), ("--hold",)):
+        with open("/dev/full", "wb") as full:
+            p = cli.start("map", "x", *more, stdout=full, stdin=subprocess.PIPE)
+            assert b"standard output" in p.stderr.read() and p.wait(30) == FAILED
+            p.stdin.close()
+            p.stderr.close()
+    assert cli.json("leases") == []
+
+
 def test_a_mapping_is_held_listed_and_given_back(cli, daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pageable").expect(201)
     p = cli.start("map", "x", "--mode", "write", "--hold", stdin=subprocess.PIPE)
