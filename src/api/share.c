@@ -177,7 +177,7 @@ bool gb_api_peer_busy(void *app, const struct gb_http_peer *peer) {
 
     (void)app;
     pthread_mutex_lock(&share->lock);
-    busy = share->leases > 0;
+    busy = share->holder && gb_holder_maps(share->holder); /* others may have ended what the client was given */
     pthread_mutex_unlock(&share->lock);
     return busy;
 }

@@ -32,6 +32,16 @@ uint64_t gb_holder_id(const struct gb_holder *holder) {
     return holder->id;
 }
 
+bool gb_holder_maps(struct gb_holder *holder) {
+    struct gb_leases *table = &holder->core->leases;
+    bool maps;
+
+    pthread_mutex_lock(&table->lock);
+    maps = holder->count > 0;
+    pthread_mutex_unlock(&table->lock);
+    return maps;
+}
+
 /* One that its end has not come to yet, with a reference. */
 static struct gb_lease *next_of(struct gb_holder *holder) {
     struct gb_leases *table = &holder->core->leases;

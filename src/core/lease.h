@@ -26,6 +26,9 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
 /* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_write_params). */
 uint64_t gb_holder_id(const struct gb_holder *holder);
 
+/* [now] Whether it has a lease, one that is being made or ended included. */
+bool gb_holder_maps(struct gb_holder *holder);
+
 /* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED.
  * Frees it: nobody may name it to another call any more; calls under way keep what they need. Every holder must have ended
  * before gb_core_close. */

@@ -116,6 +116,16 @@ def test_limits(start):
         assert d.meta("x")["leases"] == 0
 
 
+def test_idle_without_a_lease(start):
+    """A connection whose lease another one has ended is idle like any other."""
+    d = start("--idle-timeout", "1")
+    d.put("x", A, query=MAPPABLE).expect(201)
+    with Local(d.unix) as c:
+        lease = drop(c.map("x")).json()["lease"]
+        d.ask("DELETE", "/v1/leases/" + lease).expect(204)
+        assert c.sock.recv(1) == b"", "it is to be closed"
+
+
 def test_the_limit_of_one_connection(daemon, s, session):
     s.put("x", A, MAPPABLE, 201)
     with Local(daemon.unix) as c, Local(daemon.unix) as other:
