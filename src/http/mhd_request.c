@@ -1,4 +1,5 @@
 /* libmicrohttpd's access handler as a small state machine over the exchange's phase. */
+#include <errno.h>
 #include <microhttpd.h>
 #include <sys/socket.h>
 
@@ -96,8 +97,17 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
     struct gb_error err = GB_ERROR_INIT;
     bool is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
 
-    if (gb_peer_send(ex->info->fd, &ex->resp) < 0)
-        return MHD_NO;
+    if (gb_peer_send(ex->info->fd, &ex->resp) < 0) {
+        /* What goes with the descriptors is undone by the end of the connection. */
+        ex->close = true;
+        if (errno != ETOOMANYREFS)
+            return MHD_NO;
+        gb_error_set(&err, GB_ERR_SATURATED,
+                     "as many descriptors as the system permits are on their way to clients that do not take them; "
+                     "try again");
+        gb_http_response_done(&ex->resp);
+        gb_exchange_fail(ex, &err);
+    }
     if (is_long && gb_peer_busy(ex->info->peer)) {
         ex->phase = GB_PHASE_STREAM;
     } else if (is_long) {

@@ -174,6 +174,7 @@ int gb_peer_send(int fd, struct gb_http_response *response) {
     size_t bytes = response->fds * sizeof(response->fd[0]);
     struct cmsghdr *c;
     ssize_t n;
+    int error;
 
     if (response->fds == 0)
         return 0;
@@ -185,6 +186,8 @@ int gb_peer_send(int fd, struct gb_http_response *response) {
     c->cmsg_len = CMSG_LEN(bytes);
     memcpy(CMSG_DATA(c), response->fd, bytes);
     n = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    error = errno;
     gb_http_response_close(response);
+    errno = error;
     return n == (ssize_t)text.iov_len ? 0 : -1;
 }

@@ -1,13 +1,14 @@
 """Who may map, what is refused, and the limits."""
 import os
 import resource
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from conform import Session, interface
-from harness import DATA, SLOT, SMALL_SLOTS, until
+from harness import DATA, SLOT, SMALL_SLOTS, binary, until
 from sharing import Local, Memory
 from test_access import token
 from values import payload
@@ -243,3 +244,36 @@ def test_a_wait_that_ends(start):
     with Local(d.unix) as c:
         s.ask("POST", "buffers/x/fill", {"pattern": 7}, {"Prefer": "respond-async"}).expect(202)
         answered(d, c.map("x", headers=["Prefer: wait=0"]), 503, "timed_out")
+
+
+def test_descriptors_that_nobody_takes(start, tmp_path):
+    """The system bounds those on their way; who comes then is told, and may come again."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else, whom that bound holds for")
+    for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
+        os.chmod(path, 0o755)
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 65534, 65534)
+    daemon = shutil.copy(binary(), tmp_path / "gpubufd")  # where that user can reach it
+    d = start("--max-connections", "32", program=[str(daemon)], state=str(state), user=65534, group=65534, extra_groups=[],
+              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (700, 700)))
+    d.put("x", A, query=MAPPABLE).expect(201)
+    silent = [Local(d.unix) for _ in range(12)]
+    for c in silent:
+        for _ in range(60):
+            c.send("POST", MAP.format("default", "x"), {})
+
+    def refused():
+        with Local(d.unix) as c:
+            answer = drop(c.map("x"))
+            return answer if answer.status != 200 else None
+
+    answer = answered(d, until("it is refused", refused), 503, "saturated")
+    assert answer.headers["Connection"] == "close" and answer.json()["retryable"] and answer.headers["Retry-After"]
+    assert d.ask("GET", "/v1/stats").status == 200
+    for c in silent:
+        c.close()
+    until("their leases have ended", lambda: d.stats()["sharing"]["leases"] == 0)
+    with Local(d.unix) as c:
+        drop(answered(d, c.map("x"), 200))
