@@ -8,22 +8,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/progress.h"
+
 #define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
 #define SPOOL_BYTES (256 * 1024)
 
 /* Reads from a pipe without being deaf to interrupts: how many bytes, 0 at the end, -1 with errno. */
-static ssize_t read_pipe(struct gb_cli *cli, int fd, void *data, size_t size) {
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
+static ssize_t read_pipe(struct gb_cli_source *source, void *data, size_t size) {
+    struct pollfd ready = {.fd = source->fd, .events = POLLIN};
     ssize_t n;
 
     for (;;) {
-        if (atomic_load(&cli->interrupted)) {
-            errno = EINTR;
+        if (atomic_load(&source->cli->interrupted) || (source->until > 0 && gb_cli_now() >= source->until)) {
+            errno = atomic_load(&source->cli->interrupted) ? EINTR : ETIMEDOUT;
             return -1;
         }
         if (poll(&ready, 1, LOOK_MS) <= 0)
             continue;
-        n = read(fd, data, size);
+        n = read(source->fd, data, size);
         if (n >= 0 || (errno != EINTR && errno != EAGAIN))
             return n;
     }
@@ -34,7 +36,7 @@ static int64_t next_bytes(void *arg, void *data, size_t size) {
     size_t n = source->front_bytes - source->front_at;
 
     if (n == 0)
-        return read_pipe(source->cli, source->fd, data, size);
+        return read_pipe(source, data, size);
     n = n < size ? n : size;
     memcpy(data, source->front + source->front_at, n);
     source->front_at += n;
@@ -43,8 +45,7 @@ static int64_t next_bytes(void *arg, void *data, size_t size) {
 
 static int peek(struct gb_cli_source *source) {
     while (source->front_bytes < GB_CLI_PEEK) {
-        ssize_t n =
-            read_pipe(source->cli, source->fd, source->front + source->front_bytes, GB_CLI_PEEK - source->front_bytes);
+        ssize_t n = read_pipe(source, source->front + source->front_bytes, GB_CLI_PEEK - source->front_bytes);
 
         if (n < 0)
             return -1;
@@ -103,7 +104,9 @@ static int spool(struct gb_cli_source *source) {
 }
 
 int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, struct gb_cli_source *ret) {
-    struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN};
+    struct gb_cli_source source = {.cli = cli,
+                                   .bytes = GPUBUF_UNKNOWN,
+                                   .until = cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0};
     struct stat info;
     off_t at = 0;
     int rc = 0;
@@ -120,7 +123,9 @@ int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, 
     } else if (rc == 0) {
         source.pipe = true;
         if (peek(&source) < 0 || (!knows_length && (cli->options.raw || !tells_length(&source)) && spool(&source) < 0))
-            rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+            rc = gb_cli_refused(cli, atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_FAILED,
+                                "%s cannot be read: %s", path, strerror(errno));
+        source.until = 0; /* from here the library counts */
         if (!source.pipe)
             source.front_at = 0;
     }

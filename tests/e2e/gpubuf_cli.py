@@ -56,9 +56,9 @@ class Cli:
     def __init__(self, url=None, session=None, **env):
         self.env = environment(**({"GPUBUF_URL": url} if url else {}), **({"GPUBUF_SESSION": session} if session else {}), **env)
 
-    def start(self, *args, **more):
+    def start(self, *args, env=None, **more):
         more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        return subprocess.Popen([program(), *map(str, args)], env=self.env, **more)
+        return subprocess.Popen([program(), *map(str, args)], env={**self.env, **(env or {})}, **more)
 
     def __call__(self, *args, input=None, cwd=None):
         p = self.start(*args, stdin=subprocess.DEVNULL if input is None else subprocess.PIPE, cwd=cwd)

@@ -270,6 +270,21 @@ def writes_in(p, folder):
         return False
 
 
+def test_a_pipe_without_end(cli, tmp_path):
+    """Its length is not known before all of it is there: it is waited for no longer than is said, and can be interrupted."""
+    env = {"TMPDIR": str(tmp_path)}
+    p = cli.start("put", "-", "x", stdin=subprocess.PIPE, env=env)
+    p.stdin.write(bytes(1 << 20))
+    p.stdin.flush()
+    until("it is kept", lambda: writes_in(p, tmp_path))
+    assert interrupt(p).status == INTERRUPTED
+    p = cli.start("put", "-", "x", "-t", "1", stdin=subprocess.PIPE, env=env)
+    p.wait(timeout=60)
+    assert p.returncode == FAILED
+    p.communicate()
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_link_is_followed(cli, tmp_path):
     cli("put", "-", "x", input=b"bytes").expect()
     (tmp_path / "real").write_bytes(b"old")
