@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "core/session.h"
 
 /* --- one pool ----------------------------------------------------------------------------------------------------------- */
@@ -149,19 +150,21 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
     return p->rec.config.max_bytes ? p->rec.config.max_bytes : p->device->rec.total_bytes;
 }
 
-/* A device gives back only what it knows to be unused, and it knows when somebody asks. What is under way still, in a
- * stream that is held up perhaps, is not waited for. */
+#define NOTICE_NS (20 * GB_NS_PER_MS)
+
+/* A device gives back only what it knows to be unused, and it knows when somebody asks. What was let go a moment ago may
+ * still be on its way; what is under way in a stream that is held up is not waited for. */
 void gb_core_pool_notice_frees(struct gb_core_device *device) {
     struct gb_backend *be = device->core->backend;
     struct gb_ev *ev = gb_events_take(&device->events, NULL);
     struct timespec pause = {.tv_nsec = 50000};
+    uint64_t end_ns = gb_clock_ns() + NOTICE_NS;
     bool done = false;
-    int i;
 
     if (!ev)
         return;
     if (gb_event_record_device(be, ev->event, device->index, NULL) == 0) {
-        for (i = 0; i < 20 && gb_event_query(be, ev->event, &done, NULL) == 0 && !done; i++)
+        while (gb_event_query(be, ev->event, &done, NULL) == 0 && !done && gb_clock_ns() < end_ns)
             nanosleep(&pause, NULL);
     }
     gb_events_give(&device->events, ev);
