@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "core/buffer_op.h"
 #include "core/mapped.h"
 #include "core/mirror.h"
 #include "core/upload.h"
@@ -95,10 +96,7 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
 /* --- release ---------------------------------------------------------------------------------------------------------------------- */
 
 struct release_op {
-    struct gb_change change; /* first */
-    struct gb_session *session;
-    struct gb_call *call;
-    struct gb_buffer_check check;
+    struct gb_buffer_op base; /* first */
     bool side[GB_SIDES];
     struct gb_content *gone;
 };
@@ -109,7 +107,7 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(op->session, &change->name, &op->check, &b, err) < 0 ||
+    if (find_locked(op->base.session, &change->name, &op->base.check, &b, err) < 0 ||
         gb_mapped_check_locked(b, "wait until it has ended", err) < 0 ||
         (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_sealed_check_locked(b, err) < 0))
         return -1;
@@ -141,26 +139,18 @@ static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
         change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
+    gb_buffer_set_locked(op->base.session, b, &change->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
-    op->call->buffer = change->rec;
+    op->base.call->buffer = change->rec;
 }
 
 static void finish(void *arg) {
     struct release_op *op = arg;
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error error = op->change.error;
 
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
-    free(op);
-    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
-    gb_session_unref(session);
+    gb_buffer_op_end(&op->base, &op->base.change.error);
 }
 
 static void end(struct gb_change *change) {
@@ -171,34 +161,20 @@ static void end(struct gb_change *change) {
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                               bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call) {
+    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
     struct gb_error err = GB_ERROR_INIT;
-    struct release_op *op = calloc(1, sizeof(*op));
-    struct gb_session *s = NULL;
 
     if (!op)
-        gb_no_memory(&err);
-    else if (!host && !device)
+        return;
+    if (!host && !device) {
         gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (!s) {
-        free(op);
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_call_finish(call, &err);
+        gb_buffer_op_end(&op->base, &err);
         return;
     }
-    op->session = s;
-    op->call = call;
-    if (check)
-        op->check = *check;
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
-    op->change.decide_locked = decide_locked;
-    op->change.apply_locked = apply_locked;
-    op->change.end = end;
-    gb_change_start(&op->change);
+    op->base.change.decide_locked = decide_locked;
+    op->base.change.apply_locked = apply_locked;
+    op->base.change.end = end;
+    gb_change_start(&op->base.change);
 }

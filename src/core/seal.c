@@ -1,16 +1,7 @@
 /* A buffer whose content never changes again. */
-#include <stdlib.h>
-
 #include "base/clock.h"
-#include "core/change.h"
+#include "core/buffer_op.h"
 #include "core/mapped.h"
-
-struct seal {
-    struct gb_change change; /* first */
-    struct gb_session *session;
-    struct gb_call *call;
-    struct gb_buffer_check check;
-};
 
 static int check_content(const struct gb_buffer *b, struct gb_error *err) {
     if (b->in_place)
@@ -24,7 +15,7 @@ static int check_content(const struct gb_buffer *b, struct gb_error *err) {
 }
 
 static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct seal *op = (struct seal *)change;
+    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
 
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
@@ -43,7 +34,7 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
 }
 
 static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct seal *op = (struct seal *)change;
+    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST) {
@@ -55,43 +46,15 @@ static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
 }
 
 static void end(struct gb_change *change) {
-    struct seal *op = (struct seal *)change;
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error error = change->error;
-
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
-    free(op);
-    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
-    gb_session_unref(session);
+    gb_buffer_op_end((struct gb_buffer_op *)change, &change->error);
 }
 
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                     const struct gb_buffer_check *check, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct seal *op = calloc(1, sizeof(*op));
-    struct gb_session *s = NULL;
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
 
     if (!op)
-        gb_no_memory(&err);
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (!s) {
-        free(op);
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_call_finish(call, &err);
         return;
-    }
-    op->session = s;
-    op->call = call;
-    if (check)
-        op->check = *check;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
     op->change.decide_locked = decide_locked;
     op->change.apply_locked = apply_locked;
     op->change.end = end;

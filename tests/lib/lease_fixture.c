@@ -182,3 +182,11 @@ static bool unmapped(void *arg) {
 void core_until_unmapped(struct core_fixture *f) {
     core_until(unmapped, f, "no lease, and nothing held by one");
 }
+
+struct gb_upload_params core_in_place(const char *name, uint64_t bytes) {
+    struct gb_upload_params u = core_upload_params("default", name, bytes);
+
+    u.buffer.kind = GB_KIND_PAGEABLE;
+    u.in_place = true;
+    return u;
+}

@@ -38,6 +38,9 @@ int core_delete_when_unmapped(struct gb_core *core, const char *session, const c
 void core_put_kind(struct core_fixture *f, const char *name, enum gb_kind kind, uint64_t bytes, unsigned seed,
                    void *out);
 
+/* An upload in place over such a buffer of kind pageable. */
+struct gb_upload_params core_in_place(const char *name, uint64_t bytes);
+
 /* What the lists say. */
 unsigned core_leases(struct gb_core *core, struct gb_lease_view *ret, unsigned max);
 struct gb_lease_view core_lease(struct gb_core *core, int64_t id); /* ends the test when it is not there */

@@ -12,19 +12,11 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 static char data[BYTES];
 
-static struct gb_upload_params in_place(const char *name) {
-    struct gb_upload_params u = core_upload_params("default", name, BYTES);
-
-    u.buffer.kind = GB_KIND_PAGEABLE;
-    u.in_place = true;
-    return u;
-}
-
 /* Whether it maps for reading or for writing. */
 START_TEST(mapped_bytes_are_not_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
+    struct gb_upload_params u = core_in_place("a", BYTES);
     struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
     struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_lease_params p;
@@ -72,7 +64,7 @@ END_TEST
 START_TEST(busy_bytes_are_not_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
+    struct gb_upload_params u = core_in_place("a", BYTES);
     struct gb_name s = core_name("default");
     struct gb_name n = core_name("a");
     struct gb_name none = core_name("");
@@ -124,7 +116,7 @@ static bool is_partial(void *arg) {
 START_TEST(broken_bytes_are_not_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
+    struct gb_upload_params u = core_in_place("a", BYTES);
     struct gb_lease_params p;
     struct gb_upload *upload;
     struct gb_holder *h;

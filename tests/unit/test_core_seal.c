@@ -12,17 +12,9 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 static char data[BYTES];
 
-static struct gb_upload_params in_place(const char *name) {
-    struct gb_upload_params u = core_upload_params("default", name, BYTES);
-
-    u.buffer.kind = GB_KIND_PAGEABLE;
-    u.in_place = true;
-    return u;
-}
-
 static void refuses_all(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
+    struct gb_upload_params u = core_in_place("a", BYTES);
     struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
     struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_buffer_rec rec;
@@ -89,7 +81,7 @@ END_TEST
 START_TEST(what_may_change_is_not_sealed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params u = in_place("a");
+    struct gb_upload_params u = core_in_place("a", BYTES);
     struct gb_lease_params p;
     struct gb_upload *fresh;
     struct gb_upload *upload;
