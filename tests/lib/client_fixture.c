@@ -239,3 +239,23 @@ gpubuf_client *fake_client(const struct fake_server *fake) {
     ck_assert_int_eq(gpubuf_open(&options, &client, &err), 0);
     return client;
 }
+
+unsigned char *client_bytes(size_t n) {
+    unsigned char *data = malloc(n);
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 13);
+    return data;
+}
+
+void client_expect(struct client_fixture *f, const char *name, const unsigned char *data, size_t n) {
+    struct gpubuf_get_params get = {.check = true};
+    unsigned char *back = calloc(1, n);
+    struct gpubuf_got got;
+
+    client_ok(f, gpubuf_get(f->client, "default", name, gpubuf_to_memory(back, n), &get, &got, &f->err));
+    ck_assert_uint_eq(got.bytes, n);
+    ck_assert_int_eq(memcmp(data, back, n), 0);
+    free(back);
+}

@@ -24,6 +24,12 @@ void client_fixture_start(struct client_fixture *f, const char *const *extra);
 void client_fixture_stop(struct client_fixture *f);
 void client_fixture_kill(struct client_fixture *f); /* the daemon alone, by SIGKILL */
 
+/* So many bytes that are not all alike; the caller's. */
+unsigned char *client_bytes(size_t n);
+
+/* The buffer holds data, by a download that is checked. */
+void client_expect(struct client_fixture *f, const char *name, const unsigned char *data, size_t n);
+
 /* Asserts that a call returned 0, or that it failed with that code. */
 #define client_ok(f, expr) ck_assert_msg((expr) == 0, "%s: %s: %s", #expr, (f)->err.slug, (f)->err.detail)
 #define client_fails(f, expr, expected)                                                                                \

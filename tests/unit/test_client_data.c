@@ -15,29 +15,15 @@ static unsigned char *data;
 static unsigned char *back;
 
 static void setup(void) {
-    size_t i;
-
     client_fixture_start(&f, NULL);
-    data = malloc(BYTES);
+    data = client_bytes(BYTES);
     back = calloc(1, BYTES);
-    for (i = 0; i < BYTES; i++)
-        data[i] = (unsigned char)(i * 2654435761u >> 13);
 }
 
 static void teardown(void) {
     free(data);
     free(back);
     client_fixture_stop(&f);
-}
-
-static void expect_back(const char *name) {
-    struct gpubuf_get_params get = {.check = true};
-    struct gpubuf_got got;
-
-    memset(back, 0, BYTES);
-    client_ok(&f, gpubuf_get(f.client, "default", name, gpubuf_to_memory(back, BYTES), &get, &got, &f.err));
-    ck_assert_uint_eq(got.bytes, BYTES);
-    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
 }
 
 START_TEST(memory) {
@@ -53,7 +39,7 @@ START_TEST(memory) {
     ck_assert(rec.created && rec.has_crc32c);
     ck_assert_int_eq(gpubuf_answer_of(f.client)->status, 201);
     ck_assert(gpubuf_answer_of(f.client)->total_ms > 0);
-    expect_back("x");
+    client_expect(&f, "x", data, BYTES);
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, &rec, &f.err));
     ck_assert(!rec.created && rec.generation == 2);
     client_ok(&f, gpubuf_head(f.client, "default", "x", NULL, &got, &f.err));
@@ -93,10 +79,10 @@ START_TEST(descriptors) {
     ck_assert_int_eq(write(fd, data, BYTES), (ssize_t)BYTES);
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_fd(fd, 4, GPUBUF_UNKNOWN), &put, &rec, &f.err));
     ck_assert_uint_eq(rec.bytes, BYTES);
-    expect_back("x");
+    client_expect(&f, "x", data, BYTES);
     ck_assert_int_eq(lseek(fd, 4, SEEK_SET), 4);
     client_ok(&f, gpubuf_put(f.client, "default", "y", gpubuf_from_fd(fd, -1, GPUBUF_UNKNOWN), &put, NULL, &f.err));
-    expect_back("y");
+    client_expect(&f, "y", data, BYTES);
     client_fails(&f, gpubuf_put(f.client, "default", "z", gpubuf_from_fd(fd, 4, BYTES + 1), &put, NULL, &f.err),
                  GPUBUF_INPUT_FAILED);
     client_fails(&f, gpubuf_buffer_get(f.client, "default", "z", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
@@ -151,7 +137,7 @@ START_TEST(functions) {
     struct stream s = {.at = 0};
 
     client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_call(give, &s, GPUBUF_UNKNOWN), &put, NULL, &f.err));
-    expect_back("x");
+    client_expect(&f, "x", data, BYTES);
     s = (struct stream){.at = 0};
     memset(back, 0, BYTES);
     client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_call(take, &s), NULL, NULL, &f.err));

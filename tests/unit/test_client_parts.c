@@ -13,29 +13,15 @@ static unsigned char *data;
 static unsigned char *back;
 
 static void setup(void) {
-    size_t i;
-
     client_fixture_start(&f, NULL);
-    data = malloc(BYTES);
+    data = client_bytes(BYTES);
     back = calloc(1, BYTES);
-    for (i = 0; i < BYTES; i++)
-        data[i] = (unsigned char)(i * 2654435761u >> 13);
 }
 
 static void teardown(void) {
     free(data);
     free(back);
     client_fixture_stop(&f);
-}
-
-static void expect_back(const char *name) {
-    struct gpubuf_get_params get = {.check = true};
-    struct gpubuf_got got;
-
-    memset(back, 0, BYTES);
-    client_ok(&f, gpubuf_get(f.client, "default", name, gpubuf_to_memory(back, BYTES), &get, &got, &f.err));
-    ck_assert_uint_eq(got.bytes, BYTES);
-    ck_assert_int_eq(memcmp(data, back, BYTES), 0);
 }
 
 /* --- several connections --------------------------------------------------------------------------------------------- */
@@ -71,7 +57,7 @@ START_TEST(parallel) {
     ck_assert_uint_eq(w.last, BYTES);
     ck_assert_uint_eq(w.total, BYTES);
     ck_assert_uint_ge(w.calls, 2);
-    expect_back("x");
+    client_expect(&f, "x", data, BYTES);
     memset(back, 0, BYTES);
     w = (struct watched){.calls = 0};
     client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &get, &got, &f.err));
