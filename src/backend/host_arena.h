@@ -40,6 +40,7 @@ struct gb_host_block {
     struct gb_host_block *bin_next; /* free: its bin; allocated: the next in the table of blocks */
     uint64_t offset;
     uint64_t bytes;
+    uint64_t asked; /* allocated: what was asked for, which is what a pool counts as used */
     bool free;
     /* Free: the last to use it is this stream, up to its operation seq. NULL: anyone may have it. */
     struct gb_stream *stream;

@@ -53,13 +53,22 @@ static int wait_for_row_locked(struct asker *asker, struct gb_stream *stream, st
 
 /* --- allocation --------------------------------------------------------------------------------------------------- */
 
+/* A GPU rounds the limit up to a whole segment. */
+static uint64_t limit_of(const struct gb_pool *pool) {
+    uint64_t limit = pool->config.max_bytes;
+
+    if (!pool->host->discrete)
+        return limit;
+    return (limit + GB_HOST_SEGMENT_BYTES - 1) / GB_HOST_SEGMENT_BYTES * GB_HOST_SEGMENT_BYTES;
+}
+
 /* What the pool may still reserve. */
 static uint64_t room_locked(const struct gb_pool *pool) {
     const struct gb_host_device *device = &pool->host->devices[pool->device];
     uint64_t room = device->total_bytes - device->reserved_bytes;
 
     if (pool->config.max_bytes > 0) {
-        uint64_t left = pool->config.max_bytes - pool->stat.reserved_bytes;
+        uint64_t left = limit_of(pool) - pool->stat.reserved_bytes;
 
         room = left < room ? left : room;
     }
@@ -177,9 +186,13 @@ int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream 
                              bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
     pthread_mutex_lock(&host->lock);
     r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
-    if (block) {
+    if (block && block->bytes > rounded) { /* the rest could not be described: nobody is to have it all */
+        gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
+        r = gb_host_no_memory(err, ALLOC_CALL);
+    } else if (block) {
         gb_host_blocks_put(&host->live, block);
-        pool->stat.used_bytes += block->bytes;
+        block->asked = bytes;
+        pool->stat.used_bytes += bytes;
         if (pool->stat.used_bytes > pool->stat.used_peak_bytes)
             pool->stat.used_peak_bytes = pool->stat.used_bytes;
         *ret = gb_host_block_base(block);
@@ -203,7 +216,7 @@ int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, str
         pool = block->segment->pool;
         /* Without memory for a place of its own, the free takes that of the work before it. */
         (void)gb_host_submit_locked(stream, &op, "cudaFreeAsync", NULL);
-        pool->stat.used_bytes -= block->bytes;
+        pool->stat.used_bytes -= block->asked;
         gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
         if (pool->stat.reserved_bytes > pool->config.release_threshold_bytes)
             host->release_wanted = true;

@@ -10,16 +10,6 @@ static struct gb_alloc *alloc_of(struct gb_task *task) {
     return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
 }
 
-static void count(const struct gb_content *c) {
-    struct gb_core *core = c->device->core;
-    bool pooled = c->kind == GB_KIND_DEVICE;
-
-    atomic_fetch_add(&c->pool->allocations, pooled);
-    atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
-    GB_TALLY(core, c->session, allocations, 1);
-    GB_TALLY(core, c->session, allocated_bytes, c->bytes);
-}
-
 void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
@@ -27,7 +17,7 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     bool pooled = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
-        count(c);
+        gb_content_count_alloc(c);
     } else {
         atomic_fetch_add(&c->pool->failures, pooled);
         GB_TALLY(core, c->session, allocation_failures, 1);
@@ -45,10 +35,11 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
-/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by. */
+/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
+ * of what is kept: that counts, for somebody may take it at any time. */
 static int check_limit(const struct gb_content *c, struct gb_error *err) {
     const struct gb_core_pool *p = c->pool;
-    uint64_t held = atomic_load(&p->allocated_bytes) - atomic_load(&p->freed_bytes);
+    uint64_t held = atomic_load(&p->allocated_bytes) - atomic_load(&p->freed_bytes) + atomic_load(&p->kept_bytes);
 
     if (p->rec.config.max_bytes == 0 || held + c->bytes <= p->rec.config.max_bytes)
         return 0;
@@ -194,7 +185,6 @@ static bool allocate_at_once(struct gb_alloc *a) {
     bool done = false;
 
     if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_kept_take(c)) {
-        count(c);
         gb_core_changed(c->device->core);
         a->done(a, NULL);
         return true;

@@ -128,6 +128,15 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
     return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
+void gb_content_count_alloc(const struct gb_content *c) {
+    bool pooled = c->kind == GB_KIND_DEVICE;
+
+    atomic_fetch_add(&c->pool->allocations, pooled);
+    atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
+    GB_TALLY(c->device->core, c->session, allocations, 1);
+    GB_TALLY(c->device->core, c->session, allocated_bytes, c->bytes);
+}
+
 void gb_content_count_free(struct gb_content *c) {
     if (c->counted)
         return;

@@ -77,6 +77,9 @@ void gb_content_end(struct gb_content *content);
 /* On the lane: gives memory of a pool back to the device, and ends the content. */
 void gb_content_free_memory(struct gb_content *content);
 
+/* Counts the allocation of what content has now. */
+void gb_content_count_alloc(const struct gb_content *content);
+
 /* Counts the free, once. */
 void gb_content_count_free(struct gb_content *content);
 

@@ -7,13 +7,6 @@
 #define KEEP_MAX_NS (10 * KEEP_NS)
 #define LINGER_NS (20 * KEEP_NS) /* the lane goes on ticking: waking it is what is to be saved */
 
-/* What the device counts for it: pools round up to this. */
-#define GRAIN 512u
-
-static uint64_t used_bytes(const struct gb_content *content) {
-    return (content->bytes + GRAIN - 1) / GRAIN * GRAIN;
-}
-
 void gb_kept_init(struct gb_kept *kept) {
     pthread_mutex_init(&kept->lock, NULL);
 }
@@ -32,9 +25,9 @@ bool gb_kept_put(struct gb_content *content) {
     pthread_mutex_lock(&kept->lock);
     put = atomic_load(&kept->count) < GB_KEPT_COUNT && content->bytes <= GB_KEPT_BYTES - kept->bytes;
     if (put) {
-        /* For everyone who looks it is free. */
+        /* For everyone who looks it is free; for the pool's limit it is not, at no moment. */
+        atomic_fetch_add(&content->pool->kept_bytes, content->bytes);
         gb_content_count_free(content);
-        atomic_fetch_add(&content->pool->kept_bytes, used_bytes(content));
         content->next = kept->first;
         kept->first = content;
         kept->bytes += content->bytes;
@@ -72,7 +65,8 @@ bool gb_kept_take(struct gb_content *content) {
         return false;
     content->ptr = found->ptr;
     found->ptr = NULL;
-    atomic_fetch_sub(&found->pool->kept_bytes, used_bytes(found));
+    gb_content_count_alloc(content);
+    atomic_fetch_sub(&found->pool->kept_bytes, found->bytes);
     gb_content_end(found);
     return true;
 }
@@ -93,7 +87,7 @@ void gb_kept_free(void *arg) {
     pthread_mutex_unlock(&kept->lock);
     for (; list; list = next) {
         struct gb_core_pool *pool = gb_core_pool_ref(list->pool);
-        uint64_t bytes = used_bytes(list);
+        uint64_t bytes = list->bytes;
 
         next = list->next;
         gb_content_free_memory(list);

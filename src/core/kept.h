@@ -34,7 +34,8 @@ void gb_kept_done(struct gb_kept *kept);
  * another stream than its home uses. False: it is not to be kept. */
 bool gb_kept_put(struct gb_content *content);
 
-/* [any thread, never blocks] Memory for content, if some of that pool, home and size is kept: its ptr is set. */
+/* [any thread, never blocks] Memory for content, if some of that pool, home and size is kept: its ptr is set, and it is counted
+ * as an allocation. */
 bool gb_kept_take(struct gb_content *content);
 
 /* On the lane: frees all. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/content.h"
 #include "core/core_internal.h"
 #include "core_pools.h"
 #include "gb_test.h"
@@ -37,6 +38,16 @@ static void hold_lane(void) {
 
 static void leave_lane(void) {
     gb_lane_leave(&device()->lane, false);
+}
+
+/* Something waits for memory; from here the lane is held. */
+static bool waits(void *arg) {
+    if (!entered(arg))
+        return false;
+    if (device()->starved)
+        return true;
+    leave_lane();
+    return false;
 }
 
 static uint64_t used_on_device(void) {
@@ -151,6 +162,40 @@ START_TEST(others_do_not) {
 }
 END_TEST
 
+/* What is kept is no room: somebody may take it again before what waits for memory has gone on. */
+START_TEST(the_limit_counts_it) {
+    struct gb_buffer_params p = {.session = core_name("default"), .name = core_name("y"), .dtype = GB_DTYPE_UINT8};
+    struct core_call c;
+    struct gb_buffer_params first;
+
+    core_pool_plain(&f, "default", "p", 2 * 1024 * 1024);
+    p.pool = core_name("p");
+    p.bytes = 1000000;
+    p.shape = (struct gb_shape){.dims = 1, .dim = {p.bytes}};
+    first = p;
+    first.name = core_name("x");
+    first.bytes = first.shape.dim[0] = 1500000;
+    core_call_begin(&c);
+    gb_buffer_create(f.core, &first, 0, c.call);
+    gb_assert_ok(core_call_end(&c, &err), err);
+    core_call_begin(&c);
+    gb_buffer_create(f.core, &p, 60000, c.call);
+    core_until(waits, NULL, "there is no room for the second");
+    erase("x");
+    ck_assert_uint_eq(atomic_load(&device()->kept.count), 1);
+    /* As the lane does between two tasks, before it gives anything back. */
+    device()->starved_trim_ns = UINT64_MAX;
+    device()->memory_freed = true;
+    ck_assert(gb_alloc_again(device()));
+    ck_assert(!core_call_over(&c));
+    device()->starved_trim_ns = 0;
+    leave_lane();
+    gb_assert_ok(core_call_end(&c, &err), err);
+    erase("y");
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
+}
+END_TEST
+
 START_TEST(no_more_than_some) {
     char name[16];
     unsigned i;
@@ -199,6 +244,7 @@ int main(void) {
     tcase_add_test(t, the_next_of_its_size_takes_it);
     tcase_add_test(t, uploads_take_it_in_turns);
     tcase_add_loop_test(t, others_do_not, 0, 2);
+    tcase_add_test(t, the_limit_counts_it);
     tcase_add_test(t, no_more_than_some);
     tcase_add_test(t, it_ends_with_its_session);
     suite_add_tcase(suite, t);

@@ -8,7 +8,7 @@
 
 #define MIB (1u << 20)
 
-static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
+static const char *const specs[] = {"host:bytes=128M", "host:discrete,bytes=128M"};
 
 START_TEST(refusals) {
     struct core_fixture f;
