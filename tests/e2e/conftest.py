@@ -10,6 +10,7 @@ from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
 _names = itertools.count(1)
+_outcomes = {}
 
 
 def pytest_configure(config):
@@ -24,14 +25,28 @@ def pytest_collection_modifyitems(config, items):
     share, of = map(int, os.environ.get("GB_E2E_SHARE", "0/1").split("/"))
     files = {path: i for i, path in enumerate(sorted({i.path for i in items}))}
     items[:] = [i for i in items if files[i.path] % of == share]
+    if os.environ.get("GB_E2E_ONLY"):
+        with open(os.environ["GB_E2E_ONLY"]) as f:
+            only = set(f.read().splitlines())
+        items[:] = [i for i in items if i.nodeid in only]
     for item in items:
         if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
             item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
 
 
+def pytest_runtest_logreport(report):
+    if report.failed:
+        _outcomes[report.nodeid] = "failed"
+    elif report.when == "call" or report.skipped:
+        _outcomes.setdefault(report.nodeid, report.outcome)
+
+
 def pytest_sessionfinish():
     if os.environ.get("GB_E2E_RECORD"):
         RECORD.save(os.environ["GB_E2E_RECORD"])
+    if os.environ.get("GB_E2E_OUTCOMES"):
+        with open(os.environ["GB_E2E_OUTCOMES"], "w") as f:
+            f.writelines(f"{outcome} {name}\n" for name, outcome in _outcomes.items())
 
 
 @pytest.fixture(scope="session", params=BACKENDS)

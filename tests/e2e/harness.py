@@ -17,7 +17,7 @@ from record import RECORD, requests_in
 BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
 SLOT = 256 * 1024  # of SMALL_SLOTS
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 30))  # a wait that takes longer has failed
+PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a wait that takes longer has failed
 DATA = "/v1/sessions/{}/buffers/{}/data"
 SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
 

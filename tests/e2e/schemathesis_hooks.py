@@ -16,7 +16,7 @@ _address = os.environ["GB_E2E_ADDRESS"].rsplit(":", 1)
 
 
 def _ask(method, target, body):
-    c = http.client.HTTPConnection(_address[0], int(_address[1]), timeout=30)
+    c = http.client.HTTPConnection(_address[0], int(_address[1]), timeout=90)
     c.request(method, target, body, {"Content-Type": "application/json"} if body.startswith(b"{") else {})
     c.getresponse().read()
     c.close()

@@ -13,7 +13,7 @@ import sys
 
 from record import RECORD
 
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 30))
+PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))
 
 
 class Answer:

@@ -129,7 +129,7 @@ def test_clients_that_go_silent_are_given_up(start):
                     except BlockingIOError:
                         return False
                     finally:
-                        r.sock.settimeout(30)
+                        r.sock.settimeout(90)
                 except OSError:
                     return True
 

@@ -101,7 +101,7 @@ def test_through_pipes_of_a_shell(cli, tmp_path):
     data = payload(SIZE, 7)
     (tmp_path / "in").write_bytes(data)
     line = 'cat in | "$0" put - big -q && "$0" get big | cmp - in && "$0" get big - | wc -c'
-    out = subprocess.run(["sh", "-c", line, program()], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    out = subprocess.run(["sh", "-c", line, program()], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (out.returncode, out.stdout.strip(), out.stderr) == (0, str(SIZE), ""), out
 
 
@@ -133,7 +133,7 @@ def test_standard_input_that_is_a_file_is_read_from_where_it_stands(cli, daemon,
     with open(tmp_path / "f", "rb") as f:
         os.lseek(f.fileno(), 4, os.SEEK_SET)
         p = cli.start("put", "-", "tail", stdin=f)
-        out, err = p.communicate(timeout=30)
+        out, err = p.communicate(timeout=90)
     assert p.returncode == DONE, err
     assert daemon.data("tail", session).body == b"456789"
 
@@ -256,7 +256,7 @@ def test_an_interrupted_get_leaves_no_file(cli, daemon, session, tmp_path):
         until("it has begun", lambda: writes_in(p, tmp_path) or p.poll() is not None)
         for number in signals:
             p.send_signal(number)
-        p.communicate(timeout=60)
+        p.communicate(timeout=120)
         assert p.returncode in (DONE, INTERRUPTED, -signal.SIGKILL)
         assert sorted(os.listdir(tmp_path)) == (["file", "slow"] if p.returncode == DONE else ["slow"])
         (tmp_path / "file").unlink(missing_ok=True)
@@ -279,7 +279,7 @@ def test_a_pipe_without_end(cli, tmp_path):
     until("it is kept", lambda: writes_in(p, tmp_path))
     assert interrupt(p).status == INTERRUPTED
     p = cli.start("put", "-", "x", "-t", "1", stdin=subprocess.PIPE, env=env)
-    p.wait(timeout=60)
+    p.wait(timeout=120)
     assert p.returncode == FAILED
     p.communicate()
     assert os.listdir(tmp_path) == []

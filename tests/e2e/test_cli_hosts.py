@@ -141,7 +141,7 @@ def test_a_reader_that_leaves_keeps_no_host_from_being_asked(fleet):
     os.close(rd)
     p = cli.start("--hosts", ",".join(addresses(fleet)), "-P", "1", "fill", "x", "0", stdout=wr)
     os.close(wr)
-    err = p.communicate(timeout=60)[1].decode()
+    err = p.communicate(timeout=120)[1].decode()
     assert p.returncode == FAILED and err.startswith("gpubuf: standard output"), (p.returncode, err)
     assert all(d.data("x").body == bytes(8) for d in fleet)
     for i, d in enumerate(fleet):

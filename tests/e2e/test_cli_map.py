@@ -49,7 +49,7 @@ def test_a_mapping_is_held_listed_and_given_back(cli, daemon, session):
     assert f"process {p.pid}" in said.err
     assert "goes when" in cli("rm", "x", "--when-unmapped").expect().out
     assert cli.json("ls") == []
-    out, err = p.communicate(timeout=30)
+    out, err = p.communicate(timeout=90)
     assert p.returncode == DONE, err
     until("the lease has ended", lambda: cli.json("leases") == [])
 
@@ -73,7 +73,7 @@ def test_a_lease_of_another_is_ended(cli, daemon, session):
     cli("rm", "x").expect()
     cli("leases", "rm", lease).expect(NOT_FOUND)
     cli("leases", "end", lease).expect(USAGE)
-    p.communicate(timeout=30)
+    p.communicate(timeout=90)
     assert p.returncode == NOT_FOUND, "it is not told that its lease had ended"
 
 

@@ -161,7 +161,7 @@ def test_completion_in_bash(cli, tmp_path):
     (tmp_path / "file.npy").write_bytes(b"")
     for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "sessions"])):
         line = f'. "{script}"; COMP_WORDS=("{program()}" "$@"); COMP_CWORD=$#; _gpubuf; printf "%s\\n" "${{COMPREPLY[@]}}"'
-        out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+        out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=90)
         assert sorted(out.stdout.split()) == wanted, out
 
 

@@ -273,9 +273,9 @@ def test_others_are_served_while_much_is_decoded(start):
 def test_curl_and_gzip_as_documented(daemon, session, tmp_path):
     array = np.arange(200_000, dtype=np.int32)
     np.save(tmp_path / "x.npy", array)
-    subprocess.run(["gzip", "-k", str(tmp_path / "x.npy")], check=True, timeout=60)
+    subprocess.run(["gzip", "-k", str(tmp_path / "x.npy")], check=True, timeout=120)
     out = subprocess.run(["curl", "-sS", "-f", "-T", str(tmp_path / "x.npy.gz"), "-H", "Content-Encoding: gzip",
-                          daemon.url(DATA.format(session, "x"))], capture_output=True, timeout=60)
+                          daemon.url(DATA.format(session, "x"))], capture_output=True, timeout=120)
     assert out.returncode == 0, out.stderr
     assert daemon.data("x", session).body == array.tobytes()
 

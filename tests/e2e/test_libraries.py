@@ -102,7 +102,7 @@ def test_httpx(daemon, session, unix):
     httpx = library("httpx")
     where = f"http://localhost/v1/sessions/{session}/buffers/" if unix else daemon.url(f"/v1/sessions/{session}/buffers/")
     body = payload(BIG)
-    with httpx.Client(transport=httpx.HTTPTransport(uds=daemon.unix) if unix else None, timeout=30) as http:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=daemon.unix) if unix else None, timeout=90) as http:
         assert noted(http.put(where + X, content=body)).status_code == 201
         assert noted(http.put(f"{where}y/data?dtype=uint8&shape={BIG}", content=pieces(body))).status_code == 201
         for name in X, "y/data":
@@ -124,7 +124,7 @@ def test_httpx_many_at_once(daemon, session):
     import asyncio
 
     async def all_of_them():
-        async with httpx.AsyncClient(base_url=daemon.url(f"/v1/sessions/{session}/buffers/"), timeout=30) as http:
+        async with httpx.AsyncClient(base_url=daemon.url(f"/v1/sessions/{session}/buffers/"), timeout=90) as http:
             bodies = [payload(SLOT + i, i) for i in range(16)]
             put = await asyncio.gather(*(http.put(f"b{i}/data", content=b) for i, b in enumerate(bodies)))
             got = await asyncio.gather(*(http.get(f"b{i}/data") for i in range(16)))
@@ -142,7 +142,7 @@ def test_urllib(daemon, base):
     def ask(method, name, data=None, **headers):
         r = urllib.request.Request(base + name, data, {k.replace("_", "-"): v for k, v in headers.items()}, method=method)
         try:
-            with urllib.request.urlopen(r, timeout=30) as reply:
+            with urllib.request.urlopen(r, timeout=90) as reply:
                 return reply.status, reply.read(), reply.headers
         except urllib.error.HTTPError as e:
             return e.code, e.read(), e.headers
@@ -159,7 +159,7 @@ def test_urllib(daemon, base):
 
 def test_http_client(daemon, session):
     """A length and chunks on one connection, and a body read into memory of our own."""
-    c = http.client.HTTPConnection(*daemon.tcp, timeout=30)
+    c = http.client.HTTPConnection(*daemon.tcp, timeout=90)
     body, target = payload(BIG), DATA.format(session, "x")
     with contextlib.closing(c):
         for send in (dict(body=body), dict(body=pieces(body), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})):
@@ -192,7 +192,7 @@ def test_curl(daemon, session, tmp_path, unix):
 
     def curl(*args, stdin=None):
         way = ["--unix-socket", daemon.unix] if unix else []
-        out = subprocess.run(["curl", "-sS", "-w", "%{http_code} %{num_connects}", *way, *args], input=stdin, capture_output=True, timeout=60)
+        out = subprocess.run(["curl", "-sS", "-w", "%{http_code} %{num_connects}", *way, *args], input=stdin, capture_output=True, timeout=120)
         assert out.returncode == 0, out.stderr
         return out.stdout.decode()
 

@@ -176,7 +176,7 @@ def test_operations(c):
     c.put("a", payload(1 << 20))
     for call in ((c.copy, "a", "b"), (c.fill, "a", 1), (c.put, "c", payload(100)), (c.verify, "a"), (c.pools.trim,), (c.streams.sync,)):
         op = c.submit(*call)
-        done = c.operations.wait(op, timeout=30)
+        done = c.operations.wait(op, timeout=90)
         assert done["state"] == "done"
         if op["id"]:
             assert c.operations.get(op["id"])["kind"] and c.operations.wait(op["id"])["id"] == op["id"]
@@ -199,7 +199,7 @@ def test_an_operation_that_waits(start, backend):
         op = c.submit(c.fill, "a", 1)
         with pytest.raises(TimeoutError, match=r"is (queued|running) after 0.01 s"):
             c.operations.wait(op, timeout=0.01)
-        assert op["id"] and c.operations.wait(op, timeout=30)["state"] == "done"
+        assert op["id"] and c.operations.wait(op, timeout=90)["state"] == "done"
 
 
 # --- where the daemon is ------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_broken_answers(answer, error):
                     s.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
-        with gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=20) as c:
+        with gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=90) as c:
             with pytest.raises(error):
                 c.info("x")
             with pytest.raises(gpubuf.Error):

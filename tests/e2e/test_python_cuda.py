@@ -84,7 +84,7 @@ def grant(tmp_path):
         g = Granter(tmp_path, np.arange(6, dtype=np.float32).tobytes(), more.pop("dtype", "float32"), (2, 3), way=way, **{**fields, **more})
         g.fds = 0 if way == "legacy" else 1
         made.append(g)
-        return g, gpubuf.Client(socket=g.path, timeout=10)
+        return g, gpubuf.Client(socket=g.path, timeout=90)
 
     yield go
     for g in made:

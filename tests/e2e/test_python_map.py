@@ -26,7 +26,7 @@ def grant(tmp_path):
     def go(*args, **more):
         granter = Granter(tmp_path, *args, **more)
         made.append(granter)
-        return granter, gpubuf.Client(socket=granter.path, timeout=10)
+        return granter, gpubuf.Client(socket=granter.path, timeout=90)
 
     yield go
     for granter in made:
@@ -354,7 +354,7 @@ def test_tensors_outlive_the_interpreter(grant):
         late = Late()
         late.me = late
         print("ready")"""
-    run = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and run.stdout == "ready\n" and "rror" not in run.stderr and "gnored" not in run.stderr, run.stderr
     assert g.ended.wait(10)
 

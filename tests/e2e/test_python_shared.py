@@ -91,7 +91,7 @@ def test_one_process_writes_the_other_downloads(daemon, c, kind, other, tmp_path
     other.run("m = c.map('x', 'write'); a = np.asarray(m); a[:] = np.arange(a.size)")
     assert c.info("x")["crc32c"] is None and c.info("x")["generation"] > before["generation"]
     got = tmp_path / "got"
-    subprocess.run(["curl", "-sSf", "-o", str(got), daemon.url(DATA.format(c.session, "x"))], check=True, timeout=30)
+    subprocess.run(["curl", "-sSf", "-o", str(got), daemon.url(DATA.format(c.session, "x"))], check=True, timeout=90)
     wanted = np.arange(100_000, dtype=np.float32)
     assert got.read_bytes() == wanted.tobytes()
     with c.map("x") as m:
@@ -268,7 +268,7 @@ def test_many_at_once(c, kind):
     arrays = [array_of("float32", (500,), i) for i in range(4)]
     for i, a in enumerate(arrays):
         c.put(f"x{i}", a, kind=kind)
-    wrong, together = [], threading.Barrier(8, timeout=60)
+    wrong, together = [], threading.Barrier(8, timeout=120)
 
     def work(i):
         try:

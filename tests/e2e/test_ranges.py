@@ -132,7 +132,7 @@ def test_several_ranges_and_conditions(daemon, session, path):
 
 def test_several_ranges_by_requests(daemon, path):
     requests = library("requests")
-    r = requests.get(daemon.url(path), headers={"Range": "bytes=1-2,9-12"}, timeout=30)
+    r = requests.get(daemon.url(path), headers={"Range": "bytes=1-2,9-12"}, timeout=90)
     assert r.status_code == 206
     boundary = r.headers["Content-Type"].split("boundary=")[1].encode()
     bodies = [p.split(b"\r\n\r\n", 1)[1][:-2] for p in r.content.split(b"--" + boundary)[1:-1]]

@@ -207,7 +207,7 @@ def test_users(start, tmp_path, options, told):
     who = {"uid": ("4242", "1", ""), "gid": ("5", "4343", ""), "member": ("5", "5", "7,4343,8"), "none": ("5", "5", "7"), "root": ("0", "0", "")}
     here = os.path.dirname(os.path.abspath(__file__))
     for name, (uid, gid, groups) in who.items():
-        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True, text=True, timeout=60)
+        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True, text=True, timeout=120)
         wanted = "200 None 1" if name in told or name == "root" else "403 map_not_permitted 0"
         assert out.stdout.strip() == wanted, (name, out.stderr)
 

@@ -11,15 +11,15 @@ from values import payload
 
 
 def refused(*args, env=None):
-    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=30, env={**os.environ, **(env or {})})
+    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=90, env={**os.environ, **(env or {})})
     assert out.returncode not in (0, None) and out.returncode > 0, out
     return out.stderr + out.stdout
 
 
 def test_help_and_version():
-    out = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=30)
+    out = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=90)
     assert out.returncode == 0 and "--listen" in out.stdout and "GPUBUFD_" in out.stdout
-    out = subprocess.run([binary(), "--version"], capture_output=True, text=True, timeout=30)
+    out = subprocess.run([binary(), "--version"], capture_output=True, text=True, timeout=90)
     assert out.returncode == 0 and "gpubufd" in out.stdout
 
 
@@ -85,7 +85,7 @@ def test_several_addresses(start, tmp_path):
         if not a.startswith("unix:"):
             host, port = a.rsplit(":", 1)
             assert int(port) > 0
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=30) as s:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=90) as s:
                 s.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
                 assert b" 200 " in s.recv(1000)
         assert a in d.log()
@@ -179,4 +179,4 @@ def test_many_devices(start):
     d.put("x", payload(5)).expect(200)
     assert d.meta("x")["pool"] == "default.2"
     until("used", lambda: d.get("/v1/sessions/default/pools/default.2")["used_bytes"] > 0)
-    assert d.get("/v1/sessions/default/pools/default.1")["used_bytes"] == 0
+    until("it is given back", lambda: d.get("/v1/sessions/default/pools/default.1")["used_bytes"] == 0)

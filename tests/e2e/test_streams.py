@@ -178,9 +178,9 @@ def test_syncs_are_bounded(stalled):
         p = one.ask("POST", path, None, brief).problem(503, "timed_out")
         assert p["retryable"]
     one.post("streams/default/sync", None, 200, brief)
-    two.post("sync", None, 204, {"Prefer": "wait=5"})
+    two.post("sync", None, 204, {"Prefer": "wait=60"})
     assert one.get("streams/a")["busy"]
-    one.post("streams/a/sync", None, 200, {"Prefer": "wait=30"})
+    one.post("streams/a/sync", None, 200, {"Prefer": "wait=60"})
     assert raw.reply().status == 200
     for path, status in (("sync", 204), ("/v1/devices/0/sync", 204)):
         one.post(path, None, status)
@@ -192,7 +192,7 @@ def test_an_event_carries_the_order_to_another_stream(stalled):
     one.post("events", {"name": "e"}, 201)
     one.post("events/e/record", {"stream": "a"})
     assert one.get("events/e")["done"] is False
-    one.post("streams/b/sync", None, 200, {"Prefer": "wait=5"})
+    one.post("streams/b/sync", None, 200, {"Prefer": "wait=60"})
     one.post("events/e/wait", {"stream": "b"})
     one.ask("POST", "streams/b/sync", None, {"Prefer": "wait=0"}).problem(503, "timed_out")
     assert one.get("streams/b")["busy"]
@@ -208,7 +208,7 @@ def test_deleting_a_busy_stream_drains_it(stalled):
     one.delete("streams/a")
     one.ask("GET", "streams/a").problem(404, "stream_not_found")
     one.post("streams", {"name": "a"}, 201)
-    one.post("streams/a/sync", None, 200, {"Prefer": "wait=5"})
+    one.post("streams/a/sync", None, 200, {"Prefer": "wait=60"})
     idle(one, "a")
     one.ask("POST", "/v1/devices/0/sync", None, {"Prefer": "wait=0"}).problem(503, "timed_out")
     two.put("y", b"1")

@@ -40,7 +40,7 @@ def test_crc32c_is_castagnolis():
 
 def curl(daemon, *args, data=None):
     """(status, output) of curl as a user types it."""
-    out = subprocess.run(["curl", "-sS", "-w", "%{stderr}%{http_code}", *args], input=data, capture_output=True, timeout=60)
+    out = subprocess.run(["curl", "-sS", "-w", "%{stderr}%{http_code}", *args], input=data, capture_output=True, timeout=120)
     assert out.returncode == 0, out.stderr
     return int(out.stderr), out.stdout
 
