@@ -247,7 +247,11 @@ struct gpubuf_stats {
     struct gpubuf_transfers download;
     struct gpubuf_transfers copy;
     struct gpubuf_transfers fill;
-    uint64_t room[8];
+    uint64_t mirrored_buffers;
+    uint64_t mirrored_bytes;    /* of these, which have them on one side or on both */
+    uint64_t mirror_copies;     /* between the two sides */
+    uint64_t mirror_copy_bytes; /* by them */
+    uint64_t room[4];
 };
 
 #endif

@@ -198,6 +198,7 @@ static void render_transfers(struct gb_out *out, const struct gb_counters *c,
     gb_out_open(out, "mirror", '{');
     gb_out_u64(out, "copies", c->mirror_copies);
     gb_out_u64(out, "copies_avoided", c->mirror_copies_avoided);
+    gb_out_u64(out, "bytes", c->mirror_copy_bytes);
     gb_out_close(out, '}');
     gb_out_close(out, '}');
 }

@@ -62,6 +62,10 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_u64(out, "count", stats.buffers);
     gb_out_u64(out, "bytes", stats.buffer_bytes);
     gb_out_u64(out, "lost", stats.lost_buffers);
+    gb_out_open(out, "mirrored", '{');
+    gb_out_u64(out, "count", stats.mirrored_buffers);
+    gb_out_u64(out, "bytes", stats.mirrored_bytes);
+    gb_out_close(out, '}');
     gb_out_close(out, '}');
     gb_out_open(out, "open_uploads", '{');
     gb_out_u64(out, "bytes", stats.open_upload_bytes);

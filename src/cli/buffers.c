@@ -79,31 +79,84 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_show(cli, gb_cli_ask(cli, "GET", target, NULL), NULL, 0);
 }
 
-int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
-    json_t *gone = json_array();
+/* Removing: what went, and how the first that did not go ended. */
+struct removal {
+    json_t *gone;
+    int worst;
+};
+
+static void put_going(const char *name) {
+    gb_cli_put(stdout, name);
+    puts(" goes when nobody maps it any more");
+}
+
+static void remove_one(struct gb_cli *cli, const char *text, struct removal *removal) {
     char target[GB_CLI_PATH];
-    int worst = GB_CLI_DONE;
+    json_t *answer = NULL;
+
+    if (target_of(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
+        answer = gb_cli_ask(cli, "DELETE", target, NULL);
+    if (answer == NULL) {
+        int status = gb_cli_failed(cli);
+
+        removal->worst = removal->worst == GB_CLI_DONE ? status : removal->worst;
+    } else {
+        json_array_append_new(removal->gone, json_string(text));
+        if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
+            put_going(text);
+    }
+    json_decref(answer);
+}
+
+/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an error,
+ * as it is of rm(1). */
+static int remove_matching(struct gb_cli *cli, const char *pattern, struct removal *removal) {
+    char target[GB_CLI_PATH];
+    char full[2 * GPUBUF_NAME_SIZE];
+    struct gb_cli_name name;
+    json_t *items = NULL;
+    json_t *item;
+    size_t i;
+
+    if (gb_cli_name(cli, pattern, &name) < 0 ||
+        gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
+        (items = gb_cli_list(cli, target)) == NULL)
+        return gb_cli_failed(cli);
+    keep_matching(items, name.name);
+    if (json_array_size(items) == 0) {
+        json_decref(items);
+        gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "no buffer of session \"%s\" matches %s", name.session, name.name);
+        cli->error.status = 404;
+        return gb_cli_failed(cli);
+    }
+    json_array_foreach(items, i, item) {
+        if (atomic_load(&cli->interrupted))
+            break;
+        snprintf(full, sizeof full, "%s/%s", name.session, gb_cli_text(item, "name"));
+        remove_one(cli, strchr(pattern, '/') != NULL ? full : gb_cli_text(item, "name"), removal);
+    }
+    json_decref(items);
+    return GB_CLI_DONE;
+}
+
+int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
+    struct removal removal = {.gone = json_array()};
+    int worst;
     int i;
 
     for (i = 0; i < argc && !atomic_load(&cli->interrupted); i++) {
-        json_t *answer = NULL;
+        int status = GB_CLI_DONE;
 
-        if (target_of(cli, argv[i], cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
-            answer = gb_cli_ask(cli, "DELETE", target, NULL);
-        if (answer == NULL) {
-            int status = gb_cli_failed(cli);
-
-            worst = worst == GB_CLI_DONE ? status : worst;
-        } else {
-            json_array_append_new(gone, json_string(argv[i]));
-            if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
-                printf("%s goes when nobody maps it any more\n", argv[i]);
-        }
-        json_decref(answer);
+        if (strpbrk(argv[i], "*?[") != NULL) /* which no name has */
+            status = remove_matching(cli, argv[i], &removal);
+        else
+            remove_one(cli, argv[i], &removal);
+        removal.worst = removal.worst == GB_CLI_DONE ? status : removal.worst;
     }
+    worst = removal.worst == GB_CLI_DONE && atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : removal.worst;
     if (cli->options.json && worst == GB_CLI_DONE)
-        gb_cli_json(stdout, gone);
-    json_decref(gone);
+        gb_cli_json(stdout, removal.gone);
+    json_decref(removal.gone);
     return worst;
 }
 

@@ -114,8 +114,7 @@ int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) {
     va_start(args, format);
     vsnprintf(cli->error.detail, sizeof cli->error.detail, format, args);
     va_end(args);
-    gb_cli_failed(cli);
-    return status;
+    return gb_cli_failed(cli) == GB_CLI_INTERRUPTED ? GB_CLI_INTERRUPTED : status;
 }
 
 static int read_token(struct gb_cli *cli) {
@@ -160,6 +159,12 @@ int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_
     return gpubuf_open(&options, ret, &cli->error);
 }
 
+int gb_cli_end_of(const struct gb_cli *cli, int status) {
+    int number = atomic_load(&cli->interrupted);
+
+    return status == GB_CLI_INTERRUPTED && number > 0 ? 128 + number : status;
+}
+
 int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_signals signals;
     int rc = read_token(cli);
@@ -183,5 +188,5 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     cli->client = NULL;
     free(cli->token);
     cli->token = NULL;
-    return rc;
+    return gb_cli_end_of(cli, rc);
 }

@@ -17,9 +17,9 @@ enum gb_cli_exit {
     GB_CLI_USAGE = 2,
     GB_CLI_UNREACHABLE = 3,
     GB_CLI_NOT_FOUND = 4,
-    GB_CLI_INTERRUPTED = 5,
     GB_CLI_SOME_HOSTS = 6,
-    GB_CLI_NO_HOST = 7
+    GB_CLI_NO_HOST = 7,
+    GB_CLI_INTERRUPTED = 130 /* by SIGINT; gb_cli_run() makes 128 and the number of another signal of it */
 };
 
 #define GB_CLI_PATH 4096 /* longest request target, with its NUL */
@@ -33,10 +33,14 @@ struct gb_cli {
     gpubuf_client *client;
     char *token; /* malloc'd or NULL */
     struct gpubuf_error error;
-    atomic_bool interrupted;
+    atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
     atomic_bool raw;
 };
+
+/* What the shell would report of a program that the signal had ended, where one came and that ended the command: statuses
+ * other than GB_CLI_INTERRUPTED stay. */
+int gb_cli_end_of(const struct gb_cli *cli, int status);
 
 /* Opens a client, runs the command, prints its error. The exit status. */
 int gb_cli_run(struct gb_cli *cli, int argc, char **argv);

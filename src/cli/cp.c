@@ -1,5 +1,6 @@
 /* cp: between buffers on the device, or between a buffer and a file. */
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/files.h"
 
@@ -24,15 +25,33 @@ static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_nam
     return body;
 }
 
+/* Who wrote x.npy where a buffer is meant may have meant the file of that name. */
+static void say_file(const struct gb_cli *cli, const char *source, const char *target) {
+    if (cli->error.code == GPUBUF_BUFFER_NOT_FOUND || cli->error.code == GPUBUF_INVALID_NAME ||
+        cli->error.code == GPUBUF_BAD_ARGUMENT) {
+        if (access(source, R_OK) == 0)
+            fprintf(stderr, "gpubuf: the file %s is meant by ./%s or file:%s, or by \"gpubuf put %s %s\".\n", source,
+                    source, source, source, target);
+        else
+            fputs("gpubuf: SOURCE and TARGET are buffers; a file begins with /, ./, ../ or file:\n", stderr);
+    }
+}
+
 static int copy_buffer(struct gb_cli *cli, const char *source, const char *target) {
     char path[GB_CLI_PATH];
     struct gb_cli_name from;
     struct gb_cli_name to;
+    json_t *copied = NULL;
 
     if (gb_cli_name(cli, source, &from) < 0 || gb_cli_name(cli, target, &to) < 0 ||
-        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
-        return gb_cli_failed(cli);
-    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", path, copy_body(&cli->options, &from)));
+        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0 ||
+        (copied = gb_cli_ask(cli, "POST", path, copy_body(&cli->options, &from))) == NULL) {
+        int status = gb_cli_failed(cli);
+
+        say_file(cli, source, target);
+        return status;
+    }
+    return gb_cli_show_buffer(cli, copied);
 }
 
 int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {

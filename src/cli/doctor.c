@@ -19,6 +19,17 @@ void gb_cli_doctor_add(struct gb_cli_doctor *doctor, const char *check, bool goo
     doctor->bad |= !good;
 }
 
+void gb_cli_doctor_skip(struct gb_cli_doctor *doctor, const char *check, const char *detail, ...) {
+    char text[1024];
+    va_list args;
+
+    va_start(args, detail);
+    vsnprintf(text, sizeof text, detail, args);
+    va_end(args);
+    json_array_append_new(doctor->checks,
+                          json_pack("{s:s, s:n, s:s, s:n}", "check", check, "ok", "detail", text, "remedy"));
+}
+
 static void check_reach(struct gb_cli_doctor *doctor) {
     struct gb_cli *cli = doctor->cli;
     double began = gb_cli_now();
@@ -42,8 +53,7 @@ static void check_token(struct gb_cli_doctor *doctor) {
     if (doctor->root != NULL)
         gb_cli_doctor_add(doctor, "access", true, "", "the daemon lets us in");
     else if (cli->error.status == 401 || cli->error.status == 403)
-        gb_cli_doctor_add(doctor, "access", false, "give a token that is in force: --token-file FILE or GPUBUF_TOKEN",
-                          "%s", cli->error.detail);
+        gb_cli_doctor_add(doctor, "access", false, GB_CLI_TOKEN_REMEDY, "%s", cli->error.detail);
     else
         gb_cli_doctor_add(doctor, "access", false, "name the address of a gpubufd with --url or GPUBUF_URL", "%s",
                           cli->error.detail);
@@ -68,28 +78,44 @@ static void check_ready(struct gb_cli_doctor *doctor) {
 static void check_backend(struct gb_cli_doctor *doctor) {
     const char *name = gb_cli_text(doctor->root, "backend.name");
     const char *note = gb_cli_text(doctor->root, "backend.note");
+    bool cuda = strcmp(name, "cuda") == 0;
 
-    gb_cli_doctor_add(
-        doctor, "backend", strcmp(name, "cuda") == 0,
-        "without a GPU this is as it should be; else start it with --backend cuda, which says what is missing, "
-        "and see the driver's checks",
-        "%s: %s", name, note);
+    if (!cuda && (!doctor->here || !doctor->gpu))
+        gb_cli_doctor_skip(doctor, "backend", "%s, which serves without a GPU: %s", name, note);
+    else
+        gb_cli_doctor_add(doctor, "backend", cuda,
+                          "this machine has a GPU: start gpubufd with --backend cuda, which says what is missing, and "
+                          "see the driver's checks",
+                          "%s: %s", name, note);
 }
 
-/* Each way by which a device's memory could be shared. */
+static bool offers(json_t *device, const char *way) {
+    json_t *found = json_object_get(json_object_get(device, "capabilities"), way);
+
+    return json_is_true(json_object_get(found, "available"));
+}
+
+/* Each way by which a device's memory could be shared: one is enough, and host memory needs none of them. */
 static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
     static const char *const ways[] = {"vmm_export_fd", "pool_export_fd", "legacy_ipc"};
+    bool cuda = strcmp(gb_cli_text(doctor->root, "backend.name"), "cuda") == 0;
+    bool any = offers(device, ways[0]) || offers(device, ways[1]) || offers(device, ways[2]);
     char check[64];
     size_t i;
 
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         json_t *found = json_object_get(json_object_get(device, "capabilities"), ways[i]);
-        bool good = json_is_true(json_object_get(found, "available"));
+        const char *name = gb_cli_text(device, "name");
 
         snprintf(check, sizeof check, "device %.0f %s", gb_cli_number(device, "index"), ways[i]);
-        gb_cli_doctor_add(doctor, check, good,
-                          "share host memory (--kind pinned or pageable) or use plain HTTP instead", "%s%s%s",
-                          gb_cli_text(device, "name"), good ? "" : ": ", gb_cli_text(found, "reason"));
+        if (offers(device, ways[i]))
+            gb_cli_doctor_add(doctor, check, true, "", "%s", name);
+        else if (any || !cuda)
+            gb_cli_doctor_skip(doctor, check, "%s: %s", name, gb_cli_text(found, "reason"));
+        else
+            gb_cli_doctor_add(doctor, check, false,
+                              "share host memory (--kind pinned or pageable) or use plain HTTP instead", "%s: %s", name,
+                              gb_cli_text(found, "reason"));
     }
 }
 
@@ -111,12 +137,12 @@ static void show_text(json_t *checks) {
     size_t i;
 
     json_array_foreach(checks, i, check) {
-        bool good = json_is_true(json_object_get(check, "ok"));
+        json_t *ok = json_object_get(check, "ok");
 
-        printf("%s  %-26s ", good ? "ok" : "no", gb_cli_text(check, "check"));
+        printf("%s  %-26s ", json_is_true(ok) ? "ok" : json_is_null(ok) ? "--" : "no", gb_cli_text(check, "check"));
         gb_cli_put(stdout, gb_cli_text(check, "detail"));
         printf("\n");
-        if (!good)
+        if (json_is_false(ok))
             printf("    %-26s -> %s\n", "", gb_cli_text(check, "remedy"));
     }
 }
@@ -132,6 +158,7 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     (void)argv;
     doctor.here = is_here(gpubuf_url(cli->client));
+    doctor.gpu = gb_cli_doctor_has_gpu();
     check_reach(&doctor);
     if (!doctor.bad)
         check_token(&doctor);

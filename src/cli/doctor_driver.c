@@ -1,12 +1,55 @@
 /* The GPU's driver on this machine, looked at without CUDA at link time. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/doctor.h"
 
 #define KERNEL_FILE "/proc/driver/nvidia/version"
+#define NVIDIA 0x10de /* as a vendor on the PCI bus */
+#define DISPLAY 0x03  /* the class of its devices that draw or calculate */
+
+/* What the PCI bus says of one of its devices: a number in a file. */
+static unsigned long pci_number(const char *device, const char *file) {
+    char path[320];
+    char text[32] = "";
+    FILE *in;
+
+    snprintf(path, sizeof path, "%s/%s", device, file);
+    in = fopen(path, "re");
+    if (in == NULL)
+        return 0;
+    if (fgets(text, sizeof text, in) == NULL)
+        text[0] = '\0';
+    fclose(in);
+    return strtoul(text, NULL, 16);
+}
+
+static bool on_the_bus(void) {
+    glob_t found = {0};
+    bool gpu = false;
+    size_t i;
+
+    if (glob("/sys/bus/pci/devices/*", 0, NULL, &found) == 0)
+        for (i = 0; i < found.gl_pathc && !gpu; i++)
+            gpu = pci_number(found.gl_pathv[i], "vendor") == NVIDIA &&
+                  pci_number(found.gl_pathv[i], "class") >> 16 == DISPLAY;
+    globfree(&found);
+    return gpu;
+}
+
+bool gb_cli_doctor_has_gpu(void) {
+    static const char *const signs[] = {KERNEL_FILE, "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu"};
+    size_t i;
+
+    for (i = 0; i < sizeof signs / sizeof signs[0]; i++)
+        if (access(signs[i], F_OK) == 0)
+            return true;
+    return on_the_bus();
+}
 
 static void check_kernel(struct gb_cli_doctor *doctor) {
     bool good = access(KERNEL_FILE, R_OK) == 0;
@@ -60,6 +103,14 @@ static void check_library(struct gb_cli_doctor *doctor) {
 }
 
 void gb_cli_doctor_driver(struct gb_cli_doctor *doctor) {
+    static const char *const checks[] = {"kernel driver", "device files", "libcuda"};
+    size_t i;
+
+    if (!doctor->gpu) {
+        for (i = 0; i < sizeof checks / sizeof checks[0]; i++)
+            gb_cli_doctor_skip(doctor, checks[i], "no GPU of NVIDIA is to be seen on this machine");
+        return;
+    }
     check_kernel(doctor);
     check_nodes(doctor);
     check_library(doctor);

@@ -14,9 +14,9 @@ static bool check_socket(struct gb_cli_doctor *doctor, const char *path) {
     bool may;
 
     if (!doctor->here) {
-        gb_cli_doctor_add(doctor, "UNIX socket", false,
-                          "run gpubuf on the daemon's machine; from others use plain HTTP",
-                          "%s is another machine, and memory is shared within one", gpubuf_url(doctor->cli->client));
+        gb_cli_doctor_skip(doctor, "UNIX socket",
+                           "%s is another machine, and memory is shared within one: plain HTTP is the way from here",
+                           gpubuf_url(doctor->cli->client));
         return false;
     }
     if (path == NULL) {
@@ -38,11 +38,17 @@ static bool check_socket(struct gb_cli_doctor *doctor, const char *path) {
     if (!there || !S_ISSOCK(info.st_mode))
         return false;
     may = access(path, W_OK) == 0;
-    gb_cli_doctor_add(doctor, "socket's permissions", may,
-                      "let this user's group write to the socket and search its folder, or run as the daemon's user",
-                      "mode %03o of user %u and group %u, we are user %u: %s", info.st_mode & 0777, info.st_uid,
-                      info.st_gid, (unsigned)geteuid(), may ? "we may connect" : strerror(errno));
+    gb_cli_doctor_add(
+        doctor, "socket's permissions", may,
+        "let this user's group write to the socket (gpubufd --socket-group, --socket-mode) and search its "
+        "folder, or run as the daemon's user",
+        "mode %03o of user %u and group %u, we are user %u: %s", info.st_mode & 0777, info.st_uid, info.st_gid,
+        (unsigned)geteuid(), may ? "we may connect" : strerror(errno));
     return may;
+}
+
+static bool refused_token(const struct gb_cli *cli) {
+    return cli->error.status == 401 || cli->error.code == GPUBUF_FORBIDDEN;
 }
 
 /* Whether the socket is that of the daemon that the URL leads to. */
@@ -58,7 +64,10 @@ static bool check_same(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     good = root != NULL && (doctor->root == NULL ||
                             strcmp(gb_cli_text(root, "started_at"), gb_cli_text(doctor->root, "started_at")) == 0);
     gb_cli_doctor_add(doctor, "socket's daemon", good,
-                      "name this daemon's socket with --socket, or the socket as --url", "%s",
+                      refused_token(cli) && root == NULL
+                          ? GB_CLI_TOKEN_REMEDY
+                          : "name this daemon's socket with --socket, or the socket as --url",
+                      "%s",
                       root == NULL ? cli->error.detail
                       : good       ? "answers, and is the one of the URL"
                                    : "another daemon answers there than at the URL");
@@ -75,7 +84,10 @@ static void look_at_mapping(struct gb_cli_doctor *doctor, gpubuf_client *client,
     bool may = rc == 0 || (err->code != GPUBUF_MAP_NOT_PERMITTED && err->code != GPUBUF_FORBIDDEN);
 
     gb_cli_doctor_add(
-        doctor, "right to map", may, "start gpubufd with --map-uids or --map-gids, or give a token with the scope map",
+        doctor, "right to map", may,
+        err->code == GPUBUF_FORBIDDEN ? "give a token of the scope map (\"gpubufd token add NAME --scope map,write\"): "
+                                        "while tokens are in force they alone decide"
+                                      : "start gpubufd with --map-uids or --map-gids for this user",
         "user %u, group %u: %s", (unsigned)geteuid(), (unsigned)getegid(), may ? "not refused" : err->detail);
     if (!may)
         return;
@@ -105,8 +117,10 @@ static void check_mapping(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     if (gpubuf_put(client, doctor->cli->session, name, gpubuf_from_memory(bytes, sizeof bytes), &put, NULL,
                    &doctor->cli->error) < 0) {
         gb_cli_doctor_add(doctor, "memfd", false,
-                          "a token that may write is needed, and room in the session for 64 KiB", "%s",
-                          doctor->cli->error.detail);
+                          refused_token(doctor->cli)
+                              ? "give a token of the scope write (--token-file FILE or GPUBUF_TOKEN)"
+                              : "room in the session for 64 KiB is needed",
+                          "%s", doctor->cli->error.detail);
         return;
     }
     look_at_mapping(doctor, client, name, bytes);

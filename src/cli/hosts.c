@@ -159,10 +159,12 @@ static int overdue(struct fleet *fleet) {
 /* An interrupt: the first lets the hosts' processes end in order, the second does not. */
 static void interrupted(struct fleet *fleet) {
     struct signalfd_siginfo info;
+    int number;
 
     if (read(fleet->signals, &info, sizeof info) != sizeof info)
         return;
-    signal_all(fleet, atomic_exchange(&fleet->cli->interrupted, true) ? SIGKILL : SIGINT);
+    number = (int)info.ssi_signo;
+    signal_all(fleet, atomic_exchange(&fleet->cli->interrupted, number) != 0 ? SIGKILL : number);
     fleet->next = fleet->hosts.count;
 }
 
@@ -189,7 +191,7 @@ static int verdict(struct fleet *fleet) {
     for (i = 0; i < fleet->hosts.count; i++)
         good += fleet->hosts.items[i].ended && fleet->hosts.items[i].status == GB_CLI_DONE;
     if (atomic_load(&fleet->cli->interrupted))
-        return GB_CLI_INTERRUPTED;
+        return gb_cli_end_of(fleet->cli, GB_CLI_INTERRUPTED);
     return good == fleet->hosts.count ? GB_CLI_DONE : good > 0 ? GB_CLI_SOME_HOSTS : GB_CLI_NO_HOST;
 }
 
@@ -233,6 +235,7 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, &fleet.before);
     signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */
     fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);

@@ -49,30 +49,31 @@ static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *r
 
 struct moving {
     struct gb_cli_progress progress;
-    uint64_t expected; /* bytes, where the library does not know; 0: nobody does */
+    uint64_t expected; /* bytes, where the library does not know; GPUBUF_UNKNOWN: nobody does */
 };
 
 static int moved(void *arg, uint64_t done, uint64_t total) {
     struct moving *moving = arg;
 
-    gb_cli_progress_move(&moving->progress, done, total == GPUBUF_UNKNOWN ? moving->expected : total);
+    total = total == GPUBUF_UNKNOWN ? moving->expected : total;
+    gb_cli_progress_move(&moving->progress, done, total == GPUBUF_UNKNOWN ? 0 : total);
     return 0;
 }
 
-/* Bytes that --shape and --dtype make, for the progress of a pipe: dtypes end in their bits, or are bool. 0: unknown. */
+/* Bytes that --shape and --dtype make, of a pipe or device: dtypes have their bits in their names, or are bool.
+ * GPUBUF_UNKNOWN: they do not say it. */
 static uint64_t expected_bytes(const struct gb_cli_options *o) {
     const char *bits = o->dtype != NULL ? o->dtype + strcspn(o->dtype, "0123456789") : "8";
     const char *shape = o->shape;
     uint64_t bytes = o->dtype != NULL && strcmp(o->dtype, "bool") == 0 ? 1 : strtoull(bits, NULL, 10) / 8;
 
-    if (shape == NULL)
-        return 0;
+    if (shape == NULL || bytes == 0)
+        return GPUBUF_UNKNOWN;
     while (*shape != '\0') {
         char *end;
 
-        bytes *= strtoull(shape, &end, 10);
-        if (end == shape)
-            return 0;
+        if (*shape < '0' || *shape > '9' || __builtin_mul_overflow(bytes, strtoull(shape, &end, 10), &bytes))
+            return GPUBUF_UNKNOWN;
         shape = *end == ',' ? end + 1 : end;
     }
     return bytes;
@@ -115,7 +116,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
 static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const char *label) {
     const struct gb_cli_options *o = &cli->options;
     struct gpubuf_tensors_params params = {0};
-    struct moving moving = {0};
+    struct moving moving = {.expected = GPUBUF_UNKNOWN};
     const struct gpubuf_answer *answer;
     struct gpubuf_tensors tensors;
     char size[24];
@@ -157,7 +158,8 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     else if (cli->host != NULL && strcmp(path, "-") == 0)
         rc = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
     else
-        rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL, &source);
+        rc = gb_cli_source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
+                                expected_bytes(&cli->options), &source);
     if (rc == 0) {
         rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target);
         gb_cli_source_close(&source);

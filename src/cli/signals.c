@@ -25,9 +25,9 @@ static void *watch(void *arg) {
             continue;
         if (number == SIGUSR2)
             return NULL;
-        if (atomic_exchange(&cli->interrupted, true)) {
+        if (atomic_exchange(&cli->interrupted, number) != 0) {
             gb_cli_terminal_give_back(cli);
-            _exit(GB_CLI_INTERRUPTED);
+            _exit(gb_cli_end_of(cli, GB_CLI_INTERRUPTED));
         }
         gpubuf_interrupt(cli->client);
     }

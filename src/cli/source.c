@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cli/progress.h"
 
 #define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
 #define SPOOL_BYTES (256 * 1024)
+#define DEVICE_BYTES (64ull << 20) /* that are taken of a device before it is thought to have no end */
 
 /* Reads from a pipe without being deaf to interrupts: how many bytes, 0 at the end, -1 with errno. */
 static ssize_t read_pipe(struct gb_cli_source *source, void *data, size_t size) {
@@ -76,24 +78,63 @@ static int write_all(int fd, const unsigned char *data, size_t bytes) {
     return 0;
 }
 
-/* Puts all that comes into a file without a name, which then is the source. */
-static int spool(struct gb_cli_source *source) {
+static const char *spool_folder(void) {
     const char *folder = getenv("TMPDIR");
+
+    return folder != NULL && folder[0] != '\0' ? folder : "/tmp";
+}
+
+/* A file without a name; where the file system has none such it loses its name at once. */
+static int open_spool(void) {
+    const char *folder = spool_folder();
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    char *path;
+
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR) || asprintf(&path, "%s/gpubuf.XXXXXX", folder) < 0)
+        return fd;
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    free(path);
+    return fd;
+}
+
+/* How much may be kept: what leaves others a tenth of the room. */
+static uint64_t spool_limit(const struct gb_cli_source *source, int fd) {
+    struct statvfs room;
+
+    if (source->device)
+        return DEVICE_BYTES;
+    if (fstatvfs(fd, &room) != 0)
+        return UINT64_MAX;
+    return (uint64_t)room.f_bavail * room.f_frsize / 10 * 9;
+}
+
+/* Puts all that comes into that file, which then is the source. -1 with errno; EFBIG: more comes than may be kept. */
+static int spool(struct gb_cli_source *source) {
     unsigned char *data = malloc(SPOOL_BYTES);
-    int fd = open(folder != NULL && folder[0] != '\0' ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int fd = open_spool();
     int64_t n = fd < 0 || data == NULL ? -1 : 1;
+    uint64_t limit = fd >= 0 ? spool_limit(source, fd) : 0;
     uint64_t bytes = 0;
 
     while (n > 0) {
         n = next_bytes(source, data, SPOOL_BYTES);
+        if (n > 0 && (uint64_t)n > limit - bytes) {
+            errno = EFBIG;
+            n = -1;
+        }
         if (n > 0 && write_all(fd, data, (size_t)n) < 0)
             n = -1;
         bytes += n > 0 ? (uint64_t)n : 0;
     }
     free(data);
     if (n < 0) {
+        int why = errno;
+
         if (fd >= 0)
             close(fd);
+        errno = why;
         return -1;
     }
     gb_cli_source_close(source);
@@ -103,7 +144,38 @@ static int spool(struct gb_cli_source *source) {
     return 0;
 }
 
-int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, struct gb_cli_source *ret) {
+static int unread(struct gb_cli_source *source, const char *path) {
+    char size[24];
+
+    if (errno != EFBIG)
+        return gb_cli_refused(source->cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+    if (source->device)
+        gb_cli_bytes_text(DEVICE_BYTES, size);
+    else
+        snprintf(size, sizeof size, "%s", "there is room for");
+    return gb_cli_refused(source->cli, GB_CLI_FAILED,
+                          "%s gives more than %s%s%s and does not say how much: give --shape and --dtype, or its "
+                          "beginning by head -c BYTES %s | gpubuf put - NAME",
+                          path, size, source->device ? "" : " in ", source->device ? "" : spool_folder(), path);
+}
+
+/* What is no file: the length is told by the caller, or by what comes first, or by keeping it until its end. */
+static int open_pipe(struct gb_cli_source *source, const char *path, bool knows_length, uint64_t expected) {
+    source->pipe = true;
+    if (source->device)
+        source->bytes = expected;
+    if (peek(source) < 0)
+        return unread(source, path);
+    if (!knows_length && (source->cli->options.raw || !tells_length(source)) && spool(source) < 0)
+        return unread(source, path);
+    source->until = 0; /* from here the library counts */
+    if (!source->pipe)
+        source->front_at = 0;
+    return 0;
+}
+
+int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
+                       struct gb_cli_source *ret) {
     struct gb_cli_source source = {.cli = cli,
                                    .bytes = GPUBUF_UNKNOWN,
                                    .until = cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0};
@@ -121,13 +193,8 @@ int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, 
         source.front_at = at > 0 ? (size_t)at : 0; /* of a file: where it begins for us */
         source.bytes = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
     } else if (rc == 0) {
-        source.pipe = true;
-        if (peek(&source) < 0 || (!knows_length && (cli->options.raw || !tells_length(&source)) && spool(&source) < 0))
-            rc = gb_cli_refused(cli, atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_FAILED,
-                                "%s cannot be read: %s", path, strerror(errno));
-        source.until = 0; /* from here the library counts */
-        if (!source.pipe)
-            source.front_at = 0;
+        source.device = S_ISCHR(info.st_mode) && !isatty(source.fd);
+        rc = open_pipe(&source, path, knows_length, expected);
     }
     if (rc != 0) {
         gb_cli_source_close(&source);

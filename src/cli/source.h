@@ -11,6 +11,7 @@ struct gb_cli_source {
     int fd;
     double until;                     /* while it is being opened: when to give up; 0: never */
     bool pipe;                        /* read through gb_cli_source_read, front first */
+    bool device;                      /* of characters: a terminal, or what may have no end */
     unsigned char front[GB_CLI_PEEK]; /* read already, to see what comes */
     size_t front_bytes;
     size_t front_at;
@@ -18,8 +19,11 @@ struct gb_cli_source {
 };
 
 /* Opens path, - for standard input. A pipe of raw bytes whose length nothing tells goes to a temporary file first, which has
- * no name; knows_length: the caller gave a shape. 0, or the exit status of what was said. */
-int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, struct gb_cli_source *ret);
+ * no name; knows_length: the caller gave a shape or a slice. expected: the bytes that the shape makes, GPUBUF_UNKNOWN where
+ * nobody knows: of a device that may have no end (/dev/zero) so many are read, of a pipe all that come. 0, or the exit
+ * status of what was said. */
+int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
+                       struct gb_cli_source *ret);
 void gb_cli_source_close(struct gb_cli_source *source);
 
 /* For the library. */

@@ -52,8 +52,10 @@ static json_t *transfers(json_t *stats, json_t *before, double seconds) {
     json_object_foreach(json_object_get(stats, "transfers"), name, counted) {
         double bytes = sum_of(counted, "bytes");
         double earlier = sum_of(json_object_get(json_object_get(before, "transfers"), name), "bytes");
-        json_t *row = json_pack("{s:s, s:I, s:I}", "what", name, "count", (json_int_t)sum_of(counted, "count"), "bytes",
-                                (json_int_t)bytes);
+        json_t *copies = json_object_get(counted, "copies"); /* what is counted of mirrored buffers */
+        double count = copies != NULL ? json_number_value(copies) : sum_of(counted, "count");
+        json_t *row =
+            json_pack("{s:s, s:I, s:I}", "what", name, "count", (json_int_t)count, "bytes", (json_int_t)bytes);
         char text[32];
 
         snprintf(text, sizeof text, "%.2f", sum_of(counted, "seconds_copying"));
@@ -75,9 +77,12 @@ static void put_head(FILE *out, json_t *stats) {
             gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.bytes"), bytes));
     if (gb_cli_number(stats, "buffers.lost") > 0)
         fprintf(out, ", %.0f of them lost", gb_cli_number(stats, "buffers.lost"));
-    if (json_object_get(stats, "leases") != NULL)
-        fprintf(out, "; leases: %.0f, %s held by them alone", gb_cli_number(stats, "leases"),
-                gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "held_bytes"), held));
+    if (gb_cli_number(stats, "buffers.mirrored.count") > 0)
+        fprintf(out, ", %.0f of them mirrored with %s", gb_cli_number(stats, "buffers.mirrored.count"),
+                gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.mirrored.bytes"), held));
+    if (json_object_get(stats, "sharing") != NULL)
+        fprintf(out, "; leases: %.0f, %s held by them alone", gb_cli_number(stats, "sharing.leases"),
+                gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "sharing.held_bytes"), held));
     fprintf(out, "\nrunning: %.0f uploads, %.0f downloads, %.0f writes", gb_cli_number(stats, "running.uploads"),
             gb_cli_number(stats, "running.downloads"), gb_cli_number(stats, "running.writes"));
     fprintf(out, "; operations: %.0f queued, %.0f running; slots: %.0f of %.0f free\n\n",

@@ -1,12 +1,14 @@
 /* One connection by libcurl: a request, its answer, and again where that may be. */
 #include "client/http.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
 
 #include "client/client.h"
+#include "client/socket.h"
 
 #define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
 #define PAUSE_FIRST_MS 50
@@ -115,6 +117,19 @@ static int run(struct gbc_conn *conn, CURLcode *ret, struct gpubuf_error *err) {
     return 0;
 }
 
+/* Nobody listens, or nobody lets us in: of a UNIX socket it can be said why. */
+static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_error *err) {
+    char why[GBC_REFUSAL_SIZE];
+    long number = 0;
+
+    if (conn->set->socket && curl_easy_getinfo(conn->easy, CURLINFO_OS_ERRNO, &number) == CURLE_OK &&
+        (number == EACCES || number == EPERM)) {
+        gbc_socket_refusal(conn->set->socket, why, sizeof(why));
+        said = why;
+    }
+    return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", conn->set->url, said);
+}
+
 static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) {
     const char *url = conn->set->url;
     const char *said = conn->said[0] != '\0' ? conn->said : curl_easy_strerror(code);
@@ -130,7 +145,7 @@ static int told(struct gbc_conn *conn, CURLcode code, struct gpubuf_error *err) 
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_PEER_FAILED_VERIFICATION:
-        return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", url, said);
+        return unreached(conn, said, err);
     case CURLE_OPERATION_TIMEDOUT:
         return gbc_error_set(err, conn->sent || conn->answered ? GPUBUF_CLIENT_TIMEOUT : GPUBUF_CANNOT_CONNECT,
                              "%s: %s", url, said);

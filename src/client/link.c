@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/socket.h"
+
 #define LOOK_MS 100
 #define DIAL_MS 10 /* between two attempts to connect */
 #define BODY_MAX ((uint64_t)1 << 20)
@@ -30,9 +32,15 @@ struct gbc_link {
 /* --- life ---------------------------------------------------------------------------------------------------------------- */
 
 static int no_way_there(const struct gbc_link *link, int code, struct gpubuf_error *err) {
+    char why[GBC_REFUSAL_SIZE];
+
     gbc_error_errno(err, GPUBUF_CANNOT_CONNECT, "connect", code);
+    if (code == EACCES || code == EPERM)
+        gbc_socket_refusal(link->socket, why, sizeof(why));
+    else
+        snprintf(why, sizeof(why), "%s", strerrorname_np(code));
     if (err)
-        snprintf(err->detail, sizeof(err->detail), "%s cannot be reached: %s", link->socket, err->native_name);
+        snprintf(err->detail, sizeof(err->detail), "%s cannot be reached: %s", link->socket, why);
     return -1;
 }
 

@@ -96,12 +96,16 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     return 0;
 }
 
-static int take_url(struct gbc_settings *set, const char *given, struct gpubuf_error *err) {
-    const char *url = given ? given : environment("GPUBUF_URL");
-    char *path = url ? NULL : find_socket();
+/* The address, or the socket that was named, or one that is found, or the usual address. */
+static int take_url(struct gbc_settings *set, const struct gpubuf_options *options, struct gpubuf_error *err) {
+    const char *url = options->url ? options->url : environment("GPUBUF_URL");
+    const char *named = options->socket ? options->socket : environment("GPUBUF_SOCKET");
+    char *path = url ? NULL : named ? strdup(named) : find_socket();
 
     if (url)
         set->url = strdup(url);
+    else if (path && strncmp(path, UNIX, strlen(UNIX)) == 0)
+        set->url = strdup(path);
     else
         set->url = path ? below(UNIX, path) : strdup(DEFAULT_URL);
     free(path);
@@ -156,7 +160,7 @@ static int take(struct gbc_settings *set, const struct gpubuf_options *options, 
         return gbc_error_memory(err);
     if (strpbrk(set->agent, "\r\n"))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "user_agent has one line");
-    if (take_url(set, options->url, err) < 0 || take_socket(set, options->socket, err) < 0)
+    if (take_url(set, options, err) < 0 || take_socket(set, options->socket, err) < 0)
         return -1;
     return take_token(set, options->token, err);
 }

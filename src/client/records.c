@@ -273,5 +273,9 @@ int gbc_record_stats(const json_t *o, void *ret) {
     transfers(moved, "download", &r->download);
     transfers(moved, "copy", &r->copy);
     transfers(moved, "fill", &r->fill);
+    r->mirrored_buffers = gbc_read_u64(json_object_get(buffers, "mirrored"), "count");
+    r->mirrored_bytes = gbc_read_u64(json_object_get(buffers, "mirrored"), "bytes");
+    r->mirror_copies = gbc_read_u64(json_object_get(moved, "mirror"), "copies");
+    r->mirror_copy_bytes = gbc_read_u64(json_object_get(moved, "mirror"), "bytes");
     return json_is_object(buffers) ? 0 : -1;
 }

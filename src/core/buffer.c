@@ -50,12 +50,14 @@ static void count_in(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 
     session->live_buffers++;
+    atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_add(&core->live_buffers, 1);
     if (b->rec.state == GB_BUFFER_LOST) {
         session->lost_buffers++;
         atomic_fetch_add(&core->lost_buffers, 1);
     } else {
         atomic_fetch_add(&core->buffer_bytes, b->rec.bytes);
+        atomic_fetch_add(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
     }
 }
 
@@ -63,12 +65,14 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
     struct gb_core *core = session->core;
 
     session->live_buffers--;
+    atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
     atomic_fetch_sub(&core->live_buffers, 1);
     if (b->rec.state == GB_BUFFER_LOST) {
         session->lost_buffers--;
         atomic_fetch_sub(&core->lost_buffers, 1);
     } else {
         atomic_fetch_sub(&core->buffer_bytes, b->rec.bytes);
+        atomic_fetch_sub(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
     }
 }
 

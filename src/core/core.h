@@ -319,8 +319,10 @@ struct gb_core_stats {
     uint64_t buffers;
     uint64_t buffer_bytes;
     uint64_t lost_buffers;
-    uint64_t leases;     /* granted, not ended */
-    uint64_t held_bytes; /* deleted, replaced or lost, and still mapped */
+    uint64_t mirrored_buffers;
+    uint64_t mirrored_bytes; /* of these, which have them on one side or on both */
+    uint64_t leases;         /* granted, not ended */
+    uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
     uint64_t uploads_running;
     uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
     uint64_t downloads_running;

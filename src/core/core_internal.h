@@ -80,6 +80,8 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
+    _Atomic uint64_t mirrored_buffers;
+    _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;

@@ -179,6 +179,7 @@ static void tally(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
 
     GB_TALLY(core, s, mirror_copies, u->mirror_copied);
+    GB_TALLY(core, s, mirror_copy_bytes, u->mirror_copied ? u->bytes - u->params.bytes : 0);
     if (!u->write) {
         tally_upload(u);
     } else if (u->write->what == GB_WRITE_COPY) {
@@ -191,6 +192,7 @@ static void tally(struct gb_upload *u) {
         GB_TALLY(core, s, fill_bytes, u->params.bytes);
     } else {
         GB_TALLY(core, s, mirror_copies, 1);
+        GB_TALLY(core, s, mirror_copy_bytes, u->params.bytes);
     }
 }
 

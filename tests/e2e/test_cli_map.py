@@ -1,4 +1,6 @@
 """gpubuf's map, leases, doctor and bench: memory that this process shares with the daemon."""
+import glob
+import os
 import re
 import socket
 import subprocess
@@ -101,8 +103,8 @@ def test_sealed_is_shown_and_refuses_writes(cli, daemon, session):
 def checks(cli, *args, status=None):
     said = cli("--json", "doctor", *args)
     found = {c["check"]: c for c in said.json()}
-    assert said.status == (DONE if all(c["ok"] for c in found.values()) else FAILED)
-    assert all((c["remedy"] is None) == c["ok"] and c["detail"] for c in found.values()), found
+    assert said.status == (FAILED if any(c["ok"] is False for c in found.values()) else DONE), found
+    assert all((c["remedy"] is not None) == (c["ok"] is False) and c["detail"] for c in found.values()), found
     return found
 
 
@@ -111,9 +113,18 @@ def test_doctor_finds_sharing_in_order(cli, backend):
     for check in ("daemon", "access", "version", "ready", "UNIX socket", "socket's permissions", "socket's daemon",
                   "right to map", "memfd"):
         assert found[check]["ok"], found[check]
-    if backend.startswith("host"):
-        assert not found["backend"]["ok"] and "host" in found["backend"]["detail"]
+    if backend.startswith("host") and not sees_gpu():  # what a GPU would need is no failure where there is none
+        for check in ("backend", "device 0 vmm_export_fd", "kernel driver", "device files", "libcuda"):
+            assert found[check]["ok"] is None, found[check]
+        assert "host" in found["backend"]["detail"] and cli("doctor").expect(DONE).out.count("\n--  ") >= 5
     assert cli.json("ls") == []
+
+
+def sees_gpu():
+    signs = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu")
+    return any(map(os.path.exists, signs)) or any(
+        open(d + "/vendor").read().strip() == "0x10de" and open(d + "/class").read().startswith("0x03")
+        for d in glob.glob("/sys/bus/pci/devices/*"))
 
 
 def test_doctor_for_people_gives_a_line_for_each_and_a_remedy_for_a_no(cli):
@@ -121,7 +132,7 @@ def test_doctor_for_people_gives_a_line_for_each_and_a_remedy_for_a_no(cli):
     assert re.search(r"^ok  daemon +http://", text, re.M)
     lines = text.splitlines()
     for line, after in zip(lines, lines[1:] + [""]):
-        assert line.startswith(("ok  ", "no  ", "    "))
+        assert line.startswith(("ok  ", "--  ", "no  ", "    "))
         assert not line.startswith("no  ") or "-> " in after, line
 
 
@@ -152,8 +163,9 @@ def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp
     d = start(state=str(tmp_path))
     found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix))
     assert found["daemon"]["ok"] and not found["access"]["ok"] and "--token-file" in found["access"]["remedy"]
+    assert "--token-file" in found["socket's daemon"]["remedy"]
     found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix, GPUBUF_TOKEN=secret))
-    assert found["access"]["ok"] and not found["right to map"]["ok"] and "map" in found["right to map"]["remedy"]
+    assert found["access"]["ok"] and not found["right to map"]["ok"] and "--scope map" in found["right to map"]["remedy"]
 
 
 # --- bench --------------------------------------------------------------------------------------------------------------

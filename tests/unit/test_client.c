@@ -93,6 +93,15 @@ START_TEST(environment) {
     gpubuf_close(client);
     unsetenv("GPUBUF_URL");
     unsetenv("GPUBUF_TOKEN");
+    client_ok(&f, gpubuf_open(NULL, &client, &f.err)); /* the socket alone: all goes over it */
+    ck_assert_str_eq(gpubuf_url(client), f.unix_url);
+    client_ok(&f, gpubuf_daemon_get(client, NULL, &f.err));
+    gpubuf_close(client);
+    setenv("GPUBUF_SOCKET", "here.sock", 1);
+    client_fails(&f, gpubuf_open(NULL, &client, &f.err), GPUBUF_BAD_ARGUMENT);
+    client_ok(&f, gpubuf_open(&(struct gpubuf_options){.socket = f.unix_url}, &client, &f.err));
+    ck_assert_str_eq(gpubuf_url(client), f.unix_url);
+    gpubuf_close(client);
     unsetenv("GPUBUF_SOCKET");
     snprintf(home, sizeof(home), "%s/gpubufd", f.dir);
     ck_assert_int_eq(symlink(f.dir, home), 0);
@@ -219,6 +228,7 @@ END_TEST
 
 START_TEST(buffers) {
     struct gpubuf_buffer_params params = {.dtype = "float32", .shape = "2,3", .mirrored = true, .labels = "{}"};
+    struct gpubuf_stats stats;
     struct gpubuf_fill_params fill = {.pattern = 0x3f800000, .width = 4};
     struct gpubuf_verify_params verify = {.sha256 = true};
     struct gpubuf_copy_params copy = {.from = "m"};
@@ -227,6 +237,8 @@ START_TEST(buffers) {
 
     client_ok(&f, gpubuf_buffer_create(f.client, "default", "m", &params, NULL, &rec, &f.err));
     ck_assert(rec.mirrored && rec.bytes == 24 && rec.ndim == 2);
+    client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
+    ck_assert(stats.mirrored_buffers == 1 && stats.mirrored_bytes == 24 && stats.mirror_copies == 0);
     ck_assert_str_eq(rec.head, "uninitialized");
     client_ok(&f, gpubuf_buffer_fill(f.client, "default", "m", &fill, NULL, &rec, &f.err));
     client_ok(&f, gpubuf_buffer_sync(f.client, "default", "m", "host", NULL, NULL, &rec, &f.err));

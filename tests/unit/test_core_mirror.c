@@ -153,6 +153,8 @@ static void try_cell(struct core_fixture *f, enum gb_mirror_action action, enum 
     ck_assert_uint_eq(after.counters.mirror_copies, before.counters.mirror_copies + (cell->comes == COPIES));
     ck_assert_uint_eq(after.counters.mirror_copies_avoided,
                       before.counters.mirror_copies_avoided + (cell->comes == AVOIDS));
+    ck_assert_int_eq(after.counters.mirror_copy_bytes > before.counters.mirror_copy_bytes, cell->comes == COPIES);
+    ck_assert(after.mirrored_buffers == 1 && after.mirrored_bytes == BYTES);
     ck_assert_int_eq(r.copied, cell->comes == COPIES && !writes);
     core_expect(f->core, "default", "m", want, BYTES);
     /* And each side says the same once it is brought up to date. */

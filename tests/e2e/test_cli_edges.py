@@ -1,0 +1,178 @@
+"""gpubuf at its edges: sources without an end, ends by signals, patterns, sockets that let nobody in, what is meant by a name."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, TERMINATED, UNREACHABLE, Cli, interrupt, program
+from harness import PATIENCE_S, until
+
+
+@pytest.fixture
+def cli(daemon, session):
+    return Cli(daemon.url(""), session)
+
+
+# --- sources without an end ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype,wide", [("float32", 4), ("uint8", 1), ("bool", 1), ("bfloat16", 2), ("float8_e4m3fn", 1), ("complex128", 16)])
+def test_a_device_gives_as_many_bytes_as_the_shape_takes(cli, daemon, session, dtype, wide):
+    assert cli.json("put", "/dev/zero", "z", "--shape", "100,3", "--dtype", dtype)["bytes"] == 300 * wide
+    assert daemon.data("z", session).body == bytes(300 * wide)
+
+
+def test_a_device_on_standard_input_and_by_cp(cli):
+    with open("/dev/zero", "rb") as zero:
+        p = cli.start("put", "-", "z", "--shape", "70000", stdin=zero)
+        _, err = p.communicate(timeout=PATIENCE_S)
+    assert p.returncode == DONE, err
+    cli("cp", "/dev/urandom", "r", "--shape", "70000").expect()
+    assert {b["name"]: b["bytes"] for b in cli.json("ls")} == {"z": 70000, "r": 70000}
+
+
+def test_a_device_without_a_shape_is_not_read_for_ever(cli, tmp_path):
+    cli.env["TMPDIR"] = str(tmp_path)
+    for args in (["/dev/zero", "z"], ["/dev/zero", "z", "--dtype", "float32"], ["/dev/zero", "z", "--raw"]):
+        said = cli("put", *args).expect(FAILED)
+        assert "--shape" in said.err and "head -c" in said.err and "64.0 MiB" in said.err, said.err
+    assert os.listdir(tmp_path) == [] and cli.json("ls") == []
+    cli("put", "/dev/null", "none").expect()  # a device that ends
+    assert cli.json("info", "none")["bytes"] == 0
+
+
+def test_a_shape_that_is_none_is_the_daemons_to_refuse(cli):
+    for shape in ("3,x", "99999999999,99999999999", "-1"):
+        said = cli("put", "/dev/zero", "z", "--shape", shape).expect(FAILED)
+        assert "shape" in said.err, said.err
+    assert "dtype" in cli("put", "/dev/zero", "z", "--shape", "3", "--dtype", "red").expect(FAILED).err
+
+
+def test_a_pipe_that_gives_more_than_its_shape_is_refused(cli):
+    """What a pipe brings is meant, all of it; a device is cut."""
+    cli("put", "-", "x", "--shape", "10", input=bytes(1 << 20)).expect(FAILED)
+    assert cli.json("ls") == []
+
+
+# --- signals ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("number,status", [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED), (signal.SIGHUP, 128 + signal.SIGHUP)])
+@pytest.mark.parametrize("what", ["spool", "upload", "map", "hosts"])
+def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number, status, what):
+    cli.env["TMPDIR"] = str(tmp_path)
+    daemon.put("m", b"12345678", session, "?kind=pinned").expect(201)
+    daemon.settled()
+    args = {"spool": ["put", "-", "x"], "upload": ["put", "-", "x", "--shape", 1 << 30],
+            "map": ["map", "m", "--hold"], "hosts": ["put", "-", "x", "--hosts", "127.0.0.1:9"]}[what]
+    if what == "map":
+        args += ["-u", f"unix://{daemon.unix}"]
+    if what == "hosts":  # one that takes connections and never answers
+        deaf = socket.create_server(("127.0.0.1", 0))
+        args = ["ls", "--hosts", f"127.0.0.1:{deaf.getsockname()[1]}", "--timeout", 1000]
+    p = cli.start(*args, stdin=subprocess.PIPE)
+    if what in ("spool", "upload"):
+        p.stdin.write(bytes(1 << 20))
+        p.stdin.flush()
+    if what == "spool":
+        until("it is kept", lambda: any(link.startswith(str(tmp_path)) for link in links(p)))
+    elif what == "upload":
+        until("the upload runs", lambda: daemon.stats()["running"]["uploads"] == 1)
+    elif what == "map":
+        until("it is mapped", lambda: daemon.get("/v1/leases")["items"])
+    else:
+        deaf.settimeout(PATIENCE_S)
+        deaf.accept()
+    assert interrupt(p, number).status == status
+    assert os.listdir(tmp_path) == []
+    if what == "hosts":
+        deaf.close()
+    daemon.settled()
+    assert [b["name"] for b in cli.json("ls")] == ["m"]
+    until("nothing is mapped", lambda: not daemon.get("/v1/leases")["items"])
+
+
+def links(process):
+    folder = f"/proc/{process.pid}/fd"
+    found = []
+    for fd in os.listdir(folder):
+        try:
+            found.append(os.readlink(os.path.join(folder, fd)))
+        except OSError:
+            pass  # closed meanwhile
+    return found
+
+
+# --- patterns -----------------------------------------------------------------------------------------------------------
+def test_rm_by_patterns(cli, daemon, session):
+    for name in ("v1.a", "v1.b", "v2.a", "keep"):
+        daemon.put(name, b"1", session).expect(201)
+    assert sorted(cli.json("rm", "v1.*", "v?.[a-c]")) == ["v1.a", "v1.b", "v2.a"]
+    assert [b["name"] for b in cli.json("ls")] == ["keep"]
+    said = cli("rm", "v1.*", "keep").expect(NOT_FOUND)
+    assert "v1.*" in said.err and "gpubuf ls" in said.err and cli.json("ls") == []
+    daemon.put("other", b"1", session).expect(201)
+    assert Cli(daemon.url("")).json("rm", f"{session}/o*") == [f"{session}/other"]
+
+
+# --- what is meant ------------------------------------------------------------------------------------------------------
+def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
+    (tmp_path / "x.npy").write_bytes(b"12345678")
+    said = cli("cp", "x.npy", "zz", cwd=tmp_path).expect(NOT_FOUND)
+    assert "./x.npy" in said.err and "file:x.npy" in said.err and "gpubuf put x.npy zz" in said.err
+    said = cli("cp", "nothing", "zz", cwd=tmp_path).expect(NOT_FOUND)
+    assert "./" in said.err and "file:" in said.err
+    assert "./folder/x.npy" not in cli("cp", "./x.npy", "zz", cwd=tmp_path).expect().err
+
+
+# --- mirrored buffers ---------------------------------------------------------------------------------------------------
+def test_stats_and_top_show_what_mirrored_buffers_hold(cli, start):
+    d = start()
+    own = Cli(d.url(""))
+    own("put", "-", "m", "--mirrored", input=bytes(3 << 20)).expect()
+    own("put", "-", "n", input=bytes(1 << 20)).expect()
+    assert own.json("stats")["buffers"]["mirrored"] == {"count": 1, "bytes": 3 << 20}
+    own("sync", "m", "--to", "device").expect()
+    for command in ("stats", "top"):
+        out = own(command).expect().out
+        assert "1 of them mirrored with 3.0 MiB" in out and "leases: 0" in out, out
+        row = next(line.split() for line in out.splitlines() if line.startswith("mirror "))
+        assert row[:4] == ["mirror", "1", "3.0", "MiB"], row
+    own("rm", "m").expect()
+    assert own.json("stats")["buffers"]["mirrored"] == {"count": 0, "bytes": 0}
+    assert own.json("stats")["transfers"]["mirror"] == {"copies": 1, "copies_avoided": 0, "bytes": 3 << 20}
+
+
+# --- the socket ---------------------------------------------------------------------------------------------------------
+def test_the_socket_alone_is_enough(daemon, session):
+    daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
+    cli = Cli(session=session, GPUBUF_SOCKET=daemon.unix)
+    assert cli.json("ls")[0]["name"] == "x" and cli.json("map", "x")["way"] == "memfd"
+    assert "whole path" in Cli(GPUBUF_SOCKET="relative")("ls").err or "unix:///PATH" in Cli(GPUBUF_SOCKET="relative")("ls").err
+
+
+@pytest.fixture
+def open_folder(tmp_path):
+    """A folder that every user may search, with a program that every user may run."""
+    for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
+        os.chmod(path, 0o755)
+    shutil.copy(program(), tmp_path / "gpubuf")
+    (tmp_path / "state").mkdir()
+    return tmp_path
+
+
+def as_nobody(folder, args, env):
+    return subprocess.run([folder / "gpubuf", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
+                          user=65534, group=65534, extra_groups=[])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which takes root")
+def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
+    d = start(state=str(open_folder / "state"))
+    env = {**Cli(f"unix://{d.unix}").env, "HOME": "/nonexistent"}
+    for args in (["ls"], ["map", "x"]):
+        said = as_nobody(open_folder, args, env)
+        assert said.returncode == UNREACHABLE, said
+        assert "mode 0660" in said.stderr and "group 0" in said.stderr and "user 65534" in said.stderr, said.stderr
+    os.chmod(open_folder / "state", 0o700)
+    said = as_nobody(open_folder, ["ls"], env)
+    assert said.returncode == UNREACHABLE and "may not search the folder" in said.stderr, said.stderr
