@@ -207,7 +207,7 @@ def test_an_operation_that_waits(start, backend):
 
 @pytest.fixture
 def alone(monkeypatch):
-    for name in ("GPUBUF_URL", "GPUBUF_TOKEN", "XDG_STATE_HOME", "HOME"):
+    for name in ("GPUBUF_URL", "GPUBUF_SOCKET", "GPUBUF_TOKEN", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("gpubuf._address._candidates", lambda: [])
     return monkeypatch
@@ -223,7 +223,14 @@ def test_addresses(alone, tmp_path):
             gpubuf.Client(url)
     alone.setenv("GPUBUF_URL", "http://env:1")
     assert gpubuf.Client().url == "http://env:1" and gpubuf.Client("http://arg:2").url == "http://arg:2"
-    assert gpubuf.Client(socket="/s").url == "unix:///s"
+    assert gpubuf.Client(socket="/s").url == gpubuf.Client(socket="unix:///s").url == "unix:///s"
+    alone.setenv("GPUBUF_SOCKET", "/env.sock")  # as libgpubuf does: the URL is where requests go, the socket what maps
+    assert gpubuf.Client().url == "http://env:1" and gpubuf.Client()._map_socket() == "/env.sock"
+    assert gpubuf.Client(socket="/s")._map_socket() == gpubuf.Client("http://h", socket="/s")._map_socket() == "/s"
+    assert gpubuf.Client("unix:///u")._map_socket() == "/u"
+    alone.delenv("GPUBUF_URL")
+    assert gpubuf.Client().url == "unix:///env.sock" and gpubuf.Client("http://arg:2").url == "http://arg:2"
+    alone.delenv("GPUBUF_SOCKET")
     with pytest.raises(ValueError, match="a token is one word"):
         gpubuf.Client(token="a b")
     with pytest.raises(ValueError, match="is no name"):

@@ -7,6 +7,8 @@ import stat
 from typing import List, NamedTuple, Optional
 from urllib.parse import unquote, urlsplit
 
+from .errors import BadArgument
+
 DEFAULT_URL = "http://127.0.0.1:7070"
 
 
@@ -27,7 +29,9 @@ class Address(NamedTuple):
 
 
 def of_socket(path: str) -> Address:
-    return Address(os.fspath(path), "localhost", 0, False, "")
+    """A path, or the same as unix:///PATH."""
+    text = os.fspath(path)
+    return of_url(text) if text.startswith("unix:") else Address(text, "localhost", 0, False, "")
 
 
 def of_url(url: str) -> Address:
@@ -35,14 +39,17 @@ def of_url(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         if parts.netloc or not parts.path.startswith("/"):
-            raise ValueError(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
-        return of_socket(unquote(parts.path))
+            raise BadArgument(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
+        return Address(unquote(parts.path), "localhost", 0, False, "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no address of a daemon: write http://HOST:PORT or unix:///path/to/gpubufd.sock")
+        raise BadArgument(f"{url!r} is no address of a daemon: write http://HOST:PORT or unix:///path/to/gpubufd.sock")
     if parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
+        raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
     tls = parts.scheme == "https"
-    port = parts.port if parts.port is not None else (443 if tls else 80)
+    try:
+        port = parts.port if parts.port is not None else (443 if tls else 80)
+    except ValueError as e:
+        raise BadArgument(f"{url!r} has no port from 0 to 65535: {e}") from None
     return Address(None, parts.hostname, port, tls, parts.path.rstrip("/"))
 
 
@@ -74,13 +81,21 @@ def find_socket() -> Optional[str]:
     return next((path for path in _candidates() if listens(path)), None)
 
 
+def map_socket(path: Optional[str], chosen: Address) -> Optional[str]:
+    """The socket that mappings go over: the one that is named, the one that requests go over, GPUBUF_SOCKET; None: to be found."""
+    named = path if path is not None else chosen.unix if chosen.unix is not None else os.environ.get("GPUBUF_SOCKET") or None
+    return of_socket(named).unix if named is not None else None
+
+
 def choose(url: Optional[str], path: Optional[str]) -> Address:
-    """Where requests go: the url, the socket, GPUBUF_URL, a socket that was found, DEFAULT_URL, in this order."""
+    """Where requests go: the url, the socket, GPUBUF_URL, GPUBUF_SOCKET, a socket that was found, DEFAULT_URL, in this order."""
     if url is not None:
         return of_url(url)
     if path is not None:
         return of_socket(path)
     if os.environ.get("GPUBUF_URL"):
         return of_url(os.environ["GPUBUF_URL"])
+    if os.environ.get("GPUBUF_SOCKET"):
+        return of_socket(os.environ["GPUBUF_SOCKET"])
     found = find_socket()
     return of_socket(found) if found is not None else of_url(DEFAULT_URL)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack
+from .errors import BadArgument, BadType
 
 NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
          "complex64", "complex128")
@@ -36,7 +37,7 @@ def width(dtype: str) -> int:
         return np.dtype(dtype).itemsize
     if dtype in OTHERS:
         return OTHERS[dtype]
-    raise TypeError(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}")
+    raise BadType(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}")
 
 
 def numpy_dtype(dtype: str) -> "np.dtype[Any]":
@@ -47,10 +48,10 @@ def numpy_dtype(dtype: str) -> "np.dtype[Any]":
     try:
         library = importlib.import_module("ml_dtypes")
     except ImportError:
-        raise TypeError(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with raw=True") from None
+        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with raw=True") from None
     found = getattr(library, dtype, None)
     if found is None:
-        raise TypeError(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
+        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
     return np.dtype(found)
 
 
@@ -58,7 +59,7 @@ def dtype_name(dtype: "np.dtype[Any]") -> str:
     """The daemon's name for it; TypeError for what it cannot store."""
     if dtype.name in NUMPY or (dtype.name in OTHERS and dtype.itemsize == OTHERS[dtype.name]):
         return dtype.name
-    raise TypeError(f"an array of {dtype} cannot be stored; these can: {', '.join((*NUMPY, *OTHERS))}")
+    raise BadType(f"an array of {dtype} cannot be stored; these can: {', '.join((*NUMPY, *OTHERS))}")
 
 
 def bytes_of(array: Array) -> memoryview:
@@ -74,7 +75,7 @@ def payload_of(source: Any) -> Payload:
         return Payload(view, "uint8", (len(view),), source)
     if not isinstance(source, (np.ndarray, np.generic)):
         if getattr(source, "__cuda_array_interface__", None) is not None:
-            raise TypeError("the array is on a GPU: copy it to the host first (tensor.cpu(), cupy.asnumpy), or copy it on the "
+            raise BadType("the array is on a GPU: copy it to the host first (tensor.cpu(), cupy.asnumpy), or copy it on the "
                             "device into what map(name, 'write') gives")
     array = _as_array(source)
     if array is None:
@@ -90,7 +91,10 @@ def payload_of(source: Any) -> Payload:
 def _as_array(source: Any) -> Optional[Array]:
     """None for a tensor of another library that is of a type which numpy lacks."""
     if not hasattr(source, "__dlpack__") or isinstance(source, np.ndarray):
-        return np.asarray(source)
+        try:
+            return np.asarray(source)
+        except (TypeError, ValueError) as e:
+            raise BadType(f"numpy makes no array of {type(source).__name__}: {e}") from e
     if not hasattr(source, "__array__"):
         return None
     try:
@@ -102,10 +106,10 @@ def _as_array(source: Any) -> Optional[Array]:
 def _of_dlpack(source: Any) -> Payload:
     tensor = _dlpack.take(source)
     if tensor.device[0] not in _dlpack.HOST_DEVICES:
-        raise TypeError(f"the tensor is on device {tensor.device}: copy it to the host first, or copy it on the device into what "
+        raise BadType(f"the tensor is on device {tensor.device}: copy it to the host first, or copy it on the device into what "
                         "map(name, 'write') gives")
     if not tensor.contiguous:
-        raise TypeError("the elements of the tensor do not lie in C order: give tensor.contiguous()")
+        raise BadType("the elements of the tensor do not lie in C order: give tensor.contiguous()")
     width(tensor.dtype)
     return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
 
@@ -116,11 +120,11 @@ def empty(dtype: str, shape: Tuple[int, ...], out: Optional[Array]) -> Array:
     if out is None:
         return np.empty(shape, wanted)
     if not isinstance(out, np.ndarray):
-        raise TypeError("out must be a numpy array")
+        raise BadType("out must be a numpy array")
     if out.dtype != wanted or out.shape != shape:
-        raise ValueError(f"out is {out.dtype} {out.shape}; what comes is {dtype} {shape}")
+        raise BadArgument(f"out is {out.dtype} {out.shape}; what comes is {dtype} {shape}")
     if not out.flags.c_contiguous or not out.flags.writeable:
-        raise ValueError("out must be writable and in C order")
+        raise BadArgument("out must be writable and in C order")
     return out
 
 
@@ -130,7 +134,10 @@ def shape_of(text: Optional[str]) -> Tuple[int, ...]:
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    return ",".join(str(int(n)) for n in shape)
+    try:
+        return ",".join(str(int(n)) for n in shape)
+    except (TypeError, ValueError):
+        raise BadType(f"a shape is whole numbers, not {shape!r}") from None
 
 
 def slice_text(key: Any) -> str:
@@ -147,7 +154,7 @@ def _axis_text(part: Any) -> str:
         ends = [str(_whole(n)) if n is not None else "" for n in (part.start, part.stop)]
         if part.step is not None:
             if _whole(part.step) < 1:
-                raise ValueError(f"the step of a slice is at least 1, not {part.step}")
+                raise BadArgument(f"the step of a slice is at least 1, not {part.step}")
             ends.append(str(_whole(part.step)))
         return ":".join(ends)
     return str(_whole(part))
@@ -155,5 +162,5 @@ def _axis_text(part: Any) -> str:
 
 def _whole(n: Any) -> int:
     if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"an index is a whole number, a slice or ..., not {n!r}")
+        raise BadType(f"an index is a whole number, a slice or ..., not {n!r}")
     return int(n.__index__())

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlencode
 
 from ._transport import Answer, Progress, Transport
+from .errors import BadArgument, BadType
 from .types import Operation
 
 PAGE = 1000  # items that are asked for at once; the daemon gives no more
@@ -16,7 +17,7 @@ def path_of(*parts: str) -> str:
     """/v1 and the parts, each as one segment."""
     for part in parts:
         if not isinstance(part, str) or not part or part in (".", ".."):
-            raise ValueError(f"{part!r} is no name")
+            raise BadArgument(f"{part!r} is no name")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -36,9 +37,16 @@ def conditions(if_match: Optional[str] = None, if_none_match: Optional[str] = No
     return given(**{
         "If-Match": _tag(if_match),
         "If-None-Match": _tag(if_none_match),
-        "Prefer": f"wait={math.ceil(wait)}" if wait is not None else None,
+        "Prefer": f"wait={_seconds(wait)}" if wait is not None else None,
         "Idempotency-Key": idempotency_key,
     })
+
+
+def _seconds(wait: float) -> int:
+    try:
+        return max(0, math.ceil(wait))
+    except (TypeError, ValueError, OverflowError):
+        raise BadType(f"wait is a number of seconds, not {wait!r}") from None
 
 
 def _tag(value: Optional[str]) -> Optional[str]:
@@ -81,7 +89,10 @@ class Asker:
         fields = dict(headers or {})
         data: Optional[List[memoryview]] = None
         if body is not None:
-            data = [memoryview(json.dumps(body).encode())]
+            try:
+                data = [memoryview(json.dumps(body).encode())]
+            except (TypeError, ValueError) as e:
+                raise BadType(f"an argument cannot be written as JSON: {e}") from e
             fields["Content-Type"] = "application/json"
         answer = self._ask(method, path + query_of(query or {}), fields, data, patience=patience)
         text = answer.read()

@@ -5,7 +5,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, conditions, given, path_of
-from .errors import Cancelled, SessionExists, error_of
+from .errors import Cancelled, SessionExists, TimedOut, error_of
 from .types import Device, Event, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
 WAIT_S = 60  # the daemon's longest wait of one request
@@ -183,7 +183,7 @@ class Operations(Asker):
         return cast(Operation, self._get(path_of("operations", name), headers=conditions(wait=wait), patience=wait or 0))
 
     def wait(self, operation: Union[str, Operation], timeout: Optional[float] = None) -> Operation:
-        """Waits for the end of an operation, and raises what it failed with. TimeoutError after timeout seconds."""
+        """Waits for the end of an operation, and raises what it failed with. TimedOut after timeout seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         if not isinstance(operation, str) and not operation["id"]:
             return operation  # was over at once
@@ -194,7 +194,7 @@ class Operations(Asker):
             if now["state"] in ("done", "failed", "cancelled"):
                 break
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"the operation {now['id']} is {now['state']} after {timeout:g} s")
+                raise TimedOut(f"the operation {now['id']} is {now['state']} after {timeout:g} s")
             if left < 1:
                 time.sleep(min(left, 0.02))
         problem = now.get("problem")

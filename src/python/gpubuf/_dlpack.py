@@ -11,6 +11,8 @@ import ctypes
 import math
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
+from .errors import BadType
+
 CPU, CUDA, CUDA_HOST = 1, 2, 3
 HOST_DEVICES = (CPU, CUDA_HOST)
 READ_ONLY = 1
@@ -169,7 +171,7 @@ def take(source: Any) -> Taken:
     """The tensor that source exports. view is empty where the memory is not the host's, or not in C order."""
     capsule = source.__dlpack__()
     if not _capsule_named(capsule, b"dltensor"):
-        raise TypeError(f"{type(source).__name__}.__dlpack__() gives something else than a tensor")
+        raise BadType(f"{type(source).__name__}.__dlpack__() gives something else than a tensor")
     address = _capsule_pointer(capsule, b"dltensor")
     managed = _Managed.from_address(address)
     _capsule_rename(capsule, _NAME[b"used_dltensor"])
@@ -178,7 +180,7 @@ def take(source: Any) -> Taken:
     shape = tuple(t.shape[i] for i in range(t.ndim))
     name = _NAMES.get((t.dtype.code, t.dtype.bits)) if t.dtype.lanes == 1 else None
     if name is None:
-        raise TypeError(f"a tensor with DLPack type {(t.dtype.code, t.dtype.bits, t.dtype.lanes)} cannot be stored")
+        raise BadType(f"a tensor with DLPack type {(t.dtype.code, t.dtype.bits, t.dtype.lanes)} cannot be stored")
     contiguous, stride = True, 1
     for i in range(t.ndim - 1, -1, -1):
         if t.strides and shape[i] != 1 and t.strides[i] != stride:

@@ -15,7 +15,7 @@ import threading
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._address import Address
-from .errors import BrokenAnswer, Error, Unreachable, error_of
+from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 FDS = 4  # descriptors that come with an answer, at most
 HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20
@@ -65,7 +65,7 @@ class Lease:
         """Another request over the connection, whose leases do not stand in its way."""
         with self._lock:
             if self._sock is None:
-                raise ValueError("the lease has ended")
+                raise BadArgument("the lease has ended")
             try:
                 self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json"])
                 status, data = self._answer("POST " + path)

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
 from ._transport import Answer
+from .errors import BadType
 
 TYPE = "application/x-safetensors"
 HEADER_MAX = 16 << 20
@@ -27,7 +28,7 @@ def pieces_of(payloads: Mapping[str, Payload]) -> List[memoryview]:
     at = 0
     for name, payload in payloads.items():
         if payload.dtype not in _OF:
-            raise TypeError(f"{name}: safetensors has no {payload.dtype}; put it alone")
+            raise BadType(f"{name}: safetensors has no {payload.dtype}; put it alone")
         end = at + len(payload.view)
         header[name] = {"dtype": _OF[payload.dtype], "shape": list(payload.shape), "data_offsets": [at, end]}
         at = end

@@ -12,7 +12,7 @@ import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ._address import Address
-from .errors import BrokenAnswer, Error, Unreachable, error_of
+from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
@@ -153,7 +153,7 @@ class Transport:
 
     def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
         if token is not None and (not token or any(c.isspace() for c in token)):
-            raise ValueError("a token is one word")
+            raise BadArgument("a token is one word")
         self.address, self.token, self.timeout = address, token, timeout
         self._local = threading.local()
         self._all: "weakref.WeakSet[_Held]" = weakref.WeakSet()
@@ -195,7 +195,7 @@ class Transport:
         held = _Held(fresh)
         with self._lock:
             if self._closed:
-                raise RuntimeError("the client is closed")
+                raise Closed("the client is closed")
             self._all.add(held)
         try:
             fresh.connect()
@@ -246,10 +246,13 @@ class Transport:
         length = sum(map(len, body or ()))
         expect = length >= EXPECT_BYTES and not self.address.tls
         connection.putrequest(method, target, skip_accept_encoding=True)
-        if self.token is not None:
-            connection.putheader("Authorization", "Bearer " + self.token)
-        for name, value in headers.items():
-            connection.putheader(name, value)
+        try:
+            if self.token is not None:
+                connection.putheader("Authorization", "Bearer " + self.token)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+        except (TypeError, ValueError) as e:
+            raise BadArgument(f"a header field cannot be sent: {e}") from e
         if body is not None:
             connection.putheader("Content-Length", str(length))
         elif method not in SAFE:
@@ -281,7 +284,7 @@ class Transport:
         return True
 
     def _refusal(self, answer: Answer, method: str) -> Error:
-        data = answer.read() if method != "HEAD" else b""
+        data = answer.read()  # nothing of a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):

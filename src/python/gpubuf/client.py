@@ -7,13 +7,13 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _safetensors
-from ._address import choose, find_socket, of_socket
+from . import _arrays, _parts, _safetensors
+from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._transport import Progress, Transport
-from .errors import BufferBusy
+from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import BatchReply, Buffer, Operation, Verified
@@ -27,16 +27,18 @@ class Client(Asker):
 
     Args:
         url: ``http://HOST:PORT`` or ``unix:///path/to/gpubufd.sock``.
-        socket: path of the daemon's UNIX socket: for all requests where no url is given, else for ``map`` alone.
+        socket: path of the daemon's UNIX socket: for all requests where no url is given, else for ``map`` alone; default
+            ``GPUBUF_SOCKET``.
         token: bearer token; default ``GPUBUF_TOKEN``.
         session: whose buffers the names stand for.
         timeout: seconds without a byte after which a request is given up.
 
-    Without url and socket: ``GPUBUF_URL``, else the UNIX socket of a daemon on this machine where daemons put it by themselves, else
-    ``http://127.0.0.1:7070``. Nothing is asked before the first call.
+    Without url and socket: ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the UNIX socket of a daemon on this machine where daemons put
+    it by themselves, else ``http://127.0.0.1:7070``. Nothing is asked before the first call.
 
     Any thread may use it: each has a connection of its own, which is kept and closed with the thread, or by ``close`` and the
-    ``with`` statement's end. Every method raises :class:`gpubuf.Error`.
+    ``with`` statement's end. Every method raises :class:`gpubuf.Error`: what the daemon refused, and :class:`gpubuf.BadCall` where
+    the call itself is wrong, which is a ValueError or a TypeError as well.
 
     Attributes: ``sessions``, ``pools``, ``streams``, ``events``, ``devices``, ``operations``, ``leases``.
     """
@@ -45,7 +47,7 @@ class Client(Asker):
                  session: str = "default", *, timeout: float = 120.0) -> None:
         token = token if token is not None else os.environ.get("GPUBUF_TOKEN") or None
         super().__init__(Transport(choose(url, socket), token, timeout), session)
-        self._socket = socket if socket is not None else self._transport.address.unix
+        self._socket = map_socket(socket, self._transport.address)
         self._collect()
 
     def _collect(self) -> None:
@@ -96,7 +98,8 @@ class Client(Asker):
             offset: Optional[int] = None, slice: Optional[Key] = None, progress: Optional[Progress] = None,
             if_match: Optional[str] = None, if_none_match: Optional[str] = None, kind: Optional[str] = None,
             pool: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
-            side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None) -> Buffer:
+            side: Optional[str] = None, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
+            connections: int = 1) -> Buffer:
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
@@ -113,17 +116,24 @@ class Client(Asker):
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{s}/buffers.
             side: of a mirrored buffer, the one to be written.
             dtype, shape: what the bytes are, where the array does not say it (bytes of a bfloat16 tensor, for instance).
+            connections: move more than 32 MiB in parts over so many connections at a time, from threads of this call's own;
+                all or nothing as well. Parts of a buffer, writes in place, a side and ``submit`` go over one.
 
         Returns:
             What the buffer is now; its ``etag`` and ``generation`` are this content's.
         """
+        _parts.check(connections)
         payload = _arrays.payload_of(array)
         what = self._layout(payload, dtype, shape) if offset is None and slice is None else {}
+        headers = conditions(if_match, if_none_match, wait)
+        if connections > 1 and len(payload.view) > _parts.PART_BYTES and what and not in_place and side is None and not self._submits:
+            memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored)
+            layout = {"dtype": what["dtype"], "shape": list(_arrays.shape_of(what["shape"]))}
+            return cast(Buffer, _parts.put(self, name, payload, {**layout, **memory}, headers, wait or 0, connections, progress))
         query = query_of({"format": "raw", **what, **given(
             stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind, pool=pool,
             device=device, mirrored=mirrored, side=side, in_place=True if in_place else None)})
-        headers = {**RAW, **conditions(if_match, if_none_match, wait)}
-        answer = self._ask("PUT", self._below("buffers", name, "data") + query, headers, [payload.view], progress, wait or 0)
+        answer = self._ask("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
         return cast(Buffer, tagged(answer, answer.json()))
 
     @staticmethod
@@ -135,13 +145,13 @@ class Client(Asker):
             else:
                 count, rest = divmod(len(payload.view), _arrays.width(name))
                 if rest:
-                    raise ValueError(f"{len(payload.view)} bytes are no whole number of {name}")
+                    raise BadArgument(f"{len(payload.view)} bytes are no whole number of {name}")
                 shape = (count,)
         return {"dtype": name, "shape": _arrays.shape_text(shape)}
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
-            if_match: Optional[str] = None, progress: Optional[Progress] = None) -> Any:
+            if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1) -> Any:
         """Downloads a buffer, or a part of it, straight into an array.
 
         Args:
@@ -152,16 +162,23 @@ class Client(Asker):
             stream: after whose queued work.
             if_match: only while this is the content's etag, as ``put`` returned it (PreconditionFailed otherwise).
             progress: called with the bytes received and all there are; what it raises ends the download.
+            connections: fetch more than 32 MiB in parts of one generation over so many connections at a time. A buffer that is
+                replaced meanwhile, or that others map for writing, comes over one.
 
         Returns:
             A numpy array; bytes with raw.
         """
         if raw and out is not None:
-            raise ValueError("raw gives bytes: it takes no out")
+            raise BadArgument("raw gives bytes: it takes no out")
         if not raw and (offset is not None or length is not None):
-            raise ValueError("bytes at an offset have no shape: take them with raw=True, or give a slice")
+            raise BadArgument("bytes at an offset have no shape: take them with raw=True, or give a slice")
         query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
                                slice=None if slice is None else _arrays.slice_text(slice)))
+        _parts.check(connections)
+        if connections > 1 and offset is None and length is None:
+            whole = _parts.get(self, name, query, out, raw, if_match, connections, progress)
+            if whole is not None:
+                return whole.tobytes() if raw else whole
         answer = self._ask("GET", self._below("buffers", name, "data") + query, conditions(if_match))
         if raw and progress is None:
             return answer.read()
@@ -194,7 +211,7 @@ class Client(Asker):
         """Downloads many buffers in one request, as they were at one moment: those named, or those with a prefix or a label
         (``name`` or ``name=value``), or all."""
         if isinstance(names, str):
-            raise TypeError("names is a list of names; one buffer is had with get")
+            raise BadType("names is a list of names; one buffer is had with get")
         query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
         answer = self._ask("GET", self._below("tensors") + query, {"Accept": _safetensors.TYPE})
         return _safetensors.read(answer)
@@ -283,7 +300,7 @@ class Client(Asker):
                 after that; two seconds where nothing is said).
         """
         if mode not in ("read", "write"):
-            raise ValueError(f"mode is 'read' or 'write', not {mode!r}")
+            raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
         body = {"mode": mode, **given(ways=None if ways is None else [*ways])}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
@@ -305,7 +322,7 @@ class Client(Asker):
                     if there.about()["started_at"] == self.about()["started_at"]:
                         self._socket = found
         if self._socket is None:
-            raise ValueError(f"mapping takes the daemon's UNIX socket, and {self.url} is none: give Client(socket=PATH)")
+            raise BadArgument(f"mapping takes the daemon's UNIX socket, and {self.url} is none: give Client(socket=PATH)")
         return self._socket
 
     def batch(self, operations: Sequence[Mapping[str, Any]], *, atomic: bool = False, stream: Optional[str] = None,
@@ -322,7 +339,7 @@ class Client(Asker):
         an empty id."""
         owner = getattr(method, "__self__", None)
         if not isinstance(owner, Asker):
-            raise TypeError("submit takes a method of the client, such as client.copy")
+            raise BadType("submit takes a method of the client, such as client.copy")
         owner = copy.copy(owner)
         owner._submits = True
         try:

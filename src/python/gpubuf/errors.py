@@ -22,7 +22,7 @@ __all__ = [
     "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
-    "LocalOnly", "LeaseNotFound", "MapNotPermitted",
+    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -135,6 +135,22 @@ class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
 
 class BrokenAnswer(Error, ConnectionError, code="broken_answer", retryable=True):
     """What came is no answer of gpubufd, or ended too early"""
+
+
+class BadCall(Error):
+    """The call is wrong: nothing was asked"""
+
+
+class BadArgument(BadCall, ValueError, code="bad_argument"):
+    """An argument has a value that it cannot have"""
+
+
+class BadType(BadCall, TypeError, code="bad_type"):
+    """An argument is of a type that it cannot be of, or an array of one that cannot be stored"""
+
+
+class Closed(BadCall, RuntimeError, code="closed"):
+    """The client is closed"""
 
 
 _group_of: Dict[int, Type[Error]] = {401: AccessDenied, 403: AccessDenied, 404: NotFound, 408: Unavailable, 409: Conflict,

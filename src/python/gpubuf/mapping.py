@@ -13,6 +13,7 @@ from ._address import Address
 from ._arrays import Array
 from ._lease import Lease
 from ._regions import DeviceRegion, HostRegion, Region, open_region
+from .errors import BadArgument, BadType
 from .types import DeviceId, PassedOver
 
 
@@ -113,13 +114,13 @@ class Mapping:
     def _open(self) -> Region:
         region = self._region
         if region is None:
-            raise ValueError(f"{self.session}/{self.buffer} is unmapped")
+            raise BadArgument(f"{self.session}/{self.buffer} is unmapped")
         return region
 
     def _host(self) -> memoryview:
         region = self._open()
         if not isinstance(region, HostRegion) or region.view is None:
-            raise TypeError(f"{self.session}/{self.buffer} is in device memory, which numpy does not reach; torch.from_dlpack and "
+            raise BadType(f"{self.session}/{self.buffer} is in device memory, which numpy does not reach; torch.from_dlpack and "
                             "cupy.asarray do, and Client.get copies it")
         return region.view
 
@@ -142,7 +143,7 @@ class Mapping:
         array = self.array()
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
-                raise ValueError(f"an array of {dtype} would be a copy of this one of {array.dtype}")
+                raise BadArgument(f"an array of {dtype} would be a copy of this one of {array.dtype}")
             return array.astype(dtype)
         return array.copy() if copy else array
 
