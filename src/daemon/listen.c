@@ -168,7 +168,7 @@ static int answers(const struct sockaddr_un *a) {
     return rc;
 }
 
-static int bind_beside(int fd, const char *path, struct gb_error *err) {
+static int bind_beside(int fd, const char *path, const struct gb_socket_rights *rights, struct gb_error *err) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *call = "bind";
 
@@ -177,8 +177,11 @@ static int bind_beside(int fd, const char *path, struct gb_error *err) {
     unlink(a.sun_path);
     if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0)
         goto fail;
+    call = "chown";
+    if (rights->gid != (gid_t)-1 && chown(a.sun_path, (uid_t)-1, rights->gid) != 0)
+        goto fail;
     call = "chmod";
-    if (chmod(a.sun_path, 0660) != 0)
+    if (chmod(a.sun_path, rights->mode) != 0)
         goto fail;
     call = "listen";
     if (listen(fd, BACKLOG) != 0)
@@ -190,12 +193,19 @@ static int bind_beside(int fd, const char *path, struct gb_error *err) {
 
 fail:
     gb_error_errno(err, GB_ERR_INTERNAL, call, errno);
-    snprintf(err->detail, sizeof err->detail, "cannot listen on unix:%.108s: %s", path, strerror(errno));
+    if (strcmp(call, "chown") == 0)
+        snprintf(err->detail, sizeof err->detail,
+                 "--socket-group: unix:%.108s cannot be given to group %u: %s; only root gives away, others to groups "
+                 "that they are in",
+                 path, (unsigned)rights->gid, strerror(errno));
+    else
+        snprintf(err->detail, sizeof err->detail, "cannot listen on unix:%.108s: %s", path, strerror(errno));
     unlink(a.sun_path);
     return -1;
 }
 
-int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_error *err) {
+int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
+                   struct gb_error *err) {
     struct gb_listener *listener = next_slot(listeners, err);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int taken;
@@ -216,7 +226,7 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_e
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
-    if (bind_beside(fd, path, err) != 0) {
+    if (bind_beside(fd, path, rights, err) != 0) {
         close(fd);
         return -1;
     }

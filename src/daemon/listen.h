@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "daemon/options.h"
@@ -29,9 +30,19 @@ struct gb_listeners {
  * INVALID_ARGUMENT for a malformed spec, INTERNAL with errno when the address cannot be had. */
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err);
 
-/* Opens a UNIX socket, mode 0660. The file appears in one step, ready to be connected to; one that a dead daemon left
- * is replaced, one that somebody answers on is refused. */
-int gb_listen_unix(struct gb_listeners *listeners, const char *path, struct gb_error *err);
+/* Who may connect to a UNIX socket. */
+struct gb_socket_rights {
+    mode_t mode;
+    gid_t gid; /* (gid_t)-1: that of the process */
+};
+
+/* Reads --socket-mode and --socket-group (empty: none). INVALID_ARGUMENT. */
+int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_rights *ret, struct gb_error *err);
+
+/* Opens a UNIX socket. The file appears in one step, with these rights and ready to be connected to; one that a dead
+ * daemon left is replaced, one that somebody answers on is refused. */
+int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
+                   struct gb_error *err);
 
 /* Takes over a descriptor that already listens (socket activation). */
 int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err);

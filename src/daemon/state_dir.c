@@ -75,6 +75,20 @@ char *gb_state_dir(const char *given, struct gb_error *err) {
     return real;
 }
 
+char *gb_state_dir_find(const char *given, struct gb_error *err) {
+    char *path = choose(given);
+    char *real = path != NULL && path[0] != '\0' ? realpath(path, NULL) : NULL;
+
+    if (real == NULL)
+        gb_error_set(
+            err, GB_ERR_INTERNAL,
+            "there is no state directory %.128s: name the daemon's with --state-dir DIR (\"token add\" and the "
+            "daemon make one)",
+            path != NULL ? path : "");
+    free(path);
+    return real;
+}
+
 char *gb_state_path(const char *dir, const char *name) {
     char *path = NULL;
 

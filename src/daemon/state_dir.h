@@ -9,6 +9,9 @@
  * malloc'd absolute path, NULL on error. */
 char *gb_state_dir(const char *given, struct gb_error *err);
 
+/* The same where it is there already: nothing is made. NULL with *err otherwise. The caller's. */
+char *gb_state_dir_find(const char *given, struct gb_error *err);
+
 /* DIR/NAME, malloc'd; NULL when memory is exhausted. */
 char *gb_state_path(const char *dir, const char *name);
 

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -122,6 +123,23 @@ static enum gb_exit fail(const struct gb_error *err) {
     return err->code == GB_ERR_INVALID_ARGUMENT || err->code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
 }
 
+/* The database, which only adding makes: looking into a place where there is none must not look as if there were. */
+static int find_database(const struct gb_options *options, bool makes, char **ret_dir, char **ret_database,
+                         struct gb_error *err) {
+    *ret_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);
+    if (*ret_dir == NULL)
+        return -1;
+    *ret_database = gb_state_path(*ret_dir, "gpubufd.db");
+    if (*ret_database == NULL)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (!makes && access(*ret_database, F_OK) != 0)
+        return gb_error_set(err, GB_ERR_INTERNAL,
+                            "there are no tokens in %.128s, which has no database: name the daemon's state directory "
+                            "with --state-dir DIR",
+                            *ret_dir);
+    return 0;
+}
+
 enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv) {
     struct gb_token_store *tokens = NULL;
     struct gb_error err = GB_ERROR_INIT;
@@ -138,9 +156,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     }
     if (rc != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)
         return gb_usage_error(&err);
-    rc = (state_dir = gb_state_dir(options->state_dir, &err)) == NULL ? -1 : 0;
-    if (rc == 0 && (database = gb_state_path(state_dir, "gpubufd.db")) == NULL)
-        rc = gb_error_set(&err, GB_ERR_INTERNAL, "out of memory");
+    rc = find_database(options, command.words[0][0] == 'a', &state_dir, &database, &err);
     if (rc == 0)
         rc = gb_token_store_open(database, &tokens, &err);
     if (rc == 0 && command.words[0][0] == 'a')

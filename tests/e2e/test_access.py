@@ -1,4 +1,5 @@
 """Who may do what: tokens, addresses, origins."""
+import os
 import subprocess
 
 import pytest
@@ -92,6 +93,17 @@ def test_revoking_and_adding_take_effect_while_it_runs(guarded):
     token(d.state, "revoke", "fresh")
     for name in ("write", "admin", "mine"):
         assert d.ask("GET", "/v1/sessions/mine", token=secrets[name]).status == 200
+
+
+@pytest.mark.parametrize("words", [("list",), ("revoke", "x")], ids=" ".join)
+def test_looking_for_tokens_makes_nothing(tmp_path, words):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "not-there" / "state", tmp_path / "empty"):
+        said = subprocess.run([binary(), "token", *words, "--state-dir", place], capture_output=True, text=True, timeout=60)
+        assert said.returncode == 70 and str(place) in said.stderr and "--state-dir" in said.stderr and said.stdout == "", said
+    assert os.listdir(tmp_path) == ["empty"] and os.listdir(tmp_path / "empty") == []
+    token(tmp_path / "made", "add", "x")
+    assert subprocess.run([binary(), "token", *words, "--state-dir", tmp_path / "made"], timeout=60).returncode == 0
 
 
 def test_the_last_token_revoked_opens_nothing_to_others(start, tmp_path):

@@ -212,6 +212,28 @@ def test_users(start, tmp_path, options, told):
         assert out.stdout.strip() == wanted, (name, out.stderr)
 
 
+def test_the_sockets_group_and_mode(start, tmp_path):
+    """Users who may map can reach the socket by its group, and others cannot."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
+        os.chmod(path, 0o755)
+    d = start("--socket", str(tmp_path / "s"), "--socket-group", "4343", "--socket-mode", "0620", "--map-gids", "4343")
+    d.put("x", A, query=MAPPABLE).expect(201)
+    here, seen = os.path.dirname(os.path.abspath(__file__)), os.stat(d.unix)
+    assert (seen.st_gid, seen.st_mode & 0o7777) == (4343, 0o620)
+    for uid, gid, groups, wanted in (("5", "4343", "", "200 None 1"), ("5", "5", "7,4343", "200 None 1"), ("5", "5", "7", "")):
+        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True, text=True, timeout=120)
+        assert out.stdout.strip() == wanted and ("PermissionError" in out.stderr) == (wanted == ""), (uid, gid, groups, out)
+
+
+def test_rights_of_the_socket_that_make_no_sense(start, tmp_path):
+    for option, value in (("--socket-mode", "rw"), ("--socket-mode", "0999"), ("--socket-group", "no such group")):
+        assert option in start(option, value, wait=False).finished(64)
+    d = start("--socket-mode", "0666", state=str(tmp_path))  # where nobody else gets to the socket it says so
+    until("the warning", lambda: "others may not search the state directory" in d.log() or os.stat(tmp_path).st_mode & 0o011)
+
+
 @pytest.mark.parametrize("option", ["--map-uids", "--map-gids"])
 @pytest.mark.parametrize("value", ["x", "-1", "4294967295", "1,y", ",".join(map(str, range(65)))])
 def test_lists_that_make_no_sense(start, option, value):

@@ -14,6 +14,7 @@
 
 static struct gb_error err;
 static struct gb_listeners listeners;
+static const struct gb_socket_rights usual = {.mode = 0660, .gid = (gid_t)-1};
 static char folder[] = "/tmp/gb-listen-XXXXXX";
 static char path[64];
 
@@ -104,7 +105,7 @@ END_TEST
 START_TEST(test_unix) {
     struct stat st;
 
-    gb_assert_ok(gb_listen_unix(&listeners, path, &err), err);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert(S_ISSOCK(st.st_mode));
     ck_assert_int_eq(st.st_mode & 0777, 0660);
@@ -114,12 +115,62 @@ START_TEST(test_unix) {
 }
 END_TEST
 
+START_TEST(test_unix_rights) {
+    struct gb_socket_rights rights;
+    struct stat st;
+    char group[24];
+
+    snprintf(group, sizeof group, "%u", (unsigned)getegid()); /* one that may be given to by everybody */
+    gb_assert_ok(gb_socket_rights_read("606", group, &rights, &err), err);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &rights, &err), err);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_mode & 07777, 0606);
+    ck_assert_uint_eq(st.st_gid, getegid());
+}
+END_TEST
+
+static const struct {
+    const char *mode;
+    const char *group;
+    const char *word; /* of the refusal; NULL: permitted */
+    mode_t want;
+    gid_t gid;
+} rights_cases[] = {
+    {"0660", "", NULL, 0660, (gid_t)-1},
+    {"777", "4294967294", NULL, 0777, 4294967294u},
+    {"0", "root", NULL, 0, 0},
+    {"", "", "--socket-mode", 0, 0},
+    {"0800", "", "--socket-mode", 0, 0},
+    {"1777", "", "0777", 0, 0},
+    {"-1", "", "--socket-mode", 0, 0},
+    {"06600", "", "--socket-mode", 0, 0},
+    {"u=rw", "", "octal", 0, 0},
+    {"0660", "no group of this name", "--socket-group", 0, 0},
+    {"0660", "4294967295", "--socket-group", 0, 0},
+};
+
+START_TEST(test_rights) {
+    struct gb_socket_rights rights = {.gid = 7};
+    int rc = gb_socket_rights_read(rights_cases[_i].mode, rights_cases[_i].group, &rights, &err);
+
+    if (rights_cases[_i].word == NULL) {
+        gb_assert_ok(rc, err);
+        ck_assert_int_eq(rights.mode, rights_cases[_i].want);
+        ck_assert_uint_eq(rights.gid, rights_cases[_i].gid);
+    } else {
+        ck_assert_msg(strstr(err.detail, rights_cases[_i].word) != NULL, "%s", err.detail);
+        gb_assert_fails(rc, err, GB_ERR_INVALID_ARGUMENT);
+        ck_assert_uint_eq(rights.gid, 7);
+    }
+}
+END_TEST
+
 START_TEST(test_unix_stale) {
-    gb_assert_ok(gb_listen_unix(&listeners, path, &err), err);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
     close(listeners.items[0].fd); /* as a process that was killed: the file stays */
     listeners.count = 0;
     ck_assert_int_eq(connect_unix(), -1);
-    gb_assert_ok(gb_listen_unix(&listeners, path, &err), err);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
     ck_assert_int_eq(connect_unix(), 0);
 }
 END_TEST
@@ -127,8 +178,8 @@ END_TEST
 START_TEST(test_unix_in_use) {
     struct gb_listeners other = {0};
 
-    gb_assert_ok(gb_listen_unix(&listeners, path, &err), err);
-    ck_assert_int_eq(gb_listen_unix(&other, path, &err), -1);
+    gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
+    ck_assert_int_eq(gb_listen_unix(&other, path, &usual, &err), -1);
     ck_assert_msg(strstr(err.detail, "another process answers") != NULL, "%s", err.detail);
     ck_assert_int_eq(connect_unix(), 0);
 }
@@ -139,7 +190,7 @@ START_TEST(test_unix_not_a_socket) {
 
     ck_assert_int_eq(write(fd, "x", 1), 1);
     close(fd);
-    ck_assert_int_eq(gb_listen_unix(&listeners, path, &err), -1);
+    ck_assert_int_eq(gb_listen_unix(&listeners, path, &usual, &err), -1);
     ck_assert_msg(strstr(err.detail, "no socket") != NULL, "%s", err.detail);
     ck_assert_int_eq(unlink(path), 0);
 }
@@ -151,7 +202,7 @@ START_TEST(test_unix_too_long) {
     memset(longer, 'a', sizeof longer - 1);
     longer[0] = '/';
     longer[sizeof longer - 1] = '\0';
-    gb_assert_fails(gb_listen_unix(&listeners, longer, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_listen_unix(&listeners, longer, &usual, &err), err, GB_ERR_INVALID_ARGUMENT);
 }
 END_TEST
 
@@ -213,6 +264,20 @@ START_TEST(test_state_dir) {
 }
 END_TEST
 
+START_TEST(test_state_dir_found) {
+    char absent[80];
+    struct stat st;
+    char *dir = gb_state_dir_find(folder, &err);
+
+    ck_assert_str_eq(dir, folder);
+    free(dir);
+    snprintf(absent, sizeof absent, "%s/absent", folder);
+    ck_assert_ptr_null(gb_state_dir_find(absent, &err));
+    ck_assert_msg(strstr(err.detail, absent) != NULL && strstr(err.detail, "--state-dir") != NULL, "%s", err.detail);
+    ck_assert_int_eq(stat(absent, &st), -1);
+}
+END_TEST
+
 START_TEST(test_state_dir_refused) {
     ck_assert_ptr_null(gb_state_dir("/dev/null/x", &err));
     ck_assert_msg(strstr(err.detail, "/dev/null/x") != NULL && strstr(err.detail, "--state-dir") != NULL, "%s",
@@ -228,6 +293,8 @@ int main(void) {
     tcase_add_loop_test(tcase, test_spec, 0, (int)(sizeof specs / sizeof specs[0]));
     tcase_add_test(tcase, test_taken_port);
     tcase_add_test(tcase, test_unix);
+    tcase_add_test(tcase, test_unix_rights);
+    tcase_add_loop_test(tcase, test_rights, 0, (int)(sizeof rights_cases / sizeof rights_cases[0]));
     tcase_add_test(tcase, test_unix_stale);
     tcase_add_test(tcase, test_unix_in_use);
     tcase_add_test(tcase, test_unix_not_a_socket);
@@ -235,6 +302,7 @@ int main(void) {
     tcase_add_test(tcase, test_adopt);
     tcase_add_test(tcase, test_file);
     tcase_add_test(tcase, test_state_dir);
+    tcase_add_test(tcase, test_state_dir_found);
     tcase_add_test(tcase, test_state_dir_refused);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
