@@ -244,7 +244,7 @@ static bool is_final(const struct gb_hook *hook, const struct gb_http_response *
 
     if (hook->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_code_retryable(hook->error.code) && status != 401 && status != 403;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hook->error) && status != 401 && status != 403;
 }
 
 static void saved(void *arg, const struct gb_error *error) {

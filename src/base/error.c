@@ -78,3 +78,9 @@ int gb_code_status(enum gb_code code) {
 bool gb_code_retryable(enum gb_code code) {
     return fact_of(code)->retryable;
 }
+
+bool gb_error_retryable(const struct gb_error *err) {
+    if (err->code == GB_ERR_OUT_OF_MEMORY && err->has_numbers && err->requested_bytes > err->limit_bytes)
+        return false;
+    return gb_code_retryable(err->code);
+}

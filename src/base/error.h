@@ -47,4 +47,7 @@ const char *gb_code_title(enum gb_code code);
 int gb_code_status(enum gb_code code);
 bool gb_code_retryable(enum gb_code code);
 
+/* Whether the same request may succeed later. As its code says, but what is larger than all there is never fits. */
+bool gb_error_retryable(const struct gb_error *err);
+
 #endif

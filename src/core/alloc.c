@@ -1,4 +1,7 @@
 /* Getting memory: on the lane, with patience when there is none. */
+#include <stdio.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "core/kind.h"
 #include "core/session.h"
@@ -8,6 +11,30 @@
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
     return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+}
+
+/* The numbers, and that waiting is of no use where there will never be as much. */
+static void tell_room(const struct gb_content *c, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+    uint64_t limit = c->device->rec.total_bytes;
+    uint64_t free_bytes = atomic_load(&c->device->free_bytes);
+    uint64_t used = limit - (free_bytes < limit ? free_bytes : limit);
+
+    if (c->kind == GB_KIND_DEVICE) {
+        struct gb_pool_stat stat;
+
+        gb_core_pool_stat(c->pool, &stat);
+        limit = gb_core_pool_limit(c->pool);
+        used = stat.used_bytes;
+    } else if (!gb_kind_of_device(c->kind)) {
+        return; /* how much memory the host has is not ours to say */
+    }
+    gb_error_numbers(error, limit, used, c->bytes);
+    if (c->bytes > limit)
+        snprintf(error->detail + said, sizeof error->detail - said,
+                 "; %llu bytes are more than the %s can ever give (%llu): waiting does not help, ask for less",
+                 (unsigned long long)c->bytes, c->kind == GB_KIND_DEVICE ? "pool" : "device",
+                 (unsigned long long)limit);
 }
 
 void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
@@ -25,12 +52,8 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     }
     if (pooled)
         gb_core_pool_refresh(c->pool);
-    if (error && error->code == GB_ERR_OUT_OF_MEMORY && pooled) {
-        struct gb_pool_stat stat;
-
-        gb_core_pool_stat(c->pool, &stat);
-        gb_error_numbers(error, gb_core_pool_limit(c->pool), stat.used_bytes, c->bytes);
-    }
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY)
+        tell_room(c, error);
     gb_core_changed(core);
     a->done(a, error);
 }

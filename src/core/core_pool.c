@@ -147,7 +147,10 @@ void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
 }
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
-    return p->rec.config.max_bytes ? p->rec.config.max_bytes : p->device->rec.total_bytes;
+    uint64_t total = p->device->rec.total_bytes;
+    uint64_t own = p->rec.config.max_bytes;
+
+    return own > 0 && own < total ? own : total;
 }
 
 #define NOTICE_NS (20 * GB_NS_PER_MS)

@@ -45,7 +45,8 @@ static int check_limit(const struct gb_plan *plan, struct gb_error *err) {
         return 0;
     gb_core_pool_stat(plan->pool, &stat);
     gb_error_numbers(err, limit, stat.used_bytes, plan->bytes);
-    return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" has %llu bytes in all and %llu are asked for",
+    return gb_error_set(err, GB_ERR_OUT_OF_MEMORY,
+                        "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
                         plan->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
 }
 

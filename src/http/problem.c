@@ -76,7 +76,7 @@ static void write_document(struct text *t, const struct gb_http_request *request
     add_member(t, "detail", error->detail, sizeof(error->detail));
     add_member(t, "instance", request->target.s, 300);
     add_member(t, "code", gb_code_slug(error->code), 64);
-    add(t, ", \"retryable\": %s", gb_code_retryable(error->code) ? "true" : "false");
+    add(t, ", \"retryable\": %s", gb_error_retryable(error) ? "true" : "false");
     add_member(t, "request_id", request->id, sizeof(request->id));
     if (error->has_numbers)
         add(t, ", \"limit_bytes\": %llu, \"used_bytes\": %llu, \"requested_bytes\": %llu",

@@ -105,3 +105,21 @@ def test_a_part_of_a_fresh_buffer_is_not_another_s(s):
         want = bytearray(MIB)
         want[1000:1100], want[5000:5010] = payload(100), b"\7" * 10
         assert s.data(f"x{i}") == bytes(want)
+
+
+def test_what_never_fits_is_not_to_be_asked_again(start, simulated):
+    """Only where waiting could help is the answer retryable; what is larger than the pool or device is not waited for."""
+    d = start(spec=simulated("bytes=256M"))
+    s = Session(d)
+    s.post("pools", {"name": "p", "max_bytes": POOL}, 201)
+    s.post("pools", {"name": "wide", "max_bytes": 1024 * MIB}, 201)
+    held = {"name": "held", "bytes": POOL - PIECE, "pool": "p"}
+    s.post("buffers", held, 201)
+    for more, limit in (({"bytes": 2 * PIECE, "pool": "p"}, None), ({"bytes": POOL + 1, "pool": "p"}, POOL), ({"bytes": 257 * MIB}, 256 * MIB),
+                        ({"bytes": 257 * MIB, "pool": "wide"}, 256 * MIB), ({"bytes": 257 * MIB, "kind": "shared"}, 256 * MIB)):
+        wait = {"Prefer": "wait=60"} if limit else {}
+        p = s.ask("POST", "buffers", {"name": "x", **more}, wait).problem(507, "out_of_memory")
+        assert p["retryable"] == (limit is None) == ("waiting does not help" not in p["detail"]), p
+        assert limit is None or (p["limit_bytes"], p["requested_bytes"]) == (limit, more["bytes"]), p
+    p = s.ask("PUT", "buffers/x/data?pool=p", bytes(POOL + 1)).problem(507, "out_of_memory")
+    assert not p["retryable"] and "waiting does not help" in p["detail"]

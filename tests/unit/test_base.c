@@ -230,6 +230,16 @@ START_TEST(error_facts) {
     ck_assert_str_eq(gb_code_slug(GB_ERR_OUT_OF_MEMORY), "out_of_memory");
     ck_assert(gb_code_retryable(GB_ERR_DRAINING));
     ck_assert(!gb_code_retryable(GB_ERR_CONTENT_LOST));
+    /* What is larger than all there is never fits. */
+    gb_error_set(&err, GB_ERR_OUT_OF_MEMORY, "full");
+    ck_assert(gb_error_retryable(&err));
+    gb_error_numbers(&err, 100, 50, 100);
+    ck_assert(gb_error_retryable(&err));
+    err.requested_bytes = 101;
+    ck_assert(!gb_error_retryable(&err));
+    err.code = GB_ERR_DRAINING;
+    ck_assert(gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
     ck_assert_str_eq(gb_code_title((enum gb_code)9999), gb_code_title(GB_ERR_INTERNAL));
     ck_assert_int_eq(gb_code_status((enum gb_code) - 1), 500);
     for (i = 1; i < GB_CODE_COUNT; i++) {

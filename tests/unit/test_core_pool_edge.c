@@ -51,6 +51,7 @@ START_TEST(idle_pools_give) {
     ck_assert_uint_eq(err.requested_bytes, 5 * MIB);
     ck_assert_uint_eq(err.used_bytes, 0);
     ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
+    ck_assert(!gb_error_retryable(&err) && strstr(err.detail, "waiting does not help") != NULL);
     err = GB_ERROR_INIT;
     ck_assert_uint_eq(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
     gb_assert_ok(create(&f, "a", "p", 40 * MIB, 0, &err), err);
