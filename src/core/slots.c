@@ -100,6 +100,10 @@ void gb_slots_give(struct gb_slots *slots, void *slot) {
         waiter->granted(waiter);
 }
 
+bool gb_slots_plenty(struct gb_slots *slots) {
+    return atomic_load(&slots->free_count) * 2 >= slots->total;
+}
+
 bool gb_slots_wanted(struct gb_slots *slots) {
     bool wanted;
 

@@ -49,6 +49,9 @@ void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter);
 
 void gb_slots_give(struct gb_slots *slots, void *slot);
 
+/* At least half are free: nobody misses one that is given back a little later. */
+bool gb_slots_plenty(struct gb_slots *slots);
+
 /* Somebody waits in line. */
 bool gb_slots_wanted(struct gb_slots *slots);
 

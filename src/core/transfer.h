@@ -69,8 +69,11 @@ void gb_transfer_times(struct gb_transfer *transfer, struct gb_transfer_times *r
 struct gb_flight {
     struct gb_task task;
     struct gb_transfer *transfer;
+    struct gb_flight *next; /* of an upload: sent after it */
+    struct gb_flight *told; /* of an upload: the first of those that its watch tells of */
     void *slot;
     size_t bytes;
+    size_t summed; /* of an upload: bytes that are in the checksum */
     struct gb_stream *stream;
     struct gb_ev *start;
     struct gb_ev *end;

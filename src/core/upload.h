@@ -1,5 +1,5 @@
 /* An upload, for the files that make it up: upload_plan.c says what it needs, upload.c begins, upload_prepare.c queues what
- * comes first, upload_data.c moves bytes, upload_end.c commits, upload_break.c cleans up. A device write (write.c) is an
+ * comes first, upload_data.c takes bytes, upload_flight.c sends them, upload_end.c commits, upload_break.c cleans up. A device write (write.c) is an
  * upload whose payload is queued on the lane. */
 #ifndef GB_CORE_UPLOAD_H
 #define GB_CORE_UPLOAD_H
@@ -101,6 +101,9 @@ struct gb_upload {
     size_t room;
     uint32_t crc;
     struct gb_flight *filling;
+    struct gb_flight *loose; /* sent, and not watched; the oldest first */
+    struct gb_flight *loose_last;
+    unsigned loose_count;
     size_t filling_max; /* bytes that it is to hold */
     char *scratch;      /* scattered, where the CPU writes: gathered here first */
     size_t scratch_n;
@@ -195,6 +198,17 @@ int gb_scatter_queue(struct gb_upload *upload, struct gb_flight *flight, struct 
 
 /* upload_data.c: sends what stands in a slot on its way. */
 int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
+
+/* upload_flight.c, by the caller's thread, without locks. Sends the slot that fills. */
+int gb_upload_send(struct gb_upload *upload, struct gb_error *err);
+/* Adds what came to the checksum; not yet, where the whole payload comes into the one slot: that is summed up while it is copied. */
+void gb_upload_sum(struct gb_upload *upload);
+/* Takes back the slots whose copies are done. */
+void gb_upload_reap(struct gb_upload *upload);
+/* The end of a copy is to wake: watches the oldest, unless one is watched. What goes wrong stands in the transfer. */
+void gb_upload_watch_first(struct gb_upload *upload);
+/* Nobody will ask any more: watches all. -1: the upload has failed, and nothing of it is loose all the same. */
+int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
 
 /* upload_prepare.c: managed memory goes back to the device; then runs on the lane when that is queued,
  * or cannot be. */

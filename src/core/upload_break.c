@@ -134,6 +134,7 @@ void gb_upload_free(struct gb_upload *upload) {
     if (!upload)
         return;
     gb_transfer_close(&upload->t);
+    (void)gb_upload_watch_rest(upload, NULL);
     f = upload->filling;
     upload->filling = NULL;
     if (f)

@@ -6,7 +6,7 @@ static size_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* A slot to fill; false: wait for wake. While copies are under way their end wakes, so no place in the line is needed. */
+/* A slot to fill; false: wait for wake. While copies are under way the end of one wakes, so no place in the line is needed. */
 static bool begin_slot_locked(struct gb_upload *u) {
     struct gb_flight *f = NULL;
     unsigned i;
@@ -22,6 +22,7 @@ static bool begin_slot_locked(struct gb_upload *u) {
         return false;
     f->busy = true;
     f->bytes = 0;
+    f->summed = 0;
     u->filling = f;
     u->filling_max = u->params.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
     return true;
@@ -55,6 +56,8 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     int r;
 
+    if (!upload->filling)
+        gb_upload_reap(upload);
     pthread_mutex_lock(&upload->t.lock);
     upload->room = 0;
     r = room_locked(upload, ret_ptr, err);
@@ -62,59 +65,9 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
     if (r > 0)
         *ret_n = upload->room;
     pthread_mutex_unlock(&upload->t.lock);
+    if (r == 0)
+        gb_upload_watch_first(upload);
     return r;
-}
-
-static void copied(void *arg, const struct gb_error *error) {
-    struct gb_flight *f = arg;
-    struct gb_upload *u = gb_upload_of(f->transfer);
-    bool commit;
-
-    gb_core_note(u->t.core, error);
-    if (!error)
-        gb_flight_account(f);
-    gb_flight_release(f);
-    pthread_mutex_lock(&u->t.lock);
-    f->busy = false;
-    u->in_flight--;
-    u->pending--;
-    if (error && u->t.error.code == GB_OK)
-        u->t.error = *error;
-    commit = gb_upload_complete_locked(u);
-    gb_transfer_unlock_wake(&u->t);
-    if (commit)
-        gb_upload_commit(u);
-    gb_transfer_unref(&u->t);
-}
-
-static int copy(struct gb_upload *u, struct gb_flight *f, struct gb_error *err) {
-    struct gb_place dst = gb_content_place(u->content, u->at + u->filled - f->bytes);
-
-    if (!u->params.scattered)
-        return gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, gb_transfer_part(&u->t), err);
-    if (gb_flight_open(f, gb_transfer_part(&u->t), err) < 0 || gb_scatter_queue(u, f, err) < 0)
-        return -1;
-    return gb_flight_shut(f, err);
-}
-
-static int send(struct gb_upload *u, struct gb_error *err) {
-    struct gb_flight *f = u->filling;
-    struct gb_error why = GB_ERROR_INIT;
-
-    u->filling = NULL;
-    u->touched = true;
-    pthread_mutex_lock(&u->t.lock);
-    u->in_flight++;
-    u->pending++;
-    pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
-    if (copy(u, f, &why) == 0 && gb_watch(u->t.core->backend, f->end->event, copied, f, &why) == 0)
-        return 0;
-    gb_transfer_fail(&u->t, &why);
-    gb_flight_settle(f);
-    if (err && err->code == GB_OK)
-        *err = why;
-    return -1;
 }
 
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
@@ -123,38 +76,40 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
 
     if (n > upload->room)
         return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
-    if (f)
-        at = (char *)f->slot + f->bytes;
-    else if (upload->params.scattered)
+    if (upload->params.scattered)
         at = upload->scratch + upload->scratch_n;
     else
         at = (char *)upload->content->ptr + upload->at + upload->filled;
-    upload->crc = gb_crc32c(upload->crc, at, n);
     upload->filled += n;
     upload->room -= n;
-    if (!f && upload->params.scattered)
-        gb_scatter_fill(upload, n);
-    if (!f)
+    if (!f) {
+        upload->crc = gb_crc32c(upload->crc, at, n);
+        if (upload->params.scattered)
+            gb_scatter_fill(upload, n);
         return 0;
+    }
     f->bytes += n;
+    gb_upload_sum(upload);
     if (f->bytes == upload->filling_max || upload->filled == upload->params.bytes)
-        return n > 0 ? send(upload, err) : 0;
+        return n > 0 ? gb_upload_send(upload, err) : 0;
     return 0;
 }
 
 int gb_upload_flush(struct gb_upload *upload, struct gb_error *err) {
     upload->room = 0;
-    return upload->filling && upload->filling->bytes > 0 ? send(upload, err) : 0;
+    return upload->filling && upload->filling->bytes > 0 ? gb_upload_send(upload, err) : 0;
 }
 
 void gb_upload_pause(struct gb_upload *upload, bool stalled) {
     struct gb_flight *f = upload->filling;
 
+    if (stalled)
+        (void)gb_upload_watch_rest(upload, NULL); /* what goes wrong stands in the transfer */
     if (!f || (f->bytes > 0 && !stalled) || !gb_slots_wanted(&upload->t.core->slots))
         return;
     upload->room = 0;
     if (f->bytes > 0) {
-        (void)send(upload, NULL); /* what goes wrong stands in the transfer */
+        (void)gb_upload_send(upload, NULL);
         return;
     }
     upload->filling = NULL;

@@ -279,6 +279,9 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     bool complete = false;
     int r;
 
+    gb_upload_reap(upload);
+    if (gb_upload_watch_rest(upload, err) < 0)
+        return -1;
     pthread_mutex_lock(&upload->t.lock);
     r = gb_transfer_check_locked(&upload->t, err);
     if (r == 0 && upload->filled != upload->params.bytes)

@@ -102,14 +102,14 @@ START_TEST(each_call_fails_once) {
 END_TEST
 
 /* What one small copy costs of the device: two records around it, a mark, one watch, and it is never asked whether it is
- * done. Calls beyond that would fail here; the upload that comes first has one copy, so the same. */
+ * done. Calls beyond that would fail here; the upload that comes first has one copy, and asks once. */
 START_TEST(a_copy_costs_so_much) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_write_params p = core_copy_params("default", "a", "default", "b");
     int i;
 
-    core_open_two(&f, "fault:event_query@1+=cudaErrorInvalidValue,watch@102+=cudaErrorInvalidValue,"
+    core_open_two(&f, "fault:event_query@2+=cudaErrorInvalidValue,watch@102+=cudaErrorInvalidValue,"
                       "event_record@203+=cudaErrorInvalidValue,event_mark@102+=cudaErrorInvalidValue,"
                       "copy@102+=cudaErrorInvalidValue:host:discrete,bytes=16M");
     core_put_bytes(&f, "default", "a", 64, 1, NULL);
