@@ -86,7 +86,8 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
                                                    .decoders = 64,
                                                    .operations_max = 1024,
                                                    .batch_max = 1000,
-                                                   .operation_ttl_s = 600});
+                                                   .operation_ttl_s = 600,
+                                                   .export_ttl_max_s = GB_EXPORT_TTL_MAX_S});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);
@@ -167,6 +168,7 @@ static enum gb_scope scope_of(enum gb_access access) {
     case GB_ACCESS_OPEN:
     case GB_ACCESS_READ:
     case GB_ACCESS_OWN_READ:
+    case GB_ACCESS_OWN_SEE:
         return GB_SCOPE_READ;
     case GB_ACCESS_MAP:
     case GB_ACCESS_OWN_MAP:
@@ -190,6 +192,8 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
 
     (void)app;
     if (access == GB_ACCESS_OPEN)
+        return 0;
+    if (access == GB_ACCESS_OWN_SEE && gb_api_bound(request, GB_SCOPE_MAP, &bound, NULL) == 0)
         return 0;
     if (access >= GB_ACCESS_OWN_READ)
         return gb_api_bound(request, scope, &bound, err);

@@ -29,6 +29,7 @@ struct gb_api_limits {
     uint64_t operations_max;  /* under way at a time, and as many that have ended are kept */
     uint64_t batch_max;       /* operations of one batch */
     uint64_t operation_ttl_s; /* for which one that has ended is kept */
+    uint64_t export_ttl_max_s;
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 /* Who may map while no token is in force, besides root and the daemon's own user; before the server starts. */

@@ -13,7 +13,7 @@
 static int data_tag(const struct gb_buffer_rec *rec, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
 
-    if (rec->mapped_for_writing)
+    if (rec->mapped_for_writing || rec->escaped)
         n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
     return n;
 }

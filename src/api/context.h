@@ -11,13 +11,15 @@
 #include "api/query.h"
 #include "api/snapshot.h"
 
-/* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. */
+/* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. SEE: scope read or
+ * map. */
 enum gb_access {
     GB_ACCESS_OPEN,
     GB_ACCESS_READ,
     GB_ACCESS_WRITE,
     GB_ACCESS_MAP,
     GB_ACCESS_OWN_READ,
+    GB_ACCESS_OWN_SEE,
     GB_ACCESS_OWN_WRITE,
     GB_ACCESS_OWN_MAP
 };

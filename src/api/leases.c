@@ -35,6 +35,24 @@ struct walk {
     bool more;
 };
 
+static void render_lease(struct gb_out *out, const struct gb_lease_view *view) {
+    gb_out_open(out, NULL, '{');
+    render_id(out, view->id);
+    gb_out_string(out, "session", view->session.s);
+    gb_out_string(out, "buffer", view->buffer.s);
+    gb_out_string(out, "mode", view->write ? "write" : "read");
+    gb_out_string(out, "way", gb_export_way_name(view->way));
+    render_who(out, view);
+    if (view->expires_at_us > 0)
+        gb_out_time(out, "expires_at", view->expires_at_us);
+    else
+        gb_out_null(out, "expires_at");
+    gb_out_i64(out, "generation", view->generation);
+    gb_out_u64(out, "bytes", view->bytes);
+    gb_out_string(out, "state", gb_lease_state_name(view->state));
+    gb_out_close(out, '}');
+}
+
 static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
     struct walk *walk = arg;
 
@@ -48,17 +66,7 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
     }
     walk->left--;
     walk->last_id = view->id;
-    gb_out_open(&walk->out, NULL, '{');
-    render_id(&walk->out, view->id);
-    gb_out_string(&walk->out, "session", view->session.s);
-    gb_out_string(&walk->out, "buffer", view->buffer.s);
-    gb_out_string(&walk->out, "mode", view->write ? "write" : "read");
-    gb_out_string(&walk->out, "way", gb_export_way_name(view->way));
-    render_who(&walk->out, view);
-    gb_out_i64(&walk->out, "generation", view->generation);
-    gb_out_u64(&walk->out, "bytes", view->bytes);
-    gb_out_string(&walk->out, "state", gb_lease_state_name(view->state));
-    gb_out_close(&walk->out, '}');
+    render_lease(&walk->out, view);
     return 0;
 }
 
@@ -96,7 +104,8 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
 /* --- one ---------------------------------------------------------------------------------------------------------- */
 
 static int not_found(const struct gb_http_request *request, struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease \"%.40s\"", request->param[0].s);
+    return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease \"%.40s\", or it has ended",
+                        request->param[0].s);
 }
 
 static int read_id(const struct gb_http_request *request, int64_t *ret, struct gb_error *err) {
@@ -109,21 +118,48 @@ static int read_id(const struct gb_http_request *request, int64_t *ret, struct g
     return 0;
 }
 
-static int copy_view(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
-    (void)err;
-    *(struct gb_lease_view *)arg = *view;
-    return 0;
+static bool has(const struct gb_http_request *request, int64_t id) {
+    struct gb_share *share = request->peer ? request->peer->app : NULL;
+
+    return share && gb_share_has(share, id);
 }
 
-/* Somebody else's is for administrators of its session. */
-static int permit_others(const struct gb_http_request *request, int64_t id, struct gb_error *err) {
-    struct gb_lease_view view = {.id = 0};
-    bool more;
+/* Whoever may read sees all of its session or of all, whoever may map what it has itself, and exports. view: NULL where
+ * there is none, which is told to whoever would see it. */
+static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
+    struct gb_name bound;
 
-    if (gb_lease_list(gb_api_of(request)->core, id - 1, 1, copy_view, &view, &more, err) < 0)
+    if (view && view->expires_at_us > 0 && gb_api_permit(request, GB_SCOPE_MAP, view->session.s, NULL) == 0)
+        return 0;
+    if (gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
         return -1;
-    if (view.id != id)
-        return not_found(request, err);
+    return view && bound.s[0] && !gb_name_equal(&bound, &view->session) ? not_found(request, err) : 0;
+}
+
+enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_lease_view view;
+    struct gb_out out = {0};
+    int64_t id = 0;
+    bool there = read_id(request, &id, NULL) == 0 && gb_lease_get(gb_api_of(request)->core, id, &view, NULL) == 0;
+
+    if ((!has(request, id) && permit_look(request, there ? &view : NULL, err) < 0) ||
+        (!there && not_found(request, err) < 0))
+        return GB_STEP_ERROR;
+    render_lease(&out, &view);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* Somebody else's is for administrators of its session. An export is nobody's: whoever may make it may say that its
+ * importers are through. */
+static int permit_others(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
+    struct gb_lease_view view;
+
+    if (gb_lease_get(gb_api_of(request)->core, id, &view, err) < 0)
+        return -1;
+    *ret_outside = view.expires_at_us == 0;
+    if (!*ret_outside)
+        return gb_share_permit_export(request, view.session.s, view.write, err);
     return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
 }
 
@@ -138,18 +174,18 @@ static enum gb_step reply_ended(struct gb_http_request *request, const struct gb
 
 enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct gb_share *share = request->peer ? request->peer->app : NULL;
+    bool outside = false;
     struct gb_call *call;
     int64_t id;
 
     if (read_id(request, &id, err) < 0)
         return GB_STEP_ERROR;
-    if (!(share && gb_share_has(share, id)) && permit_others(request, id, err) < 0)
+    if (!has(request, id) && permit_others(request, id, &outside, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_lease_end(gb_api_of(request)->core, id, NULL, call);
+    gb_lease_end(gb_api_of(request)->core, id, NULL, outside, call);
     return gb_async_end(request, response, reply_ended, 0, err);
 }
 

@@ -68,6 +68,7 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
         gb_out_null(out, "crc32c");
     gb_out_bool(out, "sealed", rec->sealed);
     gb_out_u64(out, "leases", rec->leases);
+    gb_out_bool(out, "escaped", rec->escaped);
     gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
     gb_out_time(out, "created_at", rec->created_at_us);
     gb_out_time(out, "updated_at", rec->updated_at_us);

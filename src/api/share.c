@@ -36,20 +36,32 @@ static int no_uid(const struct gb_http_peer *peer, struct gb_error *err) {
                         (unsigned)peer->uid, (unsigned)peer->uid);
 }
 
-int gb_share_permit(const struct gb_http_request *request, const char *session, bool write, struct gb_error *err) {
+int gb_share_permit_export(const struct gb_http_request *request, const char *session, bool write,
+                           struct gb_error *err) {
     const struct gb_api *api = gb_api_of(request);
     const struct gb_http_peer *peer = request->peer;
 
-    if (!peer)
-        return gb_error_set(
-            err, GB_ERR_LOCAL_ONLY,
-            "memory is mapped over the UNIX socket alone, with HTTP/1.1: a descriptor goes no other way");
     if (gb_tokens_required(api->core))
         return gb_api_permit(request, write ? GB_SCOPE_MAP_WRITE : GB_SCOPE_MAP, session, err);
+    if (!peer && (api->map_peers.uids.any || api->map_peers.gids.any))
+        return 0;
+    if (!peer)
+        return gb_error_set(
+            err, GB_ERR_MAP_NOT_PERMITTED,
+            "over TCP nobody knows whose request this is: use the UNIX socket or tokens of scope map, or "
+            "start the daemon with --map-uids any");
     if (peer->uid == 0 || peer->uid == geteuid() || listed(&api->map_peers.uids, peer->uid) ||
         in_group(request, &api->map_peers.gids))
         return 0;
     return no_uid(peer, err);
+}
+
+int gb_share_permit(const struct gb_http_request *request, const char *session, bool write, struct gb_error *err) {
+    if (!request->peer)
+        return gb_error_set(
+            err, GB_ERR_LOCAL_ONLY,
+            "memory is mapped over the UNIX socket alone, with HTTP/1.1: a descriptor goes no other way");
+    return gb_share_permit_export(request, session, write, err);
 }
 
 /* --- what a connection holds -------------------------------------------------------------------------------------- */

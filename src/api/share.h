@@ -20,6 +20,11 @@ struct gb_share {
  * UNAUTHENTICATED. */
 int gb_share_permit(const struct gb_http_request *request, const char *session, bool write, struct gb_error *err);
 
+/* The same for a handle that needs no connection: over TCP too, where tokens, or lists that name everybody, permit it. 0, or
+ * -1 with MAP_NOT_PERMITTED, FORBIDDEN or UNAUTHENTICATED. */
+int gb_share_permit_export(const struct gb_http_request *request, const char *session, bool write,
+                           struct gb_error *err);
+
 /* That of the request's connection, made when there is none, with room for one lease more. NULL with LOCAL_ONLY or
  * SATURATED. */
 struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error *err);

@@ -40,13 +40,16 @@ static int read_body(const struct gb_http_request *request, unsigned *ret_algs, 
     return r;
 }
 
-static void render(struct gb_out *out, const struct gb_call *call, unsigned algs, bool match) {
+static void render(struct gb_out *out, const struct gb_call *call, unsigned algs, bool compared, bool match) {
     char text[GB_BASE64_SIZE_MAX];
     char crc[9];
     unsigned i;
 
     gb_out_open(out, NULL, '{');
-    gb_out_bool(out, "match", match);
+    if (compared)
+        gb_out_bool(out, "match", match);
+    else
+        gb_out_null(out, "match"); /* there was nothing to compare with */
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->scan.crc32c);
     gb_out_string(out, "crc32c", crc);
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
@@ -84,7 +87,7 @@ static enum gb_step reply_verified(struct gb_http_request *request, const struct
         if (expected.given & 1u << i)
             match = match && gb_digest_equal(&expected.digest[i], &call->scan.digest[i]);
     }
-    render(&out, call, algs, match);
+    render(&out, call, algs, call->scan.had_crc32c || expected.given, match);
     return gb_reply_json(&out, 200, response, err);
 }
 

@@ -27,7 +27,8 @@
  *   cuda                       every visible GPU
  *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
- *                              reaches managed memory only while it is attached to it, as on the older devices
+ *                              reaches managed memory only while it is attached to it, as on the older devices;
+ *                              legacy=fake: memory of kind ipc has a handle, which nobody can open, for tests
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why

@@ -183,6 +183,7 @@ struct gb_host {
     bool discrete;
     bool peers;
     bool managed_attach;
+    bool legacy_fake; /* memory of kind ipc has a handle, which nobody can open */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;

@@ -1,15 +1,20 @@
 /* Memory of the host backend in other processes: by memfd. */
+#include <stdio.h>
+
 #include "backend/host.h"
 #include "backend/memfd.h"
+#include "base/crc32c.h"
 
 /* Why memory of the kind does not go that way; NULL where it does. */
-static const char *why_not(enum gb_kind kind, enum gb_export_way way) {
+static const char *why_not(const struct gb_host *host, enum gb_kind kind, enum gb_export_way way) {
     if (way == GB_EXPORT_VMM)
         return "the host backend has no virtual memory of a GPU";
     if (way == GB_EXPORT_POOL)
         return "pools of the host backend are memory of this process alone";
-    if (way == GB_EXPORT_LEGACY)
+    if (way == GB_EXPORT_LEGACY && !host->legacy_fake)
         return "CUDA's handles name memory of a GPU only";
+    if (way == GB_EXPORT_LEGACY)
+        return kind == GB_KIND_IPC ? NULL : "only memory of kind ipc has one of CUDA's older handles";
     if (kind == GB_KIND_DEVICE)
         return "memory of a pool lies beside other buffers' in one piece; kinds shared, pinned and pageable have a "
                "file "
@@ -17,6 +22,14 @@ static const char *why_not(enum gb_kind kind, enum gb_export_way way) {
     if (kind == GB_KIND_MANAGED || kind == GB_KIND_IPC)
         return "only kinds shared, pinned and pageable have a file of their own";
     return NULL;
+}
+
+/* Something of its own for each piece of memory, for tests of what stands around handles. */
+static void fake_handle(uint64_t bytes, const void *base, struct gb_export *ret) {
+    *ret = (struct gb_export){
+        .way = GB_EXPORT_LEGACY, .fd = -1, .handle_bytes = GB_EXPORT_HANDLE_BYTES, .map_bytes = bytes};
+    snprintf((char *)ret->handle, sizeof(ret->handle), "a handle of the host backend, %08x",
+             (unsigned)gb_crc32c(0, &base, sizeof(base)));
 }
 
 int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
@@ -31,13 +44,17 @@ int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t
     if ((unsigned)place->kind >= GB_KIND_COUNT || (unsigned)way >= GB_EXPORT_WAYS)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind %d, or no way %d", (int)place->kind,
                             (int)way);
-    why = why_not(place->kind, way);
+    why = why_not(host, place->kind, way);
     if (why)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why);
     pthread_mutex_lock(&host->lock); /* a duplicate is made of a descriptor that is still open */
     segment = gb_host_ranges_find(&host->spans, place->ptr);
     offset = segment ? (uintptr_t)place->ptr - (uintptr_t)segment->base : 0;
-    if (segment && segment->kind == place->kind && bytes > 0 && bytes <= segment->bytes - offset)
+    if (segment && segment->kind == place->kind && bytes > 0 && bytes <= segment->bytes - offset &&
+        way == GB_EXPORT_LEGACY) {
+        fake_handle(bytes, segment->base, ret);
+        r = 0;
+    } else if (segment && segment->kind == place->kind && bytes > 0 && bytes <= segment->bytes - offset)
         r = gb_memfd_export(segment->fd, segment->bytes, offset, writable, ret, err);
     else
         r = gb_host_error(err, GB_HOST_INVALID_VALUE, "memfd_create", "%p is not %llu bytes of kind %s", place->ptr,

@@ -28,6 +28,7 @@ struct gb_content {
     unsigned lease_writers;
     bool granting;           /* one for writing is on its way to the database: nobody may begin to read */
     bool held;               /* mapped, and no buffer has it any more */
+    bool escaped;            /* a lease for writing was ended from outside: its process may write on */
     struct gb_content *next; /* in a list of those to be dropped */
     struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;

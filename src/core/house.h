@@ -1,4 +1,4 @@
-/* The housekeeper: one thread that ends idle sessions, samples the pools, refreshes what is only looked at, saves the
+/* The housekeeper: one thread that ends idle sessions and exports, samples the pools, refreshes what is only looked at, saves the
  * counters and marks what a dead device took with it. */
 #ifndef GB_CORE_HOUSE_H
 #define GB_CORE_HOUSE_H

@@ -7,7 +7,7 @@
 
 /* --- holders ------------------------------------------------------------------------------------------------------ */
 
-static void holder_unref(struct gb_holder *holder) {
+void gb_holder_unref(struct gb_holder *holder) {
     if (holder && atomic_fetch_sub(&holder->refs, 1) == 1)
         free(holder);
 }
@@ -65,10 +65,10 @@ void gb_holder_end(struct gb_holder *holder) {
     if (!holder)
         return;
     while ((lease = next_of(holder))) {
-        gb_lease_close(lease);
+        gb_lease_close(lease, false);
         gb_lease_unref(lease);
     }
-    holder_unref(holder);
+    gb_holder_unref(holder);
 }
 
 /* --- one lease ------------------------------------------------------------------------------------------------------ */
@@ -81,7 +81,7 @@ struct gb_lease *gb_lease_ref(struct gb_lease *lease) {
 void gb_lease_unref(struct gb_lease *lease) {
     if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
         return;
-    holder_unref(lease->holder);
+    gb_holder_unref(lease->holder);
     free(lease->change);
     gb_session_unref(lease->session);
     free(lease);
@@ -121,6 +121,7 @@ struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_
 
 void gb_leases_init(struct gb_core *core) {
     pthread_mutex_init(&core->leases.lock, NULL);
+    core->leases.last_id = gb_wall_us();
 }
 
 void gb_leases_done(struct gb_leases *leases) {
@@ -139,7 +140,7 @@ void gb_leases_end(struct gb_core *core) {
             gb_lease_ref(lease);
         pthread_mutex_unlock(&core->leases.lock);
         if (lease)
-            gb_lease_close(lease);
+            gb_lease_close(lease, false);
         gb_lease_unref(lease);
     } while (lease);
 }
@@ -160,12 +161,17 @@ static int enter(struct gb_leases *table, struct gb_lease *lease, struct gb_erro
     if (table->by_id.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu leases, the permitted number",
                             table->by_id.count);
+    if (lease->ttl_s > 0 && table->exports >= GB_EXPORTS_MAX)
+        return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                            "there are %llu exports, the permitted number; end one, or wait until one's time is over",
+                            (unsigned long long)table->exports);
     if (gb_idlist_put(&table->by_id, table->last_id + 1, lease) < 0)
         return gb_no_memory(err);
     lease->id = ++table->last_id;
     TAILQ_INSERT_TAIL(&holder->leases, lease, of_holder);
     lease->listed = true;
     holder->count++;
+    table->exports += lease->ttl_s > 0;
     return 0;
 }
 
@@ -196,6 +202,7 @@ static void leave(struct gb_leases *table, struct gb_lease *lease) {
         TAILQ_REMOVE(&lease->holder->leases, lease, of_holder);
     lease->listed = false;
     lease->holder->count--;
+    table->exports -= lease->ttl_s > 0;
     pthread_mutex_unlock(&table->lock);
 }
 

@@ -15,6 +15,10 @@
 
 #define GB_LEASES_MAX 65536       /* in all */
 #define GB_HOLDER_LEASES_MAX 1024 /* of one holder */
+#define GB_EXPORTS_MAX 1024       /* without a connection */
+
+#define GB_EXPORT_TTL_S 300       /* of an export that says nothing */
+#define GB_EXPORT_TTL_MAX_S 86400 /* unless the daemon's options say otherwise */
 
 /* --- holders ------------------------------------------------------------------------------------------------------------------ */
 
@@ -43,15 +47,17 @@ struct gb_lease_params {
     bool write;               /* for the importer to write into; else to read */
     unsigned ways;            /* the only ones to be tried, 1u << enum gb_export_way; 0: all */
     unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
+    uint64_t ttl_s;           /* so long at most, and no event; 0: as long as the holder */
 };
 
 struct gb_lease_grant {
-    int64_t id;                                  /* of the lease; never reused by this process */
+    int64_t id;                                  /* of the lease; never reused, nor by the next process */
     bool write;                                  /* as asked for */
     enum gb_kind kind;                           /* of the memory: of a mirrored buffer that of the side */
     struct gb_export export;                     /* the call's, closed with it: gb_lease_take_fd */
     bool has_event;                              /* else the bytes are complete */
     unsigned char event[GB_EXPORT_HANDLE_BYTES]; /* cudaIpcEventHandle_t, to be waited for before the first use */
+    int64_t expires_at_us;                       /* 0: never of itself */
     unsigned passed_count;
     struct {
         enum gb_export_way way;
@@ -73,9 +79,27 @@ void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, st
 /* The grant's descriptor becomes the caller's; -1 when there is none, or it was taken. */
 int gb_lease_take_fd(const struct gb_call *call);
 
+/* The same without a connection, by CUDA's older handle alone: for those who get it by way of others, and cannot wait for an
+ * event, so the bytes are complete. Ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above GB_EXPORTS_MAX. uid, gid: of
+ * who asks, -1 where nobody knows. */
+struct gb_export_params {
+    struct gb_name session;
+    struct gb_name name;
+    bool write;
+    uint64_t ttl_s;
+    uid_t uid;
+    gid_t gid;
+    unsigned wait_ms;
+};
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call);
+
 /* Ends one. holder: only its own, else MAP_NOT_PERMITTED; NULL: anybody's. LEASE_NOT_FOUND. The memory is given back and,
- * for one that wrote, the new generation is committed when the call ends. */
-void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, struct gb_call *call);
+ * for one that wrote, the new generation is committed when the call ends.
+ *
+ * outside: its process was not asked, and may go on. The content of one that wrote has escaped then, as it has when the
+ * time of an export is over: until other memory takes its place it has no checksum and no lasting entity tag, and seal
+ * refuses it with ESCAPED. */
+void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------ */
 
@@ -99,7 +123,8 @@ struct gb_lease_view {
     uid_t uid;
     gid_t gid;
     int64_t since_us;
-    int64_t generation; /* of the buffer when the lease began; for writing the one that it made */
+    int64_t expires_at_us; /* of an export, which has no process (pid 0); 0: with its connection */
+    int64_t generation;    /* of the buffer when the lease began; for writing the one that it made */
     uint64_t bytes;
     enum gb_lease_state state;
 };
@@ -108,6 +133,9 @@ struct gb_lease_view {
 int gb_lease_list(struct gb_core *core, int64_t after_id, unsigned limit,
                   int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg, bool *ret_more,
                   struct gb_error *err);
+
+/* [now] One as the list has it. LEASE_NOT_FOUND. */
+int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, struct gb_error *err);
 
 /* [now] Who maps the bytes that the buffer has now, oldest first, at most max; those being made included. Returns how many
  * were written to ret; 0 too when there is no such buffer. For the problem document of MAPPED. */
@@ -118,7 +146,7 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, c
 
 /* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is permitted, and so
  * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
- * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST. Twice is once. Result: call->buffer. */
+ * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once. Result: call->buffer. */
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                     const struct gb_buffer_check *check, struct gb_call *call);
 

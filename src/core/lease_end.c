@@ -120,13 +120,15 @@ void gb_lease_over(struct gb_lease *lease) {
 /* --- asking for it -------------------------------------------------------------------------------------------------- */
 
 /* True when there is something to do for the caller: *ret_commit: gb_lease_commit, else gb_lease_over. */
-static bool close_locked(struct gb_lease *lease, bool *ret_commit) {
+static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
     enum gb_head head;
 
     if (lease->step == GB_LEASE_MAKING)
         lease->cut = true;
     if (lease->step != GB_LEASE_LIVE)
         return false;
+    if (outside && lease->write) /* the record says so when the lease is withdrawn: until then it is one that writes */
+        lease->content->escaped = true;
     *ret_commit = lease->write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
     lease->step = *ret_commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
     return true;
@@ -142,23 +144,22 @@ static void leave(struct gb_lease *lease, bool commit) {
         gb_lease_over(lease);
 }
 
-void gb_lease_close(struct gb_lease *lease) {
+void gb_lease_close(struct gb_lease *lease, bool outside) {
     bool commit = false;
     bool go;
 
     pthread_mutex_lock(&lease->session->lock);
-    go = close_locked(lease, &commit);
+    go = close_locked(lease, outside, &commit);
     pthread_mutex_unlock(&lease->session->lock);
     if (go)
         leave(lease, commit);
 }
 
-static int not_found(int64_t id, struct gb_error *err) {
+int gb_lease_not_found(int64_t id, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease %lld, or it has ended", (long long)id);
 }
 
-/* With a reference, or NULL. */
-static struct gb_lease *find(struct gb_core *core, int64_t id) {
+struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error *err) {
     struct gb_lease *lease;
 
     pthread_mutex_lock(&core->leases.lock);
@@ -168,34 +169,34 @@ static struct gb_lease *find(struct gb_core *core, int64_t id) {
     else
         lease = NULL;
     pthread_mutex_unlock(&core->leases.lock);
+    if (!lease)
+        gb_lease_not_found(id, err);
     return lease;
 }
 
-static int end_locked(struct gb_lease *lease, const struct gb_holder *holder, struct gb_call *call, bool *ret_commit,
-                      struct gb_error *err) {
+static int end_locked(struct gb_lease *lease, const struct gb_holder *holder, bool outside, struct gb_call *call,
+                      bool *ret_commit, struct gb_error *err) {
     if (lease->step != GB_LEASE_LIVE)
-        return not_found(lease->id, err);
+        return gb_lease_not_found(lease->id, err);
     if (holder && lease->holder != holder)
         return gb_error_set(err, GB_ERR_MAP_NOT_PERMITTED,
                             "lease %lld belongs to another connection: that one ends it, or a token of scope admin",
                             (long long)lease->id);
     lease->call = call;
-    close_locked(lease, ret_commit);
+    close_locked(lease, outside, ret_commit);
     return 0;
 }
 
-void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, struct gb_call *call) {
-    struct gb_lease *lease = find(core, id);
+void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease *lease = gb_lease_find(core, id, &err);
     bool commit = false;
     int r = -1;
 
     if (lease) {
         pthread_mutex_lock(&lease->session->lock);
-        r = end_locked(lease, holder, call, &commit, &err);
+        r = end_locked(lease, holder, outside, call, &commit, &err);
         pthread_mutex_unlock(&lease->session->lock);
-    } else {
-        not_found(id, &err);
     }
     if (r == 0)
         leave(lease, commit);

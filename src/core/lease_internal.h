@@ -45,6 +45,7 @@ struct gb_lease {
     int64_t buffer_id;
     bool write;
     unsigned ways;
+    uint64_t ttl_s; /* 0: ends with its holder */
     uint64_t deadline_ns;
     struct gb_lease_change *change; /* NULL: it reads */
     struct gb_export export;        /* until it is granted */
@@ -59,6 +60,8 @@ struct gb_lease {
     bool cut; /* it is to end as soon as it is made */
     enum gb_export_way way;
     int64_t since_us;
+    uint64_t expires_ns; /* monotonic, from the grant on; 0: with its holder */
+    int64_t expires_at_us;
     int64_t generation;
     TAILQ_ENTRY(gb_lease) of_content;
 
@@ -83,8 +86,15 @@ struct gb_buffer *gb_lease_buffer_locked(const struct gb_lease *lease);
 /* The same, and readers get that content. *ret_head: what the head of a mirrored buffer becomes by writing it. */
 struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_head *ret_head);
 
-/* lease_end.c. Ends it as soon as may be. Without locks. */
-void gb_lease_close(struct gb_lease *lease);
+/* lease_end.c. Ends it as soon as may be; outside as gb_lease_end. Without locks. */
+void gb_lease_close(struct gb_lease *lease, bool outside);
+
+/* With a reference, or NULL with LEASE_NOT_FOUND. */
+struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error *err);
+int gb_lease_not_found(int64_t id, struct gb_error *err); /* sets it; -1 */
+
+/* lease.c. The caller names it no more, its leases live on. NULL is accepted. */
+void gb_holder_unref(struct gb_holder *holder);
 
 /* It is over, or came to nothing: withdraws it, gives everything back, finishes its call. Without locks; drops the life's
  * reference. */

@@ -47,6 +47,7 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->buffer = p->name;
     lease->write = p->write;
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
+    lease->ttl_s = p->ttl_s;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
     call->lease = calloc(1, sizeof(*call->lease));
@@ -108,6 +109,11 @@ static int publish_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->step = GB_LEASE_LIVE;
     lease->granted = true;
     lease->way = lease->export.way;
+    if (lease->ttl_s > 0) {
+        lease->expires_ns = gb_clock_ns() + lease->ttl_s * GB_NS_PER_S;
+        lease->expires_at_us = gb_wall_us() + (int64_t)lease->ttl_s * 1000000;
+    }
+    lease->call->lease->expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
     lease->call = NULL;
     return 0;
@@ -290,6 +296,10 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     for (i = 0; i < g->passed_count && n < sizeof(why); i++)
         n += (size_t)snprintf(why + n, sizeof(why) - n, "%s%s: %s", i > 0 ? "; " : "",
                               gb_export_way_name(g->passed[i].way), g->passed[i].reason);
+    if (lease->ttl_s > 0)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                            "\"%s\" cannot be exported: %s. Map it instead: POST .../map over the UNIX socket",
+                            lease->buffer.s, why);
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 
@@ -330,8 +340,9 @@ static void make(struct gb_task *task) {
         fail(lease, &err);
         return;
     }
-    /* Where no event can be had it is waited for here. */
-    if (complete(lease, &err) == 0 && lease->export.way != GB_EXPORT_MEMFD && share_event(lease, &why) < 0)
+    /* Where no event can be had, or given, it is waited for here. */
+    if (complete(lease, &err) == 0 && lease->ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
+        share_event(lease, &why) < 0)
         gb_core_note(lease->core, &why);
     if (look(lease))
         return;

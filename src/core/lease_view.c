@@ -11,6 +11,7 @@ static void view_of(const struct gb_lease *lease, enum gb_lease_state state, str
                                   .uid = lease->holder->uid,
                                   .gid = lease->holder->gid,
                                   .since_us = lease->since_us,
+                                  .expires_at_us = lease->expires_at_us,
                                   .generation = lease->generation,
                                   .bytes = lease->content->bytes,
                                   .state = state};
@@ -56,6 +57,28 @@ static enum gb_lease_state state_locked(const struct gb_lease *lease) {
     return b->rec.state == GB_BUFFER_LOST ? GB_LEASE_LOST : GB_LEASE_REPLACED;
 }
 
+/* False: nobody was told of it yet, or it has ended. */
+static bool look(struct gb_lease *lease, struct gb_lease_view *ret) {
+    bool seen;
+
+    pthread_mutex_lock(&lease->session->lock);
+    seen = lease->step == GB_LEASE_LIVE || lease->step == GB_LEASE_LEAVING;
+    if (seen)
+        view_of(lease, state_locked(lease), ret);
+    pthread_mutex_unlock(&lease->session->lock);
+    return seen;
+}
+
+int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_find(core, id, err);
+    bool seen = lease && look(lease, ret);
+
+    if (lease && !seen)
+        gb_lease_not_found(id, err);
+    gb_lease_unref(lease);
+    return seen ? 0 : -1;
+}
+
 /* The next one that can be seen. */
 static bool after(struct gb_core *core, int64_t id, struct gb_lease_view *ret) {
     struct gb_lease *lease;
@@ -69,11 +92,7 @@ static bool after(struct gb_core *core, int64_t id, struct gb_lease_view *ret) {
         pthread_mutex_unlock(&core->leases.lock);
         if (!lease)
             return false;
-        pthread_mutex_lock(&lease->session->lock);
-        seen = lease->step == GB_LEASE_LIVE || lease->step == GB_LEASE_LEAVING;
-        if (seen)
-            view_of(lease, state_locked(lease), ret);
-        pthread_mutex_unlock(&lease->session->lock);
+        seen = look(lease, ret);
         gb_lease_unref(lease);
     }
     return true;

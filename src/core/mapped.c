@@ -34,6 +34,10 @@ static int refuse(const struct gb_buffer *b, const struct gb_lease *lease, unsig
 
     if (others > 0)
         snprintf(more, sizeof(more), " and %u more", others);
+    if (lease->ttl_s > 0)
+        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s",
+                            b->name.s, (long long)lease->id, (unsigned long long)lease->ttl_s,
+                            lease->write ? "writing" : "reading", more, instead);
     return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
                         b->name.s, (long long)lease->id, (long)lease->holder->pid, (long)lease->holder->uid,
                         lease->write ? "writing" : "reading", more, instead);
@@ -60,7 +64,15 @@ int gb_mapped_check_writers_locked(const struct gb_buffer *b, struct gb_error *e
     unsigned others;
     const struct gb_lease *lease = b->rec.leases > 0 ? oldest(b, true, &others) : NULL;
 
-    return lease ? refuse(b, lease, others, "wait until it has ended", err) : 0;
+    if (lease)
+        return refuse(b, lease, others, "wait until it has ended", err);
+    if (!b->rec.escaped)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_ESCAPED,
+        "a lease for writing \"%s\" was ended from outside, and its process may write on: upload it whole "
+        "again, without in_place",
+        b->name.s);
 }
 
 int gb_sealed_check_locked(const struct gb_buffer *b, struct gb_error *err) {
@@ -90,16 +102,24 @@ uint64_t gb_mapped_bytes_locked(const struct gb_buffer *b) {
     return bytes;
 }
 
+/* A side that is not current is written anew before anybody reads it. */
+static bool stale(const struct gb_buffer *b, int i) {
+    return b->rec.mirrored && ((i == GB_SIDE_HOST && b->rec.head == GB_HEAD_DEVICE) ||
+                               (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));
+}
+
 void gb_mapped_count_locked(struct gb_buffer *b) {
     int i;
 
     b->rec.leases = 0;
     b->rec.mapped_for_writing = false;
+    b->rec.escaped = false;
     for (i = 0; i < GB_BUFFER_PLACES; i++) {
         const struct gb_content *c = gb_buffer_place(b, i);
 
         b->rec.leases += c ? c->lease_count : 0;
         b->rec.mapped_for_writing |= c && c->lease_writers > 0;
+        b->rec.escaped |= c && c->escaped && !stale(b, i);
     }
 }
 

@@ -13,7 +13,7 @@ bool gb_mapped_by_locked(const struct gb_content *content, uint64_t holder);
 /* SEALED. */
 int gb_sealed_check_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
-/* MAPPED when a process maps them for writing. */
+/* MAPPED when a process maps them for writing, ESCAPED when one may write on whose lease has ended. */
 int gb_mapped_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
 /* MAPPED when any lease of the session lives. */
@@ -22,7 +22,7 @@ int gb_mapped_check_session_locked(const struct gb_session *session, struct gb_e
 /* How many bytes of the buffer would be held by leases when it is gone. */
 uint64_t gb_mapped_bytes_locked(const struct gb_buffer *buffer);
 
-/* Puts the number of leases into the buffer's record. */
+/* Puts the number of leases, and whether somebody may be writing, into the buffer's record. */
 void gb_mapped_count_locked(struct gb_buffer *buffer);
 
 /* A buffer gave content up: what is mapped is held from now on. */

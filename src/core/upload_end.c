@@ -125,8 +125,8 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     else
         new_record(u, &change->rec);
     describe(u, &change->rec);
-    /* Whoever maps what was written in place for itself may write on. */
-    if (b && u->placed && gb_mapped_check_writers_locked(b, NULL) < 0)
+    /* Whoever maps, or mapped, what was written in place may write on. */
+    if (u->placed && (u->content->lease_writers > 0 || u->content->escaped))
         change->rec.has_crc32c = false;
     return 0;
 }

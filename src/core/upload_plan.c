@@ -188,8 +188,8 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
     plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
     if (plan->place && plan->place->bytes < plan->bytes)
         plan->place = NULL;
-    if (plan->place && plan->place->lease_count > 0 && !plan->merge && !sync)
-        plan->place = NULL; /* all of it is new: beside what is mapped */
+    if (plan->place && !plan->merge && (plan->place->escaped || (plan->place->lease_count > 0 && !sync)))
+        plan->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
     plan->in_place = plan->place && !sync;
     return plan->place ? check_unused(p, b, plan->place, w && w->source == plan->place, err) : 0;
 }

@@ -145,6 +145,26 @@ START_TEST(a_file_shows_the_very_bytes_both_ways) {
 }
 END_TEST
 
+/* What is passed on by others: the bytes begin where the handle's memory does, and each piece of memory has one of its own. */
+START_TEST(older_handles_name_memory) {
+    struct gb_export got[3];
+    struct gb_place place[2];
+    int i;
+
+    for (i = 0; i < 2 && offered(GB_KIND_IPC); i++)
+        place[i] = conf_place(GB_KIND_IPC, BYTES);
+    if (i == 2 && try_export(&place[0], GB_EXPORT_LEGACY, false, &got[0])) {
+        ck_assert(try_export(&place[0], GB_EXPORT_LEGACY, true, &got[1]));
+        ck_assert(try_export(&place[1], GB_EXPORT_LEGACY, true, &got[2]));
+        ck_assert_mem_eq(got[0].handle, got[1].handle, GB_EXPORT_HANDLE_BYTES);
+        ck_assert_mem_ne(got[0].handle, got[2].handle, GB_EXPORT_HANDLE_BYTES);
+        ck_assert(got[0].offset == 0 && got[2].offset == 0 && got[0].device == 0);
+    }
+    while (i > 0)
+        conf_place_free(&place[--i], BYTES);
+}
+END_TEST
+
 /* --- what a descriptor permits ------------------------------------------------------------------------------------ */
 
 /* As a user who is neither the file's owner nor root. Exit status: 0 when the file opens for reading and not for
@@ -364,6 +384,7 @@ END_TEST
 
 void conf_add_export(Suite *suite) {
     conf_add(suite, "ways of every kind", every_kind_goes_its_way_or_the_reason_is_said);
+    conf_add(suite, "older handles", older_handles_name_memory);
     conf_add(suite, "files", a_file_shows_the_very_bytes_both_ways);
     conf_add(suite, "files for reading", what_is_for_reading_stays_so);
     conf_add(suite, "size of files", its_size_is_fixed_for_ever);

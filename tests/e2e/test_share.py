@@ -61,7 +61,7 @@ def test_another_process_sees_the_bytes(daemon, x, session):
         assert x.ask("GET", "buffers/x/data").headers["ETag"] == info["etag"]
         lease, = x.ask("GET", "/v1/leases").expect(200).json()["items"]
         assert lease == {**{k: info[k] for k in ("lease", "session", "buffer", "mode", "way", "generation", "bytes")},
-                         "pid": p.process.pid, "uid": os.getuid(), "since": lease["since"], "state": "present"}
+                         "pid": p.process.pid, "uid": os.getuid(), "since": lease["since"], "expires_at": None, "state": "present"}
         now = x.get("stats")["sharing"]
         assert (x.meta("x")["leases"], now["leases"], now["maps"], now["held_bytes"]) == (1, 1, before["maps"] + 1, 0)
         assert p.say("end") == "204"

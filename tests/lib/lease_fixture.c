@@ -80,7 +80,7 @@ int core_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, s
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_lease_end(core, id, holder, p.call);
+    gb_lease_end(core, id, holder, !holder, p.call);
     return core_pending_end(&p, NULL, err);
 }
 

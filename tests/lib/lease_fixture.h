@@ -28,6 +28,7 @@ int core_map(struct gb_core *core, const struct gb_lease_params *params, struct 
 int core_map_end(struct core_pending *pending, struct core_mapping *ret, struct gb_error *err);
 void core_mapping_done(struct core_mapping *mapping); /* the importer's memory; the lease stays */
 
+/* holder NULL: from outside. */
 int core_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, struct gb_error *err);
 int core_seal(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
 /* ret_held may be NULL. */
