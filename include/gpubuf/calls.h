@@ -241,7 +241,8 @@ struct gpubuf_verify_params {
     uint64_t room[4];
 };
 
-/* params may be NULL: the CRC32C alone. Bytes that do not match are no error of the call. */
+/* params may be NULL: the CRC32C alone. Bytes that do not match are no error of the call, nor is it when there was no
+ * checksum to compare with: then it is stored from now on. */
 int gpubuf_buffer_verify(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_verify_params *params, const struct gpubuf_how *how,
                          struct gpubuf_verified *ret, struct gpubuf_error *err);
@@ -260,8 +261,23 @@ int gpubuf_buffer_seal(gpubuf_client *client, const char *session, const char *b
 /* Who maps what. */
 int gpubuf_lease_list(gpubuf_client *client, const struct gpubuf_page *page, struct gpubuf_lease_list *ret,
                       struct gpubuf_error *err);
-/* Ends another's lease, which takes scope admin; one's own end by gpubuf_unmap(). */
+int gpubuf_lease_get(gpubuf_client *client, const char *lease, struct gpubuf_lease *ret, struct gpubuf_error *err);
+/* Ends another's lease, which takes scope admin, or an export, once its importers have let go; one's own end by
+ * gpubuf_unmap(). */
 int gpubuf_lease_delete(gpubuf_client *client, const char *lease, struct gpubuf_error *err);
+
+struct gpubuf_export_params {
+    bool write;     /* the importers may write */
+    uint32_t ttl_s; /* it ends of itself after this; 0: the daemon's default, five minutes */
+    uint64_t room[4];
+};
+
+/* CUDA's older handle of a buffer of kind ipc, for as long as the time lasts or until gpubuf_lease_delete(): no connection
+ * has it. The answer's body (gpubuf_answer_of()) is what NVIDIA Triton registers as CUDA shared memory. params may be NULL.
+ * GPUBUF_UNSUPPORTED where the memory has none: map it. */
+int gpubuf_export(gpubuf_client *client, const char *session, const char *buffer,
+                  const struct gpubuf_export_params *params, const struct gpubuf_how *how, struct gpubuf_exported *ret,
+                  struct gpubuf_error *err);
 
 #ifdef __cplusplus
 }

@@ -83,8 +83,13 @@ int gpubuf_mapping_load(gpubuf_mapping *mapping, const char *from, uint64_t from
                         uint64_t bytes, struct gpubuf_error *err);
 
 /* Whether the daemon still is there and holds the connection. The memory stays readable when it is not: nobody else writes it
- * then, and what is written is lost. A lease that an administrator ended is not seen here. Any thread. */
+ * then, and what is written is lost. A lease that an administrator ended is not seen here, but by gpubuf_mapping_current(). Any
+ * thread. */
 bool gpubuf_mapping_alive(const gpubuf_mapping *mapping);
+
+/* Asks the daemon whether the mapped memory still is the buffer's content: *ret is false once that was replaced, deleted or
+ * lost, once an administrator has ended the lease, and where the daemon is gone. Any thread. */
+int gpubuf_mapping_current(gpubuf_mapping *mapping, bool *ret, struct gpubuf_error *err);
 
 /* A descriptor that polls readable when the daemon goes (and at other times: ask gpubuf_mapping_alive()); do not read. */
 int gpubuf_mapping_poll_fd(const gpubuf_mapping *mapping);

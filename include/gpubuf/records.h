@@ -133,17 +133,19 @@ struct gpubuf_buffer {
     bool created;               /* it was not there before (201) */
     bool copied;                /* of a sync: false where that side was current already */
     char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
-    uint64_t room[8];
+    bool escaped;               /* a process may write the bytes whose lease has ended */
+    uint64_t room[7];
 };
 
 struct gpubuf_verified {
-    bool match;
+    bool match; /* false too where there was nothing to compare with */
     uint32_t crc32c;
     struct gpubuf_opt stored_crc32c;
     uint64_t generation;
     uint64_t bytes;
     char sha256[48]; /* base64, where asked for */
     char sha512[96];
+    bool compared; /* there was a stored checksum, or a digest was expected */
 };
 
 struct gpubuf_operation {
@@ -202,6 +204,26 @@ struct gpubuf_lease {
     uint64_t generation;
     uint64_t bytes;
     char since[GPUBUF_TIME_SIZE];
+    char expires_at[GPUBUF_TIME_SIZE]; /* of an export; "": it ends with its connection */
+};
+
+#define GPUBUF_HANDLE_BYTES 64
+
+/* A buffer's memory for processes that have no connection to the daemon. */
+struct gpubuf_exported {
+    char lease[GPUBUF_ID_SIZE];
+    unsigned char handle[GPUBUF_HANDLE_BYTES]; /* a cudaIpcMemHandle_t */
+    uint64_t offset;                           /* of the bytes in the handle's memory */
+    uint64_t bytes;
+    struct gpubuf_device_id device;
+    bool write;
+    char expires_at[GPUBUF_TIME_SIZE];
+    uint64_t generation;
+    char etag[GPUBUF_ETAG_SIZE];
+    char dtype[GPUBUF_WORD_SIZE];
+    unsigned ndim;
+    uint64_t shape[GPUBUF_DIMS_MAX];
+    uint64_t room[8];
 };
 
 struct gpubuf_tensors {

@@ -1,4 +1,4 @@
-/* What is done with buffers as a whole: ls, info, rm, fill, seal, verify. */
+/* What is done with buffers as a whole: ls, info, rm, fill, seal, verify, export. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
 int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
     json_t *answer;
-    bool match;
+    bool differ;
 
     (void)argc;
     if (target_of(cli, argv[0], "/verify", target) < 0)
@@ -224,14 +224,31 @@ int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
             return gb_cli_refused(cli, GB_CLI_USAGE, "--stream is too long");
     }
     answer = gb_cli_ask(cli, "POST", target, json_object());
-    match = answer != NULL && json_is_true(json_object_get(answer, "match"));
-    if (answer == NULL || match || cli->options.json) {
+    differ = answer != NULL && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
+    if (!differ || cli->options.json) {
         int rc = gb_cli_show(cli, answer, NULL, 0);
 
-        return answer != NULL && !match ? GB_CLI_FAILED : rc;
+        return differ ? GB_CLI_FAILED : rc;
     }
     json_decref(answer);
     return gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it", argv[0]);
+}
+
+int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
+    const struct gb_cli_options *o = &cli->options;
+    char target[GB_CLI_PATH];
+    json_t *body;
+
+    (void)argc;
+    if (o->mode != NULL && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
+    if (target_of(cli, argv[0], "/export", target) < 0)
+        return gb_cli_failed(cli);
+    body = json_object();
+    if (o->mode != NULL)
+        json_object_set_new(body, "mode", json_string(o->mode));
+    set_size(body, "ttl_s", o->given[GB_CLI_ID_ttl], o->ttl);
+    return gb_cli_show(cli, gb_cli_ask(cli, "POST", target, body), NULL, 0);
 }
 
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {

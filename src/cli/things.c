@@ -41,11 +41,17 @@ static const struct gb_cli_column stream_columns[] = {
     {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
 };
 static const struct gb_cli_column lease_columns[] = {
-    {"LEASE", "lease", GB_CLI_FORM_TEXT},   {"SESSION", "session", GB_CLI_FORM_TEXT},
-    {"BUFFER", "buffer", GB_CLI_FORM_TEXT}, {"MODE", "mode", GB_CLI_FORM_TEXT},
-    {"WAY", "way", GB_CLI_FORM_TEXT},       {"PID", "pid", GB_CLI_FORM_COUNT},
-    {"UID", "uid", GB_CLI_FORM_COUNT},      {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"STATE", "state", GB_CLI_FORM_TEXT},   {"SINCE (UTC)", "since", GB_CLI_FORM_TIME},
+    {"LEASE", "lease", GB_CLI_FORM_TEXT},
+    {"SESSION", "session", GB_CLI_FORM_TEXT},
+    {"BUFFER", "buffer", GB_CLI_FORM_TEXT},
+    {"MODE", "mode", GB_CLI_FORM_TEXT},
+    {"WAY", "way", GB_CLI_FORM_TEXT},
+    {"PID", "pid", GB_CLI_FORM_COUNT},
+    {"UID", "uid", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"SINCE (UTC)", "since", GB_CLI_FORM_TIME},
+    {"EXPIRES (UTC)", "expires_at", GB_CLI_FORM_TIME},
 };
 static const struct gb_cli_column operation_columns[] = {
     {"ID", "id", GB_CLI_FORM_TEXT},         {"KIND", "kind", GB_CLI_FORM_TEXT},

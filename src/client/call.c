@@ -92,6 +92,7 @@ union any_record {
     struct gpubuf_upload upload;
     struct gpubuf_part part;
     struct gpubuf_lease lease;
+    struct gpubuf_exported exported;
     struct gpubuf_tensors tensors;
     struct gpubuf_batch batch;
     struct gpubuf_stats stats;

@@ -46,30 +46,6 @@ int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_err
 
 /* --- what the daemon gave ------------------------------------------------------------------------------------------- */
 
-/* 64 bytes in base64: true when it is that. */
-static bool decode(const char *text, unsigned char ret[GBC_HANDLE_BYTES]) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint32_t bits = 0;
-    unsigned held = 0;
-    size_t n = 0;
-
-    for (; text && *text != '\0' && *text != '='; text++) {
-        const char *digit = strchr(digits, *text);
-
-        if (!digit)
-            return false;
-        bits = bits << 6 | (uint32_t)(digit - digits);
-        held += 6;
-        if (held >= 8) {
-            held -= 8;
-            if (n == GBC_HANDLE_BYTES)
-                return false;
-            ret[n++] = (unsigned char)(bits >> held);
-        }
-    }
-    return n == GBC_HANDLE_BYTES;
-}
-
 static void read_passed_over(const json_t *object, struct gpubuf_mapping_info *info) {
     const json_t *list = json_object_get(object, "passed_over");
     size_t i;
@@ -96,7 +72,7 @@ static int read_given(const json_t *o, void *ret) {
     struct given *g = ret;
     struct gpubuf_mapping_info *info = g->info;
     const char *mode = json_string_value(json_object_get(o, "mode"));
-    const char *event = json_string_value(json_object_get(o, "event"));
+    const json_t *event = json_object_get(o, "event");
     size_t i;
 
     gbc_read_text(o, "lease", info->lease, sizeof(info->lease));
@@ -122,9 +98,9 @@ static int read_given(const json_t *o, void *ret) {
     g->grant.map_bytes = gbc_read_u64(o, "map_bytes");
     g->offset = gbc_read_u64(o, "offset");
     g->fds = gbc_read_u64(o, "fds");
-    g->has_handle = decode(json_string_value(json_object_get(o, "handle")), g->grant.handle);
-    g->grant.has_event = event != NULL;
-    if (event && !decode(event, g->grant.event))
+    g->has_handle = gbc_read_handle(json_object_get(o, "handle"), g->grant.handle);
+    g->grant.has_event = json_is_string(event);
+    if (g->grant.has_event && !gbc_read_handle(event, g->grant.event))
         return -1;
     return info->lease[0] != '\0' ? 0 : -1;
 }
@@ -287,6 +263,40 @@ int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, c
     }
     *ret = m;
     return 0;
+}
+
+static int read_present(const json_t *o, void *ret) {
+    const char *state = json_string_value(json_object_get(o, "state"));
+
+    *(bool *)ret = state && strcmp(state, "present") == 0;
+    return state ? 0 : -1;
+}
+
+int gpubuf_mapping_current(gpubuf_mapping *mapping, bool *ret, struct gpubuf_error *err) {
+    struct gbc_link_answer answer;
+    struct gbc_request request;
+    struct gpubuf_error why;
+    int r;
+
+    gbc_error_init(err);
+    gbc_error_init(&why);
+    gbc_request_init(&request, "GET", "/v1/leases/%", mapping->info.lease);
+    if (request.target.failed) {
+        gbc_request_done(&request);
+        return gbc_error_memory(err);
+    }
+    r = gbc_link_ask(mapping->link, "GET", request.target.data, NULL, 0, NULL, &answer, &why);
+    if (r == 0)
+        r = gbc_parse(&answer.reply.body, read_present, ret, &why);
+    gbc_link_answer_done(&answer);
+    gbc_request_done(&request);
+    if (r < 0 && (why.code == GPUBUF_LEASE_NOT_FOUND || !gbc_link_alive(mapping->link))) {
+        *ret = false;
+        return 0;
+    }
+    if (r < 0 && err)
+        *err = why;
+    return r;
 }
 
 static char *load_json(const char *from, uint64_t from_offset, uint64_t offset, uint64_t bytes) {

@@ -46,6 +46,30 @@ struct gpubuf_opt gbc_read_crc(const json_t *object, const char *key) {
     return opt;
 }
 
+bool gbc_read_handle(const json_t *value, unsigned char ret[GPUBUF_HANDLE_BYTES]) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = json_string_value(value);
+    uint32_t bits = 0;
+    unsigned held = 0;
+    size_t n = 0;
+
+    for (; text && *text != '\0' && *text != '='; text++) {
+        const char *digit = strchr(digits, *text);
+
+        if (!digit)
+            return false;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        held += 6;
+        if (held >= 8) {
+            held -= 8;
+            if (n == GPUBUF_HANDLE_BYTES)
+                return false;
+            ret[n++] = (unsigned char)(bits >> held);
+        }
+    }
+    return n == GPUBUF_HANDLE_BYTES;
+}
+
 unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]) {
     const json_t *shape = json_object_get(object, "shape");
     unsigned n = 0;

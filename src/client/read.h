@@ -13,6 +13,8 @@ bool gbc_read_bool(const json_t *object, const char *key);
 struct gpubuf_opt gbc_read_opt(const json_t *object, const char *key); /* null: not set */
 /* Eight hexadecimal digits. */
 struct gpubuf_opt gbc_read_crc(const json_t *object, const char *key);
+/* 64 bytes in base64: true when it is that. */
+bool gbc_read_handle(const json_t *value, unsigned char ret[GPUBUF_HANDLE_BYTES]);
 unsigned gbc_read_shape(const json_t *object, uint64_t ret[GPUBUF_DIMS_MAX]);
 void gbc_read_device(const json_t *object, struct gpubuf_device_id *ret);
 
@@ -20,6 +22,6 @@ void gbc_read_device(const json_t *object, struct gpubuf_device_id *ret);
 typedef int gbc_record_fn(const json_t *object, void *ret);
 gbc_record_fn gbc_record_daemon, gbc_record_device, gbc_record_session, gbc_record_pool, gbc_record_stream,
     gbc_record_event, gbc_record_buffer, gbc_record_verified, gbc_record_operation, gbc_record_upload, gbc_record_part,
-    gbc_record_lease, gbc_record_tensors, gbc_record_batch, gbc_record_stats;
+    gbc_record_lease, gbc_record_exported, gbc_record_tensors, gbc_record_batch, gbc_record_stats;
 
 #endif

@@ -131,6 +131,7 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     TEXT(updated_at);
     BOOL(copied);
     TEXT(way);
+    BOOL(escaped);
     return NAMED(name);
 }
 
@@ -139,6 +140,7 @@ int gbc_record_verified(const json_t *o, void *ret) {
     RECORD(gpubuf_verified);
 
     BOOL(match);
+    r->compared = json_is_boolean(json_object_get(o, "match"));
     r->crc32c = (uint32_t)gbc_read_crc(o, "crc32c").value;
     r->stored_crc32c = gbc_read_crc(o, "stored_crc32c");
     U64(generation);
@@ -213,7 +215,25 @@ int gbc_record_lease(const json_t *o, void *ret) {
     U64(generation);
     U64(bytes);
     TEXT(since);
+    TEXT(expires_at);
     return NAMED(lease);
+}
+
+int gbc_record_exported(const json_t *o, void *ret) {
+    const char *mode = json_string_value(json_object_get(o, "mode"));
+    RECORD(gpubuf_exported);
+
+    TEXT(lease);
+    U64(offset);
+    r->bytes = gbc_read_u64(o, "byte_size");
+    gbc_read_device(json_object_get(o, "device"), &r->device);
+    r->write = mode && strcmp(mode, "write") == 0;
+    TEXT(expires_at);
+    U64(generation);
+    TEXT(etag);
+    TEXT(dtype);
+    r->ndim = gbc_read_shape(o, r->shape);
+    return gbc_read_handle(json_object_get(json_object_get(o, "raw_handle"), "b64"), r->handle) ? NAMED(lease) : -1;
 }
 
 int gbc_record_tensors(const json_t *o, void *ret) {

@@ -159,6 +159,9 @@ def test_sync_of_a_session_a_stream_and_a_mirrored_buffer(cli, x, daemon, sessio
 def test_verify(cli, x):
     assert cli.json("verify", "x")["match"] is True
     assert "match: true" in cli("verify", "x").expect().out
+    cli("fill", "x", "1", "--bytes", "1").expect()
+    assert cli.json("verify", "x")["match"] is None, "there was nothing to compare with"
+    assert cli.json("verify", "x")["match"] is True
 
 
 def test_sessions_are_listed_added_and_removed(cli, session):

@@ -79,6 +79,25 @@ def test_a_lease_of_another_is_ended(cli, daemon, session):
     assert p.returncode == NOT_FOUND, "it is not told that its lease had ended"
 
 
+def test_an_export_is_given_out_and_taken_back(start, simulated):
+    d = start(spec=simulated("legacy=fake"))
+    cli = Cli("unix://" + d.unix)
+    d.put("x", b"12345678", query="?kind=ipc").expect(201)
+    d.put("y", b"12345678", query="?kind=pageable").expect(201)
+    given = cli.json("export", "x", "--ttl", 3600, "--mode", "write")
+    assert len(given["raw_handle"]["b64"]) == 88 and (given["device_id"], given["byte_size"], given["mode"]) == (0, 8, "write")
+    assert "raw_handle.b64: " in cli("export", "x").expect().out
+    row = cli("leases").expect().table()[0]
+    assert (row["WAY"], row["PID"]) == ("legacy", "0") and row["EXPIRES (UTC)"]
+    both = [lease["lease"] for lease in cli.json("leases")]
+    assert cli.json("leases", "rm", *both) == both and cli.json("leases") == []
+    assert "map" in cli("export", "y").expect(FAILED).err
+    cli("export", "none").expect(NOT_FOUND)
+    cli("export", "x", "--mode", "both").expect(USAGE)
+    assert "ttl_s" in cli("export", "x", "--ttl", 0).expect(FAILED).err
+    assert "--ttl" in cli("export", "--help").expect().out
+
+
 def test_map_notices_that_the_daemon_is_gone(start):
     d = start()
     d.put("x", b"12345678", query="?kind=pageable").expect(201)

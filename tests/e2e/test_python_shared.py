@@ -246,6 +246,62 @@ def test_sealed(c, kind):
     assert c.get("x", raw=True) == payload(100) and c.delete("x")
 
 
+def test_what_is_mapped_is_current_or_not(daemon, c, start):
+    """Until the content is replaced, the lease is ended by others, or the daemon goes."""
+    c.put("x", payload(100), kind="pageable")
+    with c.map("x") as m, c.map("x") as ended:
+        assert m.current and ended.current and c.leases.get(m.lease)["state"] == "present"
+        c.leases.end(ended.lease)
+        assert not ended.current and ended.alive and m.current
+        with pytest.raises(gpubuf.LeaseNotFound):
+            c.leases.get(ended.lease)
+        c.put("x", payload(50), kind="pageable")
+        assert not m.current and m.alive and c.leases.get(m.lease)["state"] == "replaced"
+    assert not m.current, "it is unmapped"
+    d = start()
+    with client_of(d) as other:
+        other.put("x", payload(10), kind="pageable")
+        with other.map("x") as m:
+            assert m.current
+            d.kill()
+            assert not m.current and not m.alive
+
+
+def test_a_mapper_that_may_not_read_knows_its_own(start, tmp_path):
+    secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in ("map", "write")}
+    d = start(state=str(tmp_path))
+    with client_of(d, token=secrets["write"]) as writer, client_of(d, token=secrets["map"]) as c:
+        writer.put("x", payload(10), kind="pageable")
+        with c.map("x") as m:
+            assert m.current
+            writer.put("x", payload(11), kind="pageable")
+            assert not m.current
+            with pytest.raises(gpubuf.Forbidden):
+                c.leases.get(m.lease)  # over another connection
+
+
+def test_exports(start, simulated):
+    """The handle, as JSON what Triton takes; and what is left when its time is over."""
+    d = start(spec=simulated("legacy=fake"))
+    with client_of(d, unix=True) as c:
+        c.put("x", payload(100), kind="ipc")
+        given = c.export("x", ttl=3600, wait=5)
+        assert len(given["raw_handle"]["b64"]) == 88 and given["byte_size"] == 100 and c.leases.get(given["lease"])["pid"] == 0
+        with pytest.raises(gpubuf.Mapped):
+            c.delete("x")
+        c.leases.end(given)
+        brief = c.export("x", ttl=1, mode="write")
+        until("its time is over", lambda: not [x for x in c.leases.list() if x["lease"] == brief["lease"]])
+        assert until("its bytes have escaped", lambda: c.info("x")["escaped"])
+        with pytest.raises(gpubuf.Escaped):
+            c.seal("x")
+        c.put("x", payload(100), kind="ipc")
+        assert c.seal("x")["sealed"] and not c.info("x")["escaped"]
+        c.put("y", payload(100), kind="pageable")
+        with pytest.raises(gpubuf.Unsupported, match="Map it instead"):
+            c.export("y")
+
+
 def test_what_cannot_be_mapped(daemon, c):
     c.put("x", payload(100), kind="pageable")
     with pytest.raises(gpubuf.NotFound):

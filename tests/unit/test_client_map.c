@@ -147,6 +147,31 @@ START_TEST(outlives_client) {
 }
 END_TEST
 
+/* Whether what is mapped still is what the buffer has. */
+START_TEST(current) {
+    gpubuf_mapping *m[3] = {NULL};
+    bool is[3];
+    int i;
+
+    for (i = 0; i < 3; i++)
+        client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m[i], &f.err));
+    client_ok(&f, gpubuf_lease_delete(f.client, gpubuf_mapping_info_of(m[0])->lease, &f.err));
+    for (i = 0; i < 2; i++)
+        client_ok(&f, gpubuf_mapping_current(m[i], &is[i], &f.err));
+    ck_assert(!is[0] && is[1]);
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data + 1, 1000), &pinned, NULL, &f.err));
+    client_ok(&f, gpubuf_mapping_current(m[1], &is[1], &f.err));
+    ck_assert(!is[1] && gpubuf_mapping_alive(m[1]));
+    client_ok(&f, gpubuf_unmap(m[1], &f.err));
+    client_fixture_kill(&f);
+    is[2] = true;
+    client_ok(&f, gpubuf_mapping_current(m[2], &is[2], &f.err)); /* nobody's is no content */
+    ck_assert(!is[2]);
+    client_ok(&f, gpubuf_unmap(m[2], &f.err));
+    gpubuf_unmap(m[0], NULL); /* had ended */
+}
+END_TEST
+
 /* A replacement goes beside what is mapped; what is deleted stays until it is unmapped. */
 START_TEST(beside) {
     gpubuf_mapping *m = NULL;
@@ -284,6 +309,7 @@ int main(void) {
     tcase_add_test(tcase, writing);
     tcase_add_test(tcase, ways);
     tcase_add_test(tcase, outlives_client);
+    tcase_add_test(tcase, current);
     tcase_add_test(tcase, beside);
     tcase_add_test(tcase, a_slab);
     tcase_add_test(tcase, client_killed);

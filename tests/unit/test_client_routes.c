@@ -25,6 +25,7 @@ static char back[GPUBUF_ID_SIZE];
     ROUTE(GET, "/v1/devices/{d}", gpubuf_device_get(c, "{d}", NULL, e))                                                \
     ROUTE(POST, "/v1/devices/{d}/sync", gpubuf_device_sync(c, "{d}", NULL, e))                                         \
     ROUTE(GET, "/v1/leases", gpubuf_lease_list(c, NULL, NULL, e))                                                      \
+    ROUTE(GET, "/v1/leases/{l}", gpubuf_lease_get(c, "{l}", NULL, e))                                                  \
     ROUTE(DELETE, "/v1/leases/{l}", gpubuf_lease_delete(c, "{l}", e))                                                  \
     ROUTE(GET, "/v1/operations", gpubuf_operation_list(c, NULL, NULL, NULL, NULL, e))                                  \
     ROUTE(GET, "/v1/operations/{o}", gpubuf_operation_get(c, "{o}", NULL, NULL, e))                                    \
@@ -67,6 +68,7 @@ static char back[GPUBUF_ID_SIZE];
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/fill", gpubuf_buffer_fill(c, "{s}", "{b}", &fill, NULL, NULL, e))        \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/verify", gpubuf_buffer_verify(c, "{s}", "{b}", NULL, NULL, NULL, e))     \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/sync", gpubuf_buffer_sync(c, "{s}", "{b}", "host", NULL, NULL, NULL, e)) \
+    ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/export", gpubuf_export(c, "{s}", "{b}", NULL, NULL, NULL, e))            \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/release", gpubuf_buffer_release(c, "{s}", "{b}", "all", NULL, NULL, e))  \
     ROUTE(POST, "/v1/sessions/{s}/buffers/{b}/seal", gpubuf_buffer_seal(c, "{s}", "{b}", NULL, NULL, e))               \
     ROUTE(PUT, "/v1/sessions/{s}/buffers/{b}/data", gpubuf_put(c, "{s}", "{b}", SOURCE, NULL, NULL, e))                \

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, conditions, given, path_of
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Lease, Operation, Pool, Quota, Reuse, Session, Stream
+from .types import Device, Event, Exported, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
 WAIT_S = 60  # the daemon's longest wait of one request
 
@@ -217,6 +217,11 @@ class Leases(Asker):
         """All leases that the token may see."""
         return cast(List[Lease], self._all(path_of("leases")))
 
-    def end(self, lease: Union[str, Lease]) -> None:
-        """Ends another's lease, which takes scope admin. One's own ends with Mapping.unmap()."""
+    def get(self, lease: Union[str, Lease]) -> Lease:
+        """One lease as it is now; state tells what has become of the bytes. LeaseNotFound when it has ended."""
+        return cast(Lease, self._get(path_of("leases", lease if isinstance(lease, str) else lease["lease"])))
+
+    def end(self, lease: Union[str, Lease, Exported]) -> None:
+        """Ends another's lease, which takes scope admin, or an export, once its importers have let go. One's own mapping ends with
+        Mapping.unmap()."""
         self._json("DELETE", path_of("leases", lease if isinstance(lease, str) else lease["lease"]))

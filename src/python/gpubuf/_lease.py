@@ -78,6 +78,31 @@ class Lease:
                 raise BrokenAnswer(f"POST {path}: the answer is no JSON: {data[:100]!r}") from e
             raise error_of(status, problem if isinstance(problem, dict) else {})
 
+    def look(self) -> Optional[Dict[str, Any]]:
+        """The lease as the daemon has it now; None when it has ended."""
+        path = f"/v1/leases/{self.document['lease']}"
+        with self._lock:
+            if self._sock is None:
+                return None
+            try:
+                self._send("GET", path, b"", [])
+                status, data = self._answer("GET " + path)
+            except TimeoutError as e:
+                raise Unreachable(f"GET {path}: no answer from unix://{self._path} in time") from e
+            except (OSError, BrokenAnswer):
+                if self.alive:
+                    raise
+                return None  # the connection has ended, and the lease with it
+        try:
+            answer = json.loads(data)
+        except ValueError as e:
+            raise BrokenAnswer(f"GET {path}: the answer is no JSON: {data[:100]!r}") from e
+        if status == 404:
+            return None
+        if status != 200 or not isinstance(answer, dict):
+            raise error_of(status, answer if isinstance(answer, dict) else {})
+        return answer
+
     def _send(self, method: str, path: str, body: bytes, fields: List[str]) -> None:
         assert self._sock is not None
         token = [f"Authorization: Bearer {self._token}"] if self._token is not None else []

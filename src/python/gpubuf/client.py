@@ -16,7 +16,7 @@ from ._transport import Progress, Transport
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import BatchReply, Buffer, Operation, Verified
+from .types import BatchReply, Buffer, Exported, Operation, Verified
 
 BUSY_S = 2.0  # a grant for writing is committed to the database, and another begins after it
 RAW = {"Content-Type": "application/octet-stream"}
@@ -312,6 +312,20 @@ class Client(Asker):
                     raise
                 time.sleep(pause)
                 pause = min(2 * pause, 0.1)
+
+    def export(self, name: str, *, ttl: Optional[int] = None, mode: str = "read", wait: Optional[float] = None) -> Exported:
+        """CUDA's older handle of a buffer of kind ipc, for processes that have no connection to the daemon. ``json.dumps`` of it is
+        what NVIDIA Triton registers as CUDA shared memory.
+
+        It ends ttl seconds from now (default 300), or by ``leases.end`` once all importers have let go; until then the bytes are
+        neither freed nor rewritten. Unsupported where the memory has no such handle: map it.
+
+        Args:
+            mode: ``read``, or ``write`` where the importers write.
+            wait: seconds to wait for queued writes of the buffer.
+        """
+        body = {"mode": mode, **given(ttl_s=ttl)}
+        return cast(Exported, self._post(self._below("buffers", name, "export"), body, headers=conditions(wait=wait), patience=wait or 30))
 
     def _map_socket(self) -> str:
         """The daemon's socket: as given, or where sockets are found, when the same daemon answers there."""

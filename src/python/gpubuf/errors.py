@@ -22,7 +22,7 @@ __all__ = [
     "UriTooLong", "UnsupportedMediaType", "RangeNotSatisfiable", "MisdirectedRequest", "ShapeMismatch",
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
-    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed",
+    "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -238,3 +238,4 @@ class DeviceLost(Unavailable, code="device_lost", status=503): """The device is 
 class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retryable=True): """The pool is out of memory"""
 class QuotaExceeded(NoMemory, code="quota_exceeded", status=507): """The session's quota is exceeded"""
 class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of the daemon is reached"""
+class Escaped(Conflict, code="escaped", status=409): """A process may write the bytes without a lease"""

@@ -85,6 +85,13 @@ class Mapping:
         else's any more."""
         return self._lease.alive
 
+    @property
+    def current(self) -> bool:
+        """True while the mapped bytes are the buffer's content; asks the daemon. False once that was replaced or deleted, the lease
+        was ended by others, or the daemon is gone."""
+        found = self._lease.look()
+        return found is not None and found.get("state") == "present"
+
     def load(self, source: str, *, source_offset: int = 0, offset: int = 0, nbytes: Optional[int] = None) -> None:
         """Has the daemon copy bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the mapped memory
         at ``offset``; all from ``source_offset`` on without ``nbytes``. They are there when it returns. With ``Client.copy`` for the

@@ -38,6 +38,7 @@ class Buffer(TypedDict, total=False):
     head: Optional[str]
     sealed: bool
     leases: int
+    escaped: bool
     created_at: str
     updated_at: str
     etag: str
@@ -159,7 +160,7 @@ class Operation(TypedDict, total=False):
 
 
 class Lease(TypedDict, total=False):
-    """A process that maps a buffer."""
+    """A process that maps a buffer, or (where expires_at is given) an export, which has none."""
 
     lease: str
     session: str
@@ -169,15 +170,36 @@ class Lease(TypedDict, total=False):
     pid: int
     uid: int
     since: str
+    expires_at: Optional[str]
     generation: int
     bytes: int
     state: str
 
 
-class Verified(TypedDict, total=False):
-    """What reading a buffer's bytes found."""
+class Exported(TypedDict, total=False):
+    """A handle of a buffer's memory (a cudaIpcMemHandle_t in base64). As JSON it is what NVIDIA Triton registers."""
 
-    match: bool
+    raw_handle: Dict[str, str]
+    device_id: int
+    byte_size: int
+    lease: str
+    expires_at: str
+    session: str
+    buffer: str
+    mode: str
+    offset: int
+    dtype: str
+    shape: List[int]
+    generation: int
+    etag: str
+    device: DeviceId
+    kind: str
+
+
+class Verified(TypedDict, total=False):
+    """What reading a buffer's bytes found. match: None where there was nothing to compare them with."""
+
+    match: Optional[bool]
     crc32c: str
     stored_crc32c: Optional[str]
     generation: int
