@@ -87,11 +87,9 @@ class Lease:
             try:
                 self._send("GET", path, b"", [])
                 status, data = self._answer("GET " + path)
-            except TimeoutError as e:
-                raise Unreachable(f"GET {path}: no answer from unix://{self._path} in time") from e
-            except (OSError, BrokenAnswer):
-                if self.alive:
-                    raise
+            except OSError as e:
+                if isinstance(e, TimeoutError) or self.alive:
+                    raise Unreachable(f"GET {path}: no answer from unix://{self._path}: {e}") from e
                 return None  # the connection has ended, and the lease with it
         try:
             answer = json.loads(data)
