@@ -2,7 +2,7 @@
  *
  * CUDA's own call-back (cudaLaunchHostFunc) would hold back the stream's later work, may run one after the other with
  * those of other streams, and never comes once the context has failed. So the events are polled: each at its own pace,
- * quickly while it is young and at an eighth of its age later, so that one on a stalled stream neither delays the
+ * quickly while it is young and at a thirty-second of its age later, so that one on a stalled stream neither delays the
  * others nor keeps a core busy. The thread sleeps on a condition while nothing is watched. */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define POLL_MIN_NS 10000ULL
 #define POLL_MAX_NS 1000000ULL
-#define AGE_PER_POLL 8
+#define AGE_PER_POLL 32
 
 static void list_init(struct cuda_watch_list *list) {
     list->head = NULL;
