@@ -100,12 +100,15 @@ void gb_upload_reap(struct gb_upload *u) {
     while (u->loose) {
         struct gb_error why = GB_ERROR_INIT;
         bool done = false;
-        int r = gb_event_query(be, u->loose->end->event, &done, &why);
 
-        if (r == 0 && !done)
+        if (gb_event_query(be, u->loose->end->event, &done, &why) < 0) { /* the slot may still be read from */
+            gb_transfer_fail(&u->t, &why);
+            gb_flight_settle(take_first(u));
             return;
-        gb_core_note(u->t.core, r < 0 ? &why : NULL);
-        landed(take_first(u), r < 0 ? &why : NULL);
+        }
+        if (!done)
+            return;
+        landed(take_first(u), NULL);
         gb_transfer_unref(&u->t); /* never the last: the caller has one */
     }
 }
