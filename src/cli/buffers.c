@@ -1,4 +1,4 @@
-/* What is done with buffers as a whole: ls, info, rm, fill, seal, verify, export. */
+/* What is done with buffers as a whole: ls, info, rm, fill, release, seal, verify, export. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -208,6 +208,16 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     if (target_of(cli, argv[0], "/seal", target) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, json_object()));
+}
+
+int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
+    const char *side = cli->options.side != NULL ? cli->options.side : "host";
+    char target[GB_CLI_PATH];
+
+    (void)argc;
+    if (target_of(cli, argv[0], "/release", target) < 0)
+        return gb_cli_failed(cli);
+    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, json_pack("{s:s}", "side", side)));
 }
 
 int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {

@@ -59,6 +59,24 @@ static const struct gb_cli_column operation_columns[] = {
     {"TARGET", "target", GB_CLI_FORM_TEXT}, {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
 };
 
+static const struct gb_cli_column event_columns[] = {
+    {"NAME", "name", GB_CLI_FORM_TEXT},
+    {"RECORDED", "recorded", GB_CLI_FORM_FLAG},
+    {"DONE", "done", GB_CLI_FORM_FLAG},
+    {"STREAM", "stream", GB_CLI_FORM_TEXT},
+    {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
+};
+static const struct gb_cli_column upload_columns[] = {
+    {"ID", "id", GB_CLI_FORM_TEXT},
+    {"BUFFER", "buffer", GB_CLI_FORM_TEXT},
+    {"TAKES", "takes", GB_CLI_FORM_TEXT},
+    {"STATE", "state", GB_CLI_FORM_TEXT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"RECEIVED", "received_bytes", GB_CLI_FORM_BYTES},
+    {"CREATED (UTC)", "created_at", GB_CLI_FORM_TIME},
+    {"EXPIRES (UTC)", "expires_at", GB_CLI_FORM_TIME},
+};
+
 static void set_integer(json_t *body, const char *key, bool given, uint64_t value) {
     if (given)
         json_object_set_new(body, key, json_integer((json_int_t)value));
@@ -88,7 +106,8 @@ static void fill_pool(const struct gb_cli_options *options, json_t *body) {
         json_object_set_new(body, "device", json_string(device));
 }
 
-static void fill_stream(const struct gb_cli_options *options, json_t *body) {
+/* The name is all that there is to say. */
+static void fill_name(const struct gb_cli_options *options, json_t *body) {
     (void)options;
     (void)body;
 }
@@ -96,9 +115,13 @@ static void fill_stream(const struct gb_cli_options *options, json_t *body) {
 static const struct thing sessions = {"/v1/sessions", "", session_columns, COUNT(session_columns), fill_session};
 static const struct thing pools = {"/v1/sessions/{}/pools", "?force=true", pool_columns, COUNT(pool_columns),
                                    fill_pool};
-static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), fill_stream};
+static const struct thing streams = {"/v1/sessions/{}/streams", "", stream_columns, COUNT(stream_columns), fill_name};
 
-static const struct thing leases = {"/v1/leases", "", lease_columns, COUNT(lease_columns), fill_stream};
+static const struct thing events = {"/v1/sessions/{}/events", "", event_columns, COUNT(event_columns), fill_name};
+/* These are not added by name. */
+static const struct thing leases = {"/v1/leases", "", lease_columns, COUNT(lease_columns), NULL};
+static const struct thing operations = {"/v1/operations", "", operation_columns, COUNT(operation_columns), NULL};
+static const struct thing uploads = {"/v1/sessions/{}/uploads", "", upload_columns, COUNT(upload_columns), NULL};
 
 static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     char target[GB_CLI_PATH];
@@ -160,6 +183,9 @@ static int list(struct gb_cli *cli, const char *format, const struct gb_cli_colu
 static int run(struct gb_cli *cli, const struct thing *thing, int argc, char **argv) {
     if (argc == 0)
         return list(cli, thing->list, thing->columns, thing->count);
+    if (thing->fill == NULL && (strcmp(argv[0], "rm") != 0 || argc < 2))
+        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists, \"gpubuf %s rm ID...\" ends some",
+                              cli->command->name, cli->command->name);
     if ((strcmp(argv[0], "add") != 0 && strcmp(argv[0], "rm") != 0) || argc < 2)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "\"gpubuf %s\" lists, \"gpubuf %s add NAME...\" and \"... rm NAME...\" change",
@@ -180,15 +206,19 @@ int gb_cli_run_streams(struct gb_cli *cli, int argc, char **argv) {
 }
 
 int gb_cli_run_leases(struct gb_cli *cli, int argc, char **argv) {
-    if (argc > 0 && (strcmp(argv[0], "rm") != 0 || argc < 2))
-        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf leases\" lists, \"gpubuf leases rm LEASE...\" ends some");
     return run(cli, &leases, argc, argv);
 }
 
 int gb_cli_run_operations(struct gb_cli *cli, int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    return list(cli, "/v1/operations", operation_columns, COUNT(operation_columns));
+    return run(cli, &operations, argc, argv);
+}
+
+int gb_cli_run_uploads(struct gb_cli *cli, int argc, char **argv) {
+    return run(cli, &uploads, argc, argv);
+}
+
+int gb_cli_run_events(struct gb_cli *cli, int argc, char **argv) {
+    return run(cli, &events, argc, argv);
 }
 
 int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {

@@ -4,11 +4,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
-from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, TERMINATED, UNREACHABLE, Cli, interrupt, program
+from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, TERMINATED, UNREACHABLE, USAGE, Cli, interrupt, program
 from harness import PATIENCE_S, until
+from pyclient import SOURCE
 
 
 @pytest.fixture
@@ -124,6 +126,29 @@ def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
     assert "./folder/x.npy" not in cli("cp", "./x.npy", "zz", cwd=tmp_path).expect().err
 
 
+# --- what else the daemon has -------------------------------------------------------------------------------------------
+def test_events_and_uploads(cli, daemon, session):
+    cli("events", "add", "e1", "e2").expect()
+    assert {r["NAME"] for r in cli("events").expect().table()} == {"e1", "e2"}
+    assert cli.json("events", "rm", "e1") == ["e1"] and [e["name"] for e in cli.json("events")] == ["e2"]
+    made = daemon.ask("POST", f"/v1/sessions/{session}/uploads", {"buffer": "x", "bytes": 1000}).expect(201).json()["id"]
+    assert cli("uploads").expect().table()[0]["ID"] == made and cli("complete", "--", "uploads", "rm", "").expect().out.split() == [made]
+    assert cli.json("uploads", "rm", made) == [made]
+    assert [u["id"] for u in cli.json("uploads") if u["state"] == "open"] == []
+    cli("uploads", "rm", "none").expect(NOT_FOUND)
+    for wrong in (["uploads", "add", "x"], ["uploads", "rm"], ["operations", "end"], ["events", "x"]):
+        assert "rm" in cli(*wrong).expect(USAGE).err
+
+
+def test_release(cli, daemon, session):
+    daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
+    assert "sync" in cli("release", "m").expect(FAILED).err  # the host's alone has the bytes
+    cli("sync", "m", "--to", "device").expect()
+    assert cli.json("release", "m")["head"] == "device"
+    assert daemon.data("m", session).body == b"12345678"
+    assert cli.json("release", "m", "--side", "all")["head"] == "uninitialized"
+
+
 # --- mirrored buffers ---------------------------------------------------------------------------------------------------
 def test_stats_and_top_show_what_mirrored_buffers_hold(cli, start):
     d = start()
@@ -173,6 +198,12 @@ def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
         said = as_nobody(open_folder, args, env)
         assert said.returncode == UNREACHABLE, said
         assert "mode 0660" in said.stderr and "group 0" in said.stderr and "user 65534" in said.stderr, said.stderr
+    python = "import sys; sys.path.insert(0, sys.argv[1]); import gpubuf; gpubuf.Client(socket=sys.argv[2]).list()"
+    source = shutil.copytree(os.path.join(SOURCE, "gpubuf"), open_folder / "python" / "gpubuf")
+    said = subprocess.run([sys.executable, "-B", "-c", python, source.parent, d.unix], capture_output=True, text=True, timeout=PATIENCE_S,
+                          cwd="/", user=65534, group=65534, extra_groups=[], env={**env, "PYTHONPATH": os.pathsep.join(sys.path)})
+    if "numpy" not in said.stderr:  # where that user can read the libraries
+        assert "gpubuf.errors.Unreachable" in said.stderr and "mode 0660" in said.stderr and "group 0" in said.stderr, said.stderr
     os.chmod(open_folder / "state", 0o700)
     said = as_nobody(open_folder, ["ls"], env)
     assert said.returncode == UNREACHABLE and "may not search the folder" in said.stderr, said.stderr

@@ -76,6 +76,19 @@ def listens(path: str) -> bool:
         return False
 
 
+def why_not(path: str, error: OSError) -> str:
+    """What kept a connection from the socket; of a refusal which mode and group stand in the way."""
+    said = error.strerror or str(error)
+    if not isinstance(error, PermissionError):
+        return said
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return f"{said}: user {os.geteuid()} may not search a folder on the way to it"
+    return (f"{said}: it is of mode {stat.S_IMODE(seen.st_mode):04o}, user {seen.st_uid} and group {seen.st_gid}, and this is user "
+            f"{os.geteuid()}, who needs the right to write: join the group, or start gpubufd with --socket-group and --socket-mode")
+
+
 def find_socket() -> Optional[str]:
     """The first of the usual sockets that answers to this user."""
     return next((path for path in _candidates() if listens(path)), None)

@@ -14,7 +14,7 @@ import socket
 import threading
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ._address import Address
+from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
 FDS = 4  # descriptors that come with an answer, at most
@@ -38,7 +38,7 @@ class Lease:
             self._sock.connect(self._path)
         except OSError as e:
             self.close()
-            raise Unreachable(f"there is no daemon at unix://{self._path}: {e.strerror or e}") from e
+            raise Unreachable(f"there is no daemon at unix://{self._path}: {why_not(self._path, e)}") from e
 
     def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float]) -> None:
         """Asks for the mapping; raises what the daemon refuses it with."""

@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from ._address import Address
+from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error_of
 
 Progress = Callable[[int, int], None]
@@ -200,7 +200,8 @@ class Transport:
         try:
             fresh.connect()
         except OSError as e:
-            raise Unreachable(f"there is no daemon at {a}: {e.strerror or e}") from e
+            why = why_not(a.unix, e) if a.unix is not None else e.strerror or e
+            raise Unreachable(f"there is no daemon at {a}: {why}") from e
         self._local.held = held
         return fresh, False
 
