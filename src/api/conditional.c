@@ -9,11 +9,15 @@
 #include "base/clock.h"
 #include "http/conditions.h"
 
+bool gb_etag_holds(const struct gb_buffer_rec *rec) {
+    return !rec->mapped_for_writing && !rec->escaped;
+}
+
 /* Bytes that another process may be writing are never twice the same: each answer has a tag of its own, which nothing matches. */
 static int data_tag(const struct gb_buffer_rec *rec, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
 
-    if (rec->mapped_for_writing || rec->escaped)
+    if (!gb_etag_holds(rec))
         n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
     return n;
 }

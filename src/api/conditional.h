@@ -17,6 +17,9 @@
 
 #define GB_ETAG_SIZE 96
 
+/* False: a process may be writing the bytes, so that nothing that is said of them holds, tag or digest. */
+bool gb_etag_holds(const struct gb_buffer_rec *rec);
+
 /* Each writes the tag without quotes and returns out. */
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
 char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out); /* raw; the other forms' tags do for their slices */

@@ -22,7 +22,7 @@ static void wake(void *arg) {
 
 /* Digests are kept by entity tag, which what is cut out shares with others. */
 static bool may_digest(const struct download *d) {
-    return !d->cut && !d->sliced;
+    return !d->cut && !d->sliced && gb_etag_holds(&d->rec);
 }
 
 static int add_headers(const struct download *d, const struct gb_http_request *request,

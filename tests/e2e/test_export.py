@@ -143,6 +143,8 @@ def escaped(s, data):
     assert again.headers["ETag"] != tag
     assert s.ask("GET", "buffers/x/data", headers={"If-Range": tag, "Range": "bytes=0-7"}).status == 200
     s.ask("PUT", "buffers/x/data", data, headers={"If-Match": tag}).problem(412, "precondition_failed")
+    wanted = s.ask("GET", "buffers/x/data", headers={"Want-Repr-Digest": "sha-256=1"}).expect(200)
+    assert wanted.body == data and "Repr-Digest" not in wanted.headers
     assert "upload it whole" in s.ask("POST", "buffers/x/seal", {}).problem(409, "escaped")["detail"]
     verified = s.post("buffers/x/verify")
     assert verified["match"] is None and verified["crc32c"] == crc32c(data) and s.meta("x")["crc32c"] is None
