@@ -249,6 +249,18 @@ def test_scopes(handing, tmp_path):
         assert {k: d.ask("GET", lease, token=secrets[k]).status for k in ("read", "map-write", "mine")} == {"read": 200, "map-write": 403, "mine": 404}
 
 
+def test_while_it_is_written_in_place(exporting):
+    s = exporting()
+    with s.daemon.raw() as w:
+        w.put(DATA.format("default", "x") + "?in_place=true", len(A)).send(A[:100])
+        until("it is being written", lambda: s.daemon.stats()["running"]["uploads"] == 1)
+        busy = s.ask("POST", "buffers/x/export", {})
+        busy.problem(409, "buffer_busy")
+        assert int(busy.headers["Retry-After"]) >= 1
+    until("it is broken", lambda: s.meta("x")["state"] == "partial")
+    s.ask("POST", "buffers/x/export", {}).problem(409, "buffer_partial")
+
+
 def test_limits(exporting):
     s = exporting("--max-leases", "1")
     given = export(s)
