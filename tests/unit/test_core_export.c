@@ -1,4 +1,5 @@
 /* Exports: leases without a connection, which end when their time is over or when somebody says so. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,6 @@ START_TEST(whoever_has_the_handle_has_the_bytes) {
         ck_assert_int_gt(g[i].expires_at_us, gb_wall_us());
         ck_assert_int_eq(g[i].kind, GB_KIND_IPC);
     }
-    ck_assert_mem_eq(g[0].export.handle, g[1].export.handle, GB_EXPORT_HANDLE_BYTES);
     ck_assert_mem_ne(g[0].export.handle, g[2].export.handle, GB_EXPORT_HANDLE_BYTES);
     ck_assert_int_ne(g[0].id, g[1].id);
     gb_assert_ok(gb_lease_get(f.core, g[0].id, &view, &err), err);
@@ -255,6 +255,33 @@ START_TEST(not_too_many) {
 }
 END_TEST
 
+/* One that fails holds nothing, and is no export. */
+START_TEST(what_fails_leaves_nothing) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_export_params p = params_of("a", true, LONG_S);
+    struct core_fixture f;
+    char spec[128];
+    unsigned i;
+
+    snprintf(spec, sizeof(spec), "fault:export@1=cudaErrorInvalidValue:%s", specs[_i]);
+    if (!expect_export(&f, spec, "a"))
+        return;
+    ck_assert_int_eq(export(f.core, &p, NULL, &err), -1);
+    ck_assert_str_eq(err.native_name, "cudaErrorInvalidValue");
+    err = GB_ERROR_INIT;
+    ck_assert_uint_eq(core_leases(f.core, NULL, 0), 0);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_put_kind(&f, "a", GB_KIND_IPC, BYTES, 1, data);
+    p.write = false;
+    for (i = 0; i < GB_EXPORTS_MAX; i++)
+        gb_assert_ok(export(f.core, &p, NULL, &err), err);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    core_tidy(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* No event goes with it: what is queued on the bytes is waited for. */
 START_TEST(its_bytes_are_complete) {
     struct gb_error err = GB_ERROR_INIT;
@@ -327,6 +354,7 @@ int main(void) {
     gb_test_add_loop(suite, "end", an_end_that_was_asked_for, 60, SPECS);
     gb_test_add_loop(suite, "refused", what_has_no_handle, 60, SPECS);
     gb_test_add_loop(suite, "limit", not_too_many, 120, SPECS);
+    gb_test_add_loop(suite, "faults", what_fails_leaves_nothing, 120, SPECS);
     gb_test_add_loop(suite, "complete", its_bytes_are_complete, 120, SPECS);
     gb_test_add_loop(suite, "ids", no_id_is_given_twice, 60, SPECS);
     return gb_test_run(suite);
