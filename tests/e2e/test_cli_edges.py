@@ -140,6 +140,18 @@ def test_events_and_uploads(cli, daemon, session):
         assert "rm" in cli(*wrong).expect(USAGE).err
 
 
+def test_an_operation_is_cancelled(simulated, start):
+    d = start(spec=simulated("bytes=64M"))
+    own, buffers = Cli(d.url("")), "/v1/sessions/default/buffers"
+    d.ask("POST", buffers, {"name": "a", "bytes": 60 << 20}).expect(201)
+    waits = d.ask("POST", buffers, {"name": "b", "bytes": 50 << 20}, {"Prefer": "respond-async, wait=60"}).expect(202).json()["id"]
+    assert own("complete", "--", "operations", "rm", "").expect().out.split() == [waits]
+    assert own.json("operations", "rm", waits) == [waits]
+    until("it is cancelled", lambda: d.get("/v1/operations/" + waits)["state"] == "cancelled")
+    own("operations", "rm", waits).expect(FAILED)
+    own("operations", "rm", "none").expect(NOT_FOUND)
+
+
 def test_release(cli, daemon, session):
     daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
     assert "sync" in cli("release", "m").expect(FAILED).err  # the host's alone has the bytes
