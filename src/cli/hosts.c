@@ -15,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 
 #define PARALLEL 16
 #define PARALLEL_MOST 1024
@@ -232,10 +233,7 @@ int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
         fleet.timeout_s = cli->options.timeout;
     if (gb_cli_hosts_read(cli->options.hosts, &fleet.hosts) < 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", cli->options.hosts, strerror(errno));
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
+    gb_cli_signals_fatal(&set);
     sigprocmask(SIG_BLOCK, &set, &fleet.before);
     signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */
     fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);

@@ -5,11 +5,19 @@
 
 #include "cli/cli.h"
 
+void gb_cli_signals_fatal(sigset_t *ret) {
+    struct sigaction hangup;
+
+    sigemptyset(ret);
+    sigaddset(ret, SIGINT);
+    sigaddset(ret, SIGTERM);
+    /* nohup(1) has it ignored; one that is waited for comes all the same. */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(ret, SIGHUP);
+}
+
 static void set_of(sigset_t *set) {
-    sigemptyset(set);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
+    gb_cli_signals_fatal(set);
     sigaddset(set, SIGUSR2); /* ours: the end of the thread */
 }
 

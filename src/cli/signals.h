@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM: the first breaks off the request that is under way, so that nothing is left half-done; the second
+/* SIGINT, SIGTERM and SIGHUP: the first breaks off the request that is under way, so that nothing is left half-done; the second
  * ends the process. */
 #ifndef GB_CLI_SIGNALS_H
 #define GB_CLI_SIGNALS_H
@@ -13,6 +13,9 @@ struct gb_cli_signals {
     pthread_t thread;
     sigset_t before;
 };
+
+/* Those that end the program here. */
+void gb_cli_signals_fatal(sigset_t *ret);
 
 /* Blocks them until gb_cli_signals_begin(), so that one that comes early is not lost and not fatal. */
 void gb_cli_signals_block(void);

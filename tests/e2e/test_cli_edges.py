@@ -71,7 +71,7 @@ def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number
     if what == "hosts":  # one that takes connections and never answers
         deaf = socket.create_server(("127.0.0.1", 0))
         args = ["ls", "--hosts", f"127.0.0.1:{deaf.getsockname()[1]}", "--timeout", 1000]
-    p = cli.start(*args, stdin=subprocess.PIPE)
+    p = cli.start(*args, stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     if what in ("spool", "upload"):
         p.stdin.write(bytes(1 << 20))
         p.stdin.flush()
@@ -90,6 +90,20 @@ def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number
         deaf.close()
     daemon.settled()
     assert [b["name"] for b in cli.json("ls")] == ["m"]
+    until("nothing is mapped", lambda: not daemon.get("/v1/leases")["items"])
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_nohup_is_heeded(cli, daemon, session, ignored):
+    daemon.put("m", b"12345678", session, "?kind=pinned").expect(201)
+    way = signal.SIG_IGN if ignored else signal.SIG_DFL
+    p = cli.start("map", "m", "--hold", "-u", f"unix://{daemon.unix}", stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, way))
+    until("it is mapped", lambda: daemon.get("/v1/leases")["items"])
+    with open(f"/proc/{p.pid}/status") as f:
+        blocked = next(int(line.split()[1], 16) for line in f if line.startswith("SigBlk:"))
+    assert bool(blocked >> (signal.SIGHUP - 1) & 1) != ignored  # what is blocked is waited for, and taken though it is ignored
+    p.communicate(timeout=PATIENCE_S)
+    assert p.returncode == DONE
     until("nothing is mapped", lambda: not daemon.get("/v1/leases")["items"])
 
 
