@@ -98,6 +98,41 @@ int gpubuf_mapping_poll_fd(const gpubuf_mapping *mapping);
  * the memory must have ended. NULL is permitted. Any thread. */
 int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err);
 
+/* --- the other direction ------------------------------------------------------------------------------------------- */
+
+/* Memory of this process as a buffer of the daemon's, without a copy: uploaded to, downloaded and copied like any other. */
+typedef struct gpubuf_adoption gpubuf_adoption;
+
+struct gpubuf_adopt_params {
+    enum gpubuf_way way; /* 0: memfd; or VMM, LEGACY */
+    int fd; /* memfd: sealed with F_SEAL_SHRINK, open for writing; vmm: cuMemExportToShareableHandle's. It stays the
+                          * caller's and is not needed any more afterwards */
+    const void *handle; /* legacy: the 64 bytes of cudaIpcGetMemHandle */
+    uint64_t bytes;     /* of the buffer; 0: as dtype and shape say */
+    const char *dtype;  /* NULL: uint8 */
+    const char *shape;  /* "2,3"; NULL: one dimension */
+    uint64_t offset;    /* where they begin, a multiple of 8 */
+    uint64_t map_bytes; /* vmm: of the whole allocation; 0: as many as the bytes need */
+    const char *device; /* of a device's memory: the daemon's index or UUID of it; NULL: the first */
+    uint32_t wait_s;
+    uint64_t room[8];
+};
+
+/* Has the daemon adopt it, over the client's one connection: while that lives the buffer is this process's memory, and when it
+ * ends, as with this process, the buffer is lost. All work on the memory must have ended; what the daemon writes is there when
+ * its answer is. The memory must live until gpubuf_adoption_release(). ret_buffer may be NULL. */
+int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
+                 const struct gpubuf_adopt_params *params, gpubuf_adoption **ret, struct gpubuf_buffer *ret_buffer,
+                 struct gpubuf_error *err);
+
+/* Whether the daemon still is there and holds the connection. Any thread. */
+bool gpubuf_adoption_alive(const gpubuf_adoption *adoption);
+
+/* Deletes the buffer, where it still is this one, and tells whether the daemon did; the handle is gone in every case. Transfers
+ * that had begun before still use the memory until they end; the memory itself is left as it is. NULL is permitted. Any
+ * thread. */
+int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -134,6 +134,7 @@ struct gpubuf_buffer {
     bool copied;                /* of a sync: false where that side was current already */
     char way[GPUBUF_WORD_SIZE]; /* of a copy or sync: how the bytes went */
     bool escaped;               /* a process may write the bytes whose lease has ended */
+    bool adopted;               /* over memory that another process owns; of a lost one: it was */
     uint64_t room[7];
 };
 
@@ -273,7 +274,8 @@ struct gpubuf_stats {
     uint64_t mirrored_bytes;    /* of these, which have them on one side or on both */
     uint64_t mirror_copies;     /* between the two sides */
     uint64_t mirror_copy_bytes; /* by them */
-    uint64_t room[4];
+    uint64_t adopted; /* pieces of memory of other processes that the daemon has mapped, now */
+    uint64_t room[3];
 };
 
 #endif

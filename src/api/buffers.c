@@ -25,8 +25,8 @@ static enum gb_step send_buffer(struct gb_http_request *request, const struct gb
     return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-static enum gb_step reply_buffer(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_buffer(struct gb_http_request *request, const struct gb_call *call,
+                             struct gb_http_response *response, struct gb_error *err) {
     char etag[GB_ETAG_SIZE];
 
     if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
@@ -39,8 +39,7 @@ static enum gb_step reply_buffer(struct gb_http_request *request, const struct g
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
 
-/* bytes, dtype and shape say the same thing in two ways: what is missing follows from the rest. */
-static int read_layout(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
     uint64_t bytes = 0;
     uint64_t of_shape;
     int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
@@ -90,7 +89,7 @@ int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const ch
 
     if (r == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
-    if (r < 0 || read_layout(body, params, err) < 0)
+    if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
         return -1;
     if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
         gb_json_name(body, "stream", &params->stream, err) < 0 ||
@@ -122,7 +121,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
-    return gb_async_end(request, response, reply_buffer, 0, err);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
@@ -280,7 +279,7 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     check = gb_conditions_buffer_check(conditions);
     gb_async_retry(request, gb_api_buffer_patch);
     gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
-    return gb_async_end(request, response, reply_buffer, 0, err);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
@@ -357,5 +356,5 @@ enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_
     }
     check = gb_conditions_buffer_check(conditions);
     gb_buffer_seal(gb_api_of(request)->core, &session, &name, &check, call);
-    return gb_async_end(request, response, reply_buffer, 0, err);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }

@@ -74,6 +74,9 @@ int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, str
 int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
                           struct gb_buffer_params *params, struct gb_error *err);
 
+/* Its bytes, dtype and shape alone, which say the same thing in two ways: what is missing follows from the rest. */
+int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err);
+
 /* Server-Timing of a copy that the device made. 0 or -1. */
 int gb_add_timing(const struct gb_http_request *request, const struct gb_transfer_times *times,
                   struct gb_http_response *response, struct gb_error *err);
@@ -86,5 +89,7 @@ int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_
 enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err);
 /* 204. */
 gb_async_reply gb_reply_nothing;
+/* The call's buffer, 201 where it was created. */
+gb_async_reply gb_reply_buffer;
 
 #endif

@@ -14,7 +14,11 @@ static int check_state(const struct gb_buffer_rec *rec, struct gb_error *err) {
     if (rec->state == GB_BUFFER_LOST)
         return gb_error_set(
             err, GB_ERR_CONTENT_LOST,
-            "the bytes of '%s' died with an earlier process, with the device or with their pool; upload them again",
+            rec->adopted
+                ? "the bytes of '%s' were in memory of another process, whose connection has ended; adopt or upload "
+                  "them again"
+                : "the bytes of '%s' died with an earlier process, with the device or with their pool; upload "
+                  "them again",
             rec->name.s);
     if (rec->state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL, "an in-place upload of '%s' broke off; upload it again",

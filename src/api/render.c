@@ -67,6 +67,7 @@ void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, cons
     else
         gb_out_null(out, "crc32c");
     gb_out_bool(out, "sealed", rec->sealed);
+    gb_out_bool(out, "adopted", rec->adopted);
     gb_out_u64(out, "leases", rec->leases);
     gb_out_bool(out, "escaped", rec->escaped);
     gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
@@ -218,10 +219,12 @@ void gb_render_counters(struct gb_out *out, const struct gb_counters *c,
     gb_out_close(out, '}');
 }
 
-void gb_render_sharing(struct gb_out *out, const struct gb_counters *c, uint64_t leases, uint64_t held_bytes) {
+void gb_render_sharing(struct gb_out *out, const struct gb_counters *c, uint64_t leases, uint64_t held_bytes,
+                       uint64_t adopted) {
     gb_out_open(out, "sharing", '{');
     gb_out_u64(out, "leases", leases);
     gb_out_u64(out, "held_bytes", held_bytes);
+    gb_out_u64(out, "adopted", adopted);
     gb_out_u64(out, "maps", c->maps);
     gb_out_u64(out, "unmaps", c->unmaps);
     gb_out_close(out, '}');

@@ -28,7 +28,8 @@ void gb_render_counters(struct gb_out *out, const struct gb_counters *counters,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]);
 
 /* "sharing": what other processes map. */
-void gb_render_sharing(struct gb_out *out, const struct gb_counters *counters, uint64_t leases, uint64_t held_bytes);
+void gb_render_sharing(struct gb_out *out, const struct gb_counters *counters, uint64_t leases, uint64_t held_bytes,
+                       uint64_t adopted);
 
 /* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
 void gb_render_list_open(struct gb_out *out);

@@ -119,6 +119,7 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
 
     if (!plan->may_say)
         return 0;
+    params.fresh = true;
     params.bytes = has_length && length > GB_INTAKE_LEAD_MAX ? length - GB_INTAKE_LEAD_MAX : 0;
     buffer->bytes = params.bytes;
     buffer->dtype = GB_DTYPE_UINT8;

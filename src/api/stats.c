@@ -70,7 +70,7 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_open(out, "open_uploads", '{');
     gb_out_u64(out, "bytes", stats.open_upload_bytes);
     gb_out_close(out, '}');
-    gb_render_sharing(out, &stats.counters, stats.leases, stats.held_bytes);
+    gb_render_sharing(out, &stats.counters, stats.leases, stats.held_bytes, stats.adopted);
     gb_render_counters(out, &stats.counters, stats.kinds);
     gb_out_open(out, "running", '{');
     gb_out_u64(out, "uploads", stats.uploads_running);
@@ -131,7 +131,7 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_out_u64(&out, "count", stats.open_uploads);
     gb_out_u64(&out, "bytes", stats.open_upload_bytes);
     gb_out_close(&out, '}');
-    gb_render_sharing(&out, &stats.counters, stats.leases, stats.held_bytes);
+    gb_render_sharing(&out, &stats.counters, stats.leases, stats.held_bytes, stats.adopted);
     gb_out_open(&out, "quota", '{');
     gb_out_limit(&out, "bytes", stats.session.rec.quota.bytes);
     gb_out_limit(&out, "buffers", stats.session.rec.quota.buffers);

@@ -16,6 +16,7 @@ struct gb_upload_plan {
     bool has_shape;
     bool sliced;           /* ?slice= */
     struct gb_shape slice; /* what it makes of the buffer's shape */
+    bool adopted;          /* it is over memory of another process, and written in place in any case */
     bool exists;           /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */

@@ -267,7 +267,7 @@ static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *er
     bool fits = params.offset <= s->plan.existing_bytes && bytes <= s->plan.existing_bytes - params.offset;
 
     /* What is written in its place or in part takes no more than there is, if it fits at all. */
-    if (s->plan.exists && (params.partial || params.in_place) && fits) {
+    if (s->plan.exists && (params.partial || params.in_place || s->plan.adopted) && fits) {
         bytes = s->plan.existing_bytes;
         params.offset = 0;
     }

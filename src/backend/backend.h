@@ -357,4 +357,35 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
     return be->ops->event_export(be, event, ret, err);
 }
 
+/* --- memory of other processes ------------------------------------------------------------------------------------ */
+
+/* Makes another process's memory usable here; that stays its owner's, who may write it at any time, and who may be gone: what
+ * is imported stays good all the same. Blocks (page-locking takes 0.04 s a GiB; the device may be waited for). fd is not
+ * needed any more afterwards, and is not closed. *ret is a place as any other, of bytes bytes, until gb_mem_import_end.
+ *
+ *   VMM     the descriptor of a cuMemCreate allocation of that device: kind SHARED.
+ *   LEGACY  a cudaIpcMemHandle_t of that device, not of this process: kind IPC. offset counts from where the handle's
+ *           allocation begins.
+ *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there: kind
+ *           PINNED where the device locks its pages, else PAGEABLE.
+ *
+ * UNSUPPORTED where no memory is had in that way; CANNOT_ADOPT where this is not such memory, with what would be: nothing
+ * that a stranger hands over makes the backend dead, nor does a wait for the stranger happen. INVALID_ARGUMENT: no bytes, or no such device. */
+static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret,
+                                struct gb_error *err) {
+    if (!be->ops->import)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
+                            be->ops->name);
+    return be->ops->import(be, what, ret, err);
+}
+
+/* Gives back what gb_mem_import gave; the owner's memory stays as it is. Nothing queued may use it. Blocks as
+ * gb_mem_kind_free. */
+static inline int gb_mem_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+    if (!be->ops->import_end)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
+                            be->ops->name);
+    return be->ops->import_end(be, place, err);
+}
+
 #endif

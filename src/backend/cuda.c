@@ -80,9 +80,11 @@ static void cuda_close(struct gb_backend *base) {
     for (i = 0; be->devices && i < be->device_count; i++)
         device_close(be, i);
     gb_cuda_bounces_free(be);
+    gb_cuda_imports_free(be);
     gb_cuda_files_free(be);
     free(be->devices);
     pthread_mutex_destroy(&be->bounces_lock);
+    pthread_mutex_destroy(&be->imports_lock);
     pthread_mutex_destroy(&be->files_lock);
     pthread_mutex_destroy(&be->dead_lock);
     free(be);
@@ -156,6 +158,8 @@ static const struct gb_backend_ops cuda_ops = {
     .export = gb_cuda_export,
     .event_create_shared = gb_cuda_event_create_shared,
     .event_export = gb_cuda_event_export,
+    .import = gb_cuda_import,
+    .import_end = gb_cuda_import_end,
 };
 
 /* Says in words why no device answers; the native error is added by the caller. */
@@ -239,6 +243,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     pthread_mutex_init(&be->dead_lock, NULL);
     pthread_mutex_init(&be->bounces_lock, NULL);
     pthread_mutex_init(&be->files_lock, NULL);
+    pthread_mutex_init(&be->imports_lock, NULL);
     atomic_init(&be->dead, false);
     /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
      * CUDA gives, before its first call reads it. */

@@ -26,9 +26,13 @@ static bool find(const struct entry *entry, cudaError_t *ret_rc) {
 int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err) {
     struct cuda_driver *d = &be->driver;
     const struct entry needed[] = {
-        {"cuMemsetD16Async", &d->fill16},        {"cuMemsetD32Async", &d->fill32},
-        {"cuMemsetD2D32Async", &d->fill_rows32}, {"cuPointerGetAttribute", &d->pointer_attribute},
-        {"cuDeviceGet", &d->device_get},         {"cuDeviceGetAttribute", &d->device_attribute},
+        {"cuMemsetD16Async", &d->fill16},
+        {"cuMemsetD32Async", &d->fill32},
+        {"cuMemsetD2D32Async", &d->fill_rows32},
+        {"cuPointerGetAttribute", &d->pointer_attribute},
+        {"cuDeviceGet", &d->device_get},
+        {"cuDeviceGetAttribute", &d->device_attribute},
+        {"cuMemGetAddressRange", &d->address_range},
     };
     const struct entry virtual_memory[] = {
         {"cuMemGetAllocationGranularity", &d->mem_granularity},
@@ -41,6 +45,8 @@ int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err) {
         {"cuMemSetAccess", &d->mem_set_access},
         {"cuMemRetainAllocationHandle", &d->mem_retain},
         {"cuMemExportToShareableHandle", &d->mem_export},
+        {"cuMemImportFromShareableHandle", &d->mem_import},
+        {"cuMemGetAllocationPropertiesFromHandle", &d->mem_properties},
     };
     cudaError_t rc = cudaSuccess;
     size_t i;

@@ -9,8 +9,8 @@
 #include "backend/native.h"
 
 /* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do, the
- * locking does; that it has no memory is told at once. 1: CUDA does not lock such memory here. */
-static int lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
+ * locking does; that it has no memory is told at once. */
+int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
     uint64_t pages = gb_memfd_pages(segment->bytes);
     cudaError_t rc = cudaSuccess;
 
@@ -30,7 +30,7 @@ static int lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, 
     return gb_cuda_fail(be, rc, "cudaHostRegister", err);
 }
 
-static int unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
+int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
     cudaError_t rc = cudaHostUnregister(segment->base);
 
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaHostUnregister", err);
@@ -47,7 +47,7 @@ int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, u
                             (unsigned long long)bytes);
     segment->kind = kind;
     segment->device = device;
-    r = kind == GB_KIND_PINNED ? lock_pages(be, segment, err) : 0;
+    r = kind == GB_KIND_PINNED ? gb_cuda_lock_pages(be, segment, err) : 0;
     if (r != 0) {
         gb_host_segment_unmap(segment);
         return r;
@@ -62,7 +62,7 @@ int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, u
         return 0;
     }
     if (kind == GB_KIND_PINNED)
-        (void)unlock_pages(be, segment, NULL);
+        (void)gb_cuda_unlock_pages(be, segment, NULL);
     gb_host_segment_unmap(segment);
     return gb_error_errno(err, GB_ERR_INTERNAL, "realloc", ENOMEM);
 }
@@ -94,7 +94,7 @@ int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uin
     if (!segment)
         return gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p is not %llu bytes of kind %s, or freed already", place->ptr,
                             (unsigned long long)bytes, gb_kind_name(place->kind));
-    if (segment->kind == GB_KIND_PINNED && unlock_pages(be, segment, err) < 0)
+    if (segment->kind == GB_KIND_PINNED && gb_cuda_unlock_pages(be, segment, err) < 0)
         return -1;
     pthread_mutex_lock(&be->files_lock);
     gb_host_ranges_take(&be->files, segment);

@@ -94,6 +94,7 @@ struct cuda_driver {
     PFN_cuMemsetD32Async_v3020 fill32;
     PFN_cuMemsetD2D32Async_v3020 fill_rows32;
     PFN_cuPointerGetAttribute_v4000 pointer_attribute;
+    PFN_cuMemGetAddressRange_v3020 address_range;
     PFN_cuDeviceGet_v2000 device_get;
     PFN_cuDeviceGetAttribute_v2000 device_attribute;
     bool has_virtual_memory; /* what follows is there */
@@ -107,6 +108,8 @@ struct cuda_driver {
     PFN_cuMemSetAccess_v10020 mem_set_access;
     PFN_cuMemRetainAllocationHandle_v11000 mem_retain;
     PFN_cuMemExportToShareableHandle_v10020 mem_export;
+    PFN_cuMemImportFromShareableHandle_v10020 mem_import;
+    PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_properties;
 };
 
 struct cuda_backend {
@@ -119,6 +122,10 @@ struct cuda_backend {
     struct cuda_driver driver;
     pthread_mutex_t files_lock;
     struct gb_host_ranges files; /* memory of kinds pinned and pageable, under files_lock */
+    pthread_mutex_t imports_lock;
+    struct cuda_import
+        *imports; /* a device's memory that is another process's, under imports_lock; held while CUDA opens it */
+    struct gb_host_ranges foreign; /* host memory that is; under imports_lock */
     pthread_mutex_t bounces_lock;
     struct cuda_bounce
         *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
@@ -255,6 +262,10 @@ int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, u
                         struct gb_export *ret, struct gb_error *err);
 void gb_cuda_files_free(struct cuda_backend *be);
 
+/* Locks the pages of a segment. 1: CUDA does not lock such memory here. */
+int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+
 /* --- cuda_kind.c -------------------------------------------------------------------------------------------------- */
 
 /* NULL: the memory is from no pool. */
@@ -263,6 +274,9 @@ cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
 /* What an allocation of bytes of kind SHARED, or IPC, takes. */
 int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
 uint64_t gb_cuda_ipc_size(uint64_t bytes);
+
+/* Lets every device that can read and write size bytes of that device at the address. */
+int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err);
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
@@ -294,5 +308,11 @@ int gb_cuda_export(struct gb_backend *be, const struct gb_place *place, uint64_t
 int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                          struct gb_error *err);
+
+/* --- cuda_import.c ------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
+int gb_cuda_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+void gb_cuda_imports_free(struct cuda_backend *be);
 
 #endif

@@ -58,7 +58,7 @@ int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, siz
 }
 
 /* The owner reads and writes, and so does every device that can. */
-static int open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err) {
+int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err) {
     CUresult rc = CUDA_SUCCESS;
     int i;
 
@@ -97,7 +97,7 @@ static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, voi
         (void)d->mem_unreserve(at, size);
         return gb_cuda_fail(be, (cudaError_t)rc, "cuMemMap", err);
     }
-    if (open_to_devices(be, device, at, size, err) < 0) {
+    if (gb_cuda_open_to_devices(be, device, at, size, err) < 0) {
         (void)d->mem_unmap(at, size);
         (void)d->mem_unreserve(at, size);
         return -1;

@@ -299,6 +299,18 @@ static int event_export(struct gb_backend *be, struct gb_event *event, unsigned 
     return gb_fault_meet(f, GB_FAULT_event_export, err) < 0 ? -1 : gb_event_export(f->inner, event, ret, err);
 }
 
+static int mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_import, err) < 0 ? -1 : gb_mem_import(f->inner, what, ret, err);
+}
+
+static int mem_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+    struct fault *f = gb_fault_of(be);
+
+    return gb_fault_meet(f, GB_FAULT_import_end, err) < 0 ? -1 : gb_mem_import_end(f->inner, place, err);
+}
+
 static const struct gb_backend_ops fault_ops = {
     .name = "fault",
     .close = gb_fault_close,
@@ -347,6 +359,8 @@ static const struct gb_backend_ops fault_ops = {
     .export = mem_export,
     .event_create_shared = event_create_shared,
     .event_export = event_export,
+    .import = mem_import,
+    .import_end = mem_import_end,
 };
 
 const struct gb_backend_ops *gb_fault_ops(void) {

@@ -157,6 +157,8 @@ static const struct gb_backend_ops host_ops = {
     .export = gb_host_export,
     .event_create_shared = gb_host_event_create_shared,
     .event_export = gb_host_event_export,
+    .import = gb_host_import,
+    .import_end = gb_host_import_end,
 };
 
 struct options {

@@ -328,4 +328,8 @@ int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_eve
 int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                          struct gb_error *err);
 
+/* host_import.c */
+int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
+int gb_host_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+
 #endif

@@ -23,6 +23,7 @@ struct gb_host_segment {
     struct gb_pool *pool; /* NULL: memory by kind_alloc */
     enum gb_kind kind;    /* DEVICE for a pool's */
     int device;
+    bool foreign;  /* another process's: it only ends here */
     bool with_cpu; /* managed memory that is attached to the CPU */
     char *base;    /* what users of the memory see */
     char *real;    /* where it is; differs from base when only copies may reach it */
@@ -64,6 +65,10 @@ struct gb_host_segment *gb_host_segment_map_file(uint64_t bytes, bool hidden);
 
 /* The same bytes at two addresses: base, which nobody can touch until it is opened with mprotect, and real. */
 struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes);
+
+/* Bytes [offset, offset + bytes) of another process's file, and what is before and after them in their pages: foreign, without
+ * a descriptor. gb_memfd_check comes first. NULL with errno. */
+struct gb_host_segment *gb_host_segment_map_foreign(int fd, uint64_t offset, uint64_t bytes);
 
 /* Unmaps and frees a list of segments linked by next. Slow: call without locks. */
 void gb_host_segment_unmap(struct gb_host_segment *list);

@@ -109,8 +109,8 @@ int gb_host_kind_free(struct gb_backend *be, const struct gb_place *place, uint6
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind %d", (int)place->kind);
     pthread_mutex_lock(&host->lock);
     segment = gb_host_ranges_find(&host->spans, place->ptr);
-    known = segment && !segment->pool && segment->base == place->ptr && segment->kind == place->kind &&
-            segment->bytes == bytes;
+    known = segment && !segment->pool && !segment->foreign && segment->base == place->ptr &&
+            segment->kind == place->kind && segment->bytes == bytes;
     if (known) {
         gb_host_ranges_take(&host->spans, segment);
         *spent(host, segment->device, segment->kind) -= bytes;

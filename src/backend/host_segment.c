@@ -98,6 +98,24 @@ struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes) {
     return segment;
 }
 
+struct gb_host_segment *gb_host_segment_map_foreign(int fd, uint64_t offset, uint64_t bytes) {
+    uint64_t begin = offset & ~4095ull;
+    uint64_t pages = gb_memfd_pages(offset + bytes) - begin;
+    char *base = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)begin);
+    struct gb_host_segment *segment;
+
+    if (base == MAP_FAILED)
+        return NULL;
+    segment = segment_new(base, base, pages, -1);
+    if (segment) {
+        segment->foreign = true;
+        return segment;
+    }
+    munmap(base, pages);
+    errno = ENOMEM;
+    return NULL;
+}
+
 void gb_host_segment_unmap(struct gb_host_segment *list) {
     while (list) {
         struct gb_host_segment *segment = list;

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -80,5 +82,42 @@ int gb_memfd_export(int fd, uint64_t file_bytes, uint64_t offset, bool writable,
         return gb_error_errno(err, GB_ERR_INTERNAL, "fcntl", errno);
     *ret = (struct gb_export){
         .way = GB_EXPORT_MEMFD, .fd = given, .map_bytes = gb_memfd_pages(file_bytes), .offset = offset};
+    return 0;
+}
+
+/* --- files of others ---------------------------------------------------------------------------------------------- */
+
+static int refuse(struct gb_error *err, const char *what, const char *instead) {
+    return gb_error_set(err, GB_ERR_CANNOT_ADOPT, "%s: %s", what, instead);
+}
+
+/* Seals first: who knows them is memory of the kernel, and every other question is answered without asking anybody. */
+int gb_memfd_check(int fd, uint64_t end, struct gb_error *err) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    int flags = fcntl(fd, F_GETFL);
+    struct statfs system;
+    struct stat st;
+
+    if (seals < 0)
+        return refuse(err, "the descriptor is no memfd", "make the memory with memfd_create() and MFD_ALLOW_SEALING");
+    if (fstatfs(fd, &system) < 0 || fstat(fd, &st) < 0)
+        return gb_error_errno(err, GB_ERR_CANNOT_ADOPT, "fstat", errno);
+    if (system.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode))
+        return refuse(err, "the file is of huge pages", "make it with memfd_create() without MFD_HUGETLB");
+    if ((flags & O_ACCMODE) != O_RDWR)
+        return refuse(err, "the descriptor is not open for both reading and writing",
+                      "hand over the one that "
+                      "memfd_create() gave");
+    if (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
+        return refuse(err, "the file is sealed against writing", "leave F_SEAL_WRITE and F_SEAL_FUTURE_WRITE out");
+    if (!(seals & F_SEAL_SHRINK))
+        return refuse(err, "the file could shrink under the daemon",
+                      "add F_SEAL_SHRINK with fcntl(fd, F_ADD_SEALS, ...) once it has its size (memfd_create() with "
+                      "MFD_ALLOW_SEALING)");
+    if (st.st_size < 0 || (uint64_t)st.st_size < end)
+        return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                            "the file has %lld bytes, and the buffer is to end at byte %llu: offset and bytes must lie "
+                            "within it",
+                            (long long)st.st_size, (unsigned long long)end);
     return 0;
 }

@@ -22,4 +22,8 @@ int gb_memfd_new(uint64_t bytes);
 int gb_memfd_export(int fd, uint64_t file_bytes, uint64_t offset, bool writable, struct gb_export *ret,
                     struct gb_error *err);
 
+/* Whether a file of somebody else has bytes up to end that can be mapped for writing and stay: a memfd that cannot shrink.
+ * CANNOT_ADOPT with what is wrong with it. Never asks a file system that may be a process of theirs. */
+int gb_memfd_check(int fd, uint64_t end, struct gb_error *err);
+
 #endif

@@ -96,6 +96,10 @@ struct gb_backend_ops {
     int (*event_create_shared)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
     int (*event_export)(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                         struct gb_error *err);
+
+    /* The group "import": both, or neither. */
+    int (*import)(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
+    int (*import_end)(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
 };
 
 /* The first member of every implementation. */

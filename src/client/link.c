@@ -129,6 +129,19 @@ const struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_er
     return driver;
 }
 
+int gbc_link_up(gpubuf_client *client, struct gpubuf_error *err) {
+    if (client->link && gbc_link_alive(client->link))
+        return 0;
+    if (!client->set.map_socket)
+        return gbc_error_set(
+            err, GPUBUF_CANNOT_MAP,
+            "%s is no UNIX socket: mapping needs unix:///PATH, or the daemon's socket in GPUBUF_SOCKET",
+            client->set.url);
+    gbc_link_leave(client->link);
+    client->link = gbc_link_new(&client->set, err);
+    return client->link ? 0 : -1;
+}
+
 /* --- one exchange -------------------------------------------------------------------------------------------------------- */
 
 struct exchange {
@@ -137,6 +150,7 @@ struct exchange {
     const atomic_int *interrupted;
     uint64_t end_ms;
     struct gbc_text got; /* what came and is not looked at yet */
+    int give;            /* a descriptor that is asked for; -1: none, or it has been given */
     struct gpubuf_error *err;
 };
 
@@ -191,6 +205,37 @@ static void take_fds(struct gbc_link_answer *answer, struct msghdr *message) {
     }
 }
 
+/* The daemon has sent the socket that takes ours. */
+static int give(struct exchange *x) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {.bytes = ""};
+    char byte = 'x';
+    struct iovec part = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    ssize_t n;
+
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &x->give, sizeof(int));
+    do
+        n = sendmsg(x->answer->fd[0], &message, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        gbc_error_errno(x->err, GPUBUF_CANNOT_MAP, "sendmsg", errno);
+        return -1;
+    }
+    close(x->answer->fd[0]);
+    x->answer->fds--;
+    memmove(x->answer->fd, x->answer->fd + 1, x->answer->fds * sizeof(int));
+    x->give = -1;
+    return 0;
+}
+
 /* Some more bytes, and what comes with them. */
 static int receive(struct exchange *x) {
     char control[CMSG_SPACE(sizeof(int) * GBC_LINK_FDS * 2)];
@@ -215,6 +260,8 @@ static int receive(struct exchange *x) {
         return gbc_error_set(x->err, GPUBUF_BAD_ANSWER,
                              "descriptors came that could not be taken: more than a gpubufd sends, or this "
                              "process has as many open as it may");
+    if (x->give >= 0 && x->answer->fds > 0 && give(x) < 0)
+        return -1;
     gbc_text_add(&x->got, data, (size_t)n);
     return x->got.failed ? gbc_error_memory(x->err) : 0;
 }
@@ -284,9 +331,16 @@ static int exchange(struct exchange *x, const char *method, const char *target, 
 
 int gbc_link_ask(struct gbc_link *link, const char *method, const char *target, const char *json, uint32_t wait_s,
                  const atomic_int *interrupted, struct gbc_link_answer *ret, struct gpubuf_error *err) {
+    return gbc_link_give(link, method, target, json, -1, wait_s, interrupted, ret, err);
+}
+
+int gbc_link_give(struct gbc_link *link, const char *method, const char *target, const char *json, int fd,
+                  uint32_t wait_s, const atomic_int *interrupted, struct gbc_link_answer *ret,
+                  struct gpubuf_error *err) {
     struct gpubuf_error why;
     struct exchange x = {.link = link,
                          .answer = ret,
+                         .give = fd,
                          .interrupted = interrupted,
                          .end_ms = gbc_now_ms() + link->answer_ms + wait_s * (uint64_t)1000,
                          .err = &why};

@@ -26,10 +26,17 @@ void gbc_link_leave(struct gbc_link *link); /* NULL is permitted; the last one c
  * below 400, or -1 with err; after a connection that broke it stays broken. *ret needs _done in every case. */
 int gbc_link_ask(struct gbc_link *link, const char *method, const char *target, const char *json, uint32_t wait_s,
                  const atomic_int *interrupted, struct gbc_link_answer *ret, struct gpubuf_error *err);
+/* The same for an answer that asks for a descriptor first; fd stays the caller's, -1: there is none to be given. */
+int gbc_link_give(struct gbc_link *link, const char *method, const char *target, const char *json, int fd,
+                  uint32_t wait_s, const atomic_int *interrupted, struct gbc_link_answer *ret,
+                  struct gpubuf_error *err);
 void gbc_link_answer_done(struct gbc_link_answer *answer); /* closes what was not taken (set to -1) */
 
 bool gbc_link_alive(const struct gbc_link *link);
 int gbc_link_fd(const struct gbc_link *link);
+
+/* The client's link; a new one where there is none yet or the last has broken. 0, or -1 with err. */
+int gbc_link_up(gpubuf_client *client, struct gpubuf_error *err);
 
 /* The driver, opened by the first who asks: NULL with err where there is none. The link's. */
 const struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_error *err);

@@ -223,20 +223,6 @@ static int ask(gpubuf_client *client, gpubuf_mapping *m, const struct gbc_reques
     return r;
 }
 
-/* The client's link; a new one where the last has broken. */
-static int link_up(gpubuf_client *client, struct gpubuf_error *err) {
-    if (client->link && gbc_link_alive(client->link))
-        return 0;
-    if (!client->set.map_socket)
-        return gbc_error_set(
-            err, GPUBUF_CANNOT_MAP,
-            "%s is no UNIX socket: mapping needs unix:///PATH, or the daemon's socket in GPUBUF_SOCKET",
-            client->set.url);
-    gbc_link_leave(client->link);
-    client->link = gbc_link_new(&client->set, err);
-    return client->link ? 0 : -1;
-}
-
 int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_map_params *params,
                gpubuf_mapping **ret, struct gpubuf_error *err) {
     static const struct gpubuf_map_params none;
@@ -251,7 +237,7 @@ int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, c
         gbc_error_memory(err);
     else if (request.wrong.code != GPUBUF_OK)
         gbc_error_set(err, request.wrong.code, "%s", request.wrong.detail);
-    else if (link_up(client, err) == 0) {
+    else if (gbc_link_up(client, err) == 0) {
         m->link = gbc_link_ref(client->link);
         r = ask(client, m, &request, params ? params : &none, err);
     }

@@ -126,6 +126,7 @@ int gbc_record_buffer(const json_t *o, void *ret) {
     BOOL(mirrored);
     TEXT(head);
     BOOL(sealed);
+    BOOL(adopted);
     U64(leases);
     TEXT(created_at);
     TEXT(updated_at);
@@ -287,6 +288,7 @@ int gbc_record_stats(const json_t *o, void *ret) {
     r->allocation_failures = gbc_read_u64(allocations, "failures");
     r->leases = gbc_read_u64(sharing, "leases");
     r->held_bytes = gbc_read_u64(sharing, "held_bytes");
+    r->adopted = gbc_read_u64(sharing, "adopted");
     r->maps = gbc_read_u64(sharing, "maps");
     r->unmaps = gbc_read_u64(sharing, "unmaps");
     transfers(moved, "upload", &r->upload);

@@ -1,6 +1,7 @@
 /* Buffers in memory: their places, their sums. */
 #include <stdlib.h>
 
+#include "core/adoption.h"
 #include "core/mapped.h"
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
@@ -40,7 +41,7 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
     if (content && content->granting)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
     if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
-        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", name->s);
+        return gb_lost(b, err);
     *ret_rec = b->rec;
     *ret_content = content ? gb_content_ref(content) : NULL;
     return 0;

@@ -76,10 +76,19 @@ static struct gb_content *lose_homeless_locked(struct gb_session *session, struc
     return gb_buffer_lose_locked(session, b);
 }
 
+/* Bytes that went while the database was busy stay gone, whatever the record says that was on its way. */
+static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
+    bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
+
+    if (b->live && !has && b->rec.state != GB_BUFFER_LOST && (!b->rec.mirrored || b->rec.head != GB_HEAD_UNINITIALIZED))
+        gb_buffer_lose_locked(session, b);
+}
+
 /* Leases come and go while the database is busy: they are no part of the change. */
 static void apply_locked(struct gb_change *c) {
     c->rec.leases = c->buffer->rec.leases;
     c->apply_locked(c, c->buffer);
+    lose_empty_locked(c->session, c->buffer);
     c->rec.leases = c->buffer->rec.leases;
 }
 

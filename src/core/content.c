@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "core/adoption.h"
 #include "core/kind.h"
 #include "core/mapped.h"
 #include "core/session.h"
@@ -34,6 +35,23 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
     atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
     return 0;
+}
+
+struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_core_device *device, uint64_t bytes) {
+    struct gb_content *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    atomic_init(&c->refs, 1);
+    TAILQ_INIT(&c->leases);
+    c->session = gb_session_ref(session);
+    c->kind = GB_KIND_PAGEABLE;
+    c->device = device;
+    c->pool = gb_core_pool_ref(device->pool);
+    c->home = gb_core_stream_ref(session->standard);
+    c->bytes = bytes;
+    c->given = true;
+    return c;
 }
 
 struct gb_content *gb_content_ref(struct gb_content *content) {
@@ -84,6 +102,7 @@ void gb_content_end(struct gb_content *c) {
     give_quota(c);
     gb_core_stream_unref(c->home);
     gb_core_pool_unref(c->pool);
+    gb_adoption_over(c->adoption);
     if (c->then)
         c->then(c->then_arg);
     gb_session_unref(session);

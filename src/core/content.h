@@ -16,12 +16,13 @@ struct gb_content {
     struct gb_core_pool *pool;   /* a reference; the device's own for other kinds than DEVICE */
     struct gb_core_stream *home; /* where it is allocated, and freed in order; see core_stream.h */
     uint64_t bytes;
-    void *ptr;           /* NULL: nothing allocated (yet), or zero bytes */
-    atomic_bool blank;   /* reads as zeros, which are put there when somebody needs them */
-    bool left;           /* no buffer has it, or is to get it, any more; the session's lock */
-    bool given;          /* its bytes are out of the quota; the session's lock */
-    bool counted;        /* as freed */
-    struct gb_ev *ready; /* recorded after the last write; NULL: complete before anyone could see it */
+    void *ptr;                    /* NULL: nothing allocated (yet), or zero bytes */
+    atomic_bool blank;            /* reads as zeros, which are put there when somebody needs them */
+    bool left;                    /* no buffer has it, or is to get it, any more; the session's lock */
+    bool given;                   /* its bytes are out of the quota; the session's lock */
+    bool counted;                 /* as freed */
+    struct gb_adoption *adoption; /* its memory is another process's; NULL: the daemon's own */
+    struct gb_ev *ready;          /* recorded after the last write; NULL: complete before anyone could see it */
     /* The session's lock: */
     struct gb_lease_list leases; /* each with a reference; none may be written in place or freed meanwhile */
     unsigned lease_count;
@@ -41,6 +42,9 @@ struct gb_content {
 /* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err);
+/* One of memory that another process owns, which counts against no quota of bytes. kind and ptr are set when it is there;
+ * kind is none of a pool. NULL when memory is exhausted. */
+struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_core_device *device, uint64_t bytes);
 struct gb_content *gb_content_ref(struct gb_content *content);
 
 /* A buffer gets it, or gives it up. The session's lock is held. */

@@ -21,6 +21,7 @@
 #include "model/model.h"
 #include "store/store.h"
 
+struct gb_closer;
 struct gb_core;
 struct gb_gather;
 struct gb_lease_grant;
@@ -44,6 +45,9 @@ struct gb_core_config {
     uint64_t key_ttl_s;
     uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
     uint64_t holder_leases_max;
+    uint64_t adopted_max; /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
+    uint64_t holder_adopted_max;
+    struct gb_closer *closer; /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
@@ -323,6 +327,7 @@ struct gb_core_stats {
     uint64_t mirrored_bytes; /* of these, which have them on one side or on both */
     uint64_t leases;         /* granted, not ended */
     uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
+    uint64_t adopted;        /* pieces of memory of other processes that are mapped here */
     uint64_t uploads_running;
     uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
     uint64_t downloads_running;
@@ -346,6 +351,7 @@ struct gb_session_stats {
     uint64_t lost_buffers;
     uint64_t leases; /* as gb_core_stats; those being made included */
     uint64_t held_bytes;
+    uint64_t adopted;
     uint64_t open_uploads; /* in several requests, not completed */
     uint64_t open_upload_bytes;
 };
@@ -366,6 +372,7 @@ int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scop
 int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
                       struct gb_error *err);
 
+#include "core/adopt.h"
 #include "core/bundle.h"
 #include "core/gather.h"
 #include "core/joint.h"

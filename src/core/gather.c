@@ -37,6 +37,10 @@ struct gb_gather *gb_gather_new(size_t calls, bool atomic, const struct gb_store
     return g;
 }
 
+bool gb_gather_atomic(const struct gb_gather *g) {
+    return g && g->atomic;
+}
+
 struct gb_gather *gb_gather_ref(struct gb_gather *g) {
     atomic_fetch_add(&g->refs, 1);
     return g;

@@ -9,6 +9,7 @@ struct gb_gather;
  * when one fails, all do, and nothing is changed. Else those that can are carried out, in one transaction unless the
  * database or a decision refuses one of them. mark: committed with them; may be NULL. NULL when memory is exhausted. */
 struct gb_gather *gb_gather_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
+bool gb_gather_atomic(const struct gb_gather *gather); /* NULL: no */
 struct gb_gather *gb_gather_ref(struct gb_gather *gather);
 /* So many of the calls will never be made. */
 void gb_gather_skip(struct gb_gather *gather, size_t calls);

@@ -186,12 +186,13 @@ static void free_memory(struct gb_task *task) {
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = gb_mem_kind_free(core->backend, &place, c->bytes, &err) == 0;
+        freed = (c->adoption ? gb_mem_import_end(core->backend, &place, &err)
+                             : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
         gb_core_note(core, &err);
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed) {
+    if (freed && !c->adoption) {
         GB_TALLY(core, c->session, frees, 1);
         GB_TALLY(core, c->session, freed_bytes, c->bytes);
     }

@@ -2,10 +2,14 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "core/lease_internal.h"
+#include "core/adoption.h"
 #include "core/mapped.h"
 
 /* --- holders ------------------------------------------------------------------------------------------------------ */
+
+void gb_holder_ref(struct gb_holder *holder) {
+    atomic_fetch_add(&holder->refs, 1);
+}
 
 void gb_holder_unref(struct gb_holder *holder) {
     if (holder && atomic_fetch_sub(&holder->refs, 1) == 1)
@@ -24,6 +28,7 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
     holder->uid = uid;
     holder->gid = gid;
     TAILQ_INIT(&holder->leases);
+    TAILQ_INIT(&holder->adoptions);
     *ret = holder;
     return 0;
 }
@@ -37,7 +42,7 @@ bool gb_holder_maps(struct gb_holder *holder) {
     bool maps;
 
     pthread_mutex_lock(&table->lock);
-    maps = holder->count > 0;
+    maps = holder->count > 0 || holder->adopted > 0;
     pthread_mutex_unlock(&table->lock);
     return maps;
 }
@@ -68,6 +73,7 @@ void gb_holder_end(struct gb_holder *holder) {
         gb_lease_close(lease, false);
         gb_lease_unref(lease);
     }
+    gb_adoptions_end(holder);
     gb_holder_unref(holder);
 }
 

@@ -30,10 +30,11 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
 /* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_write_params). */
 uint64_t gb_holder_id(const struct gb_holder *holder);
 
-/* [now] Whether it has a lease, one that is being made or ended included. */
+/* [now] Whether it has a lease, or owns the memory of a buffer; those that are being made or ended included. */
 bool gb_holder_maps(struct gb_holder *holder);
 
-/* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED.
+/* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED; the buffers
+ * over memory that it owns are lost.
  * Frees it: nobody may name it to another call any more; calls under way keep what they need. Every holder must have ended
  * before gb_core_close. */
 void gb_holder_end(struct gb_holder *holder);

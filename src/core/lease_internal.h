@@ -17,7 +17,12 @@ struct gb_holder {
     bool ended;
     uint64_t count;
     struct gb_lease_list leases; /* those that its end has not come to yet */
+    uint64_t adopted;            /* contents of memory that it owns */
+    struct gb_adoption_list adoptions;
 };
+
+void gb_holder_ref(struct gb_holder *holder);
+void gb_holder_unref(struct gb_holder *holder); /* NULL is accepted */
 
 enum gb_lease_step {
     GB_LEASE_MAKING, /* it holds the bytes, nobody was told yet */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/lease_internal.h"
+#include "core/adoption.h"
 #include "core/mapped.h"
 
 /* --- the bytes are held --------------------------------------------------------------------------------------------- */
@@ -27,6 +27,8 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
                             "nobody has written \"%s\" yet, so neither of its sides has memory: write it first",
                             lease->buffer.s);
     b = gb_buffer_find_locked(s, &lease->buffer, err);
+    if (gb_adopted_check_locked(b, "ask that one for them, or copy them and map the copy", err) < 0)
+        return -1;
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
     if ((lease->write && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(lease->content->pool, err) < 0)

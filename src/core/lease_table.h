@@ -11,12 +11,14 @@
 struct gb_core;
 
 TAILQ_HEAD(gb_lease_list, gb_lease);
+TAILQ_HEAD(gb_adoption_list, gb_adoption);
 
 struct gb_leases {
     pthread_mutex_t lock;   /* a leaf: for the three below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
     int64_t last_id;        /* begins with the clock: an export of an earlier process is nobody's */
     uint64_t exports;       /* of them, without a connection */
+    uint64_t adopted;       /* contents of memory of others, of all holders */
     atomic_uint_fast64_t last_holder;
     _Atomic uint64_t live;       /* granted, not ended */
     _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
@@ -28,6 +30,7 @@ void gb_leases_end(struct gb_core *core);
 void gb_leases_done(struct gb_leases *leases);
 /* The housekeeper's: ends those whose time is over. */
 void gb_leases_expire(struct gb_core *core);
+uint64_t gb_leases_adopted(struct gb_leases *leases);
 
 /* On a device's lane: asks again for those that wait for their bytes. True while there are any. */
 struct gb_core_device;

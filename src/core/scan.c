@@ -40,7 +40,8 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     const struct gb_buffer_rec *read = &s->call->buffer;
 
     if (!b || gb_mapped_check_writers_locked(b, NULL) < 0 || b->id != read->id ||
-        b->rec.generation != read->generation || b->rec.has_crc32c || b->in_place || b->rec.state != GB_BUFFER_READY)
+        b->rec.generation != read->generation || b->rec.has_crc32c || b->rec.adopted || b->in_place ||
+        b->rec.state != GB_BUFFER_READY)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile");
     change->rec = b->rec;
     change->rec.has_crc32c = true;

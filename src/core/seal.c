@@ -1,5 +1,6 @@
 /* A buffer whose content never changes again. */
 #include "base/clock.h"
+#include "core/adoption.h"
 #include "core/buffer_op.h"
 #include "core/mapped.h"
 
@@ -10,7 +11,10 @@ static int check_content(const struct gb_buffer *b, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
     if (b->rec.state == GB_BUFFER_LOST)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+        return gb_lost(b, err);
+    if (gb_adopted_check_locked(
+            b, "that one writes when it likes, so they are never sealed; copy them, and seal the copy", err) < 0)
+        return -1;
     return gb_mapped_check_writers_locked(b, err);
 }
 

@@ -113,12 +113,12 @@ bool gb_session_idle(struct gb_session *session) {
     uint64_t idle_ns = gb_clock_ns() - atomic_load(&session->touched_ns);
 
     return session->rec.idle_ttl_s > 0 && atomic_load(&session->transfers) == 0 && session->leases == 0 &&
-           idle_ns / GB_NS_PER_S >= session->rec.idle_ttl_s;
+           session->adopted == 0 && idle_ns / GB_NS_PER_S >= session->rec.idle_ttl_s;
 }
 
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
     uint64_t now_ns = gb_clock_ns();
-    bool active = atomic_load(&session->transfers) > 0 || session->leases > 0;
+    bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
 
     ret->rec = session->rec;

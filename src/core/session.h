@@ -34,6 +34,7 @@ struct gb_session {
     uint64_t lost_buffers;
     uint64_t leases;       /* those being made included */
     uint64_t held_bytes;   /* of contents that are mapped and of no buffer any more */
+    uint64_t adopted;      /* contents of memory of other processes */
     struct gb_map buffers; /* by name: struct gb_buffer */
     struct gb_idlist buffers_by_id;
     struct gb_map pools; /* by name: struct gb_core_pool, those being made and deleted included */
@@ -99,7 +100,7 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 
-/* True when it has been idle for longer than its time to live: nothing runs and nobody maps a buffer. The session's lock is
+/* True when it has been idle for longer than its time to live: nothing runs, nobody maps a buffer and nobody's memory is in one. The session's lock is
  * held. */
 bool gb_session_idle(struct gb_session *session);
 

@@ -32,6 +32,7 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->mirrored_bytes = atomic_load(&core->mirrored_bytes);
     ret->leases = atomic_load(&core->leases.live);
     ret->held_bytes = atomic_load(&core->leases.held_bytes);
+    ret->adopted = gb_leases_adopted(&core->leases);
     ret->uploads_running = atomic_load(&core->uploads_running);
     ret->open_upload_bytes = atomic_load(&core->intake_bytes);
     ret->downloads_running = atomic_load(&core->downloads_running);
@@ -57,6 +58,7 @@ int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb
     ret->lost_buffers = s->lost_buffers;
     ret->leases = s->leases;
     ret->held_bytes = s->held_bytes;
+    ret->adopted = s->adopted;
     ret->open_uploads = s->intakes_open;
     ret->open_upload_bytes = s->intake_bytes;
     pthread_mutex_unlock(&s->lock);

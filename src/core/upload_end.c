@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/adoption.h"
 #include "core/intake_internal.h"
 #include "core/mapped.h"
 
@@ -45,6 +46,7 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     rec->device = u->t.device->index;
     rec->pool = u->pool_name;
     rec->mirrored = u->mirrored;
+    rec->adopted = u->content->adoption != NULL;
     rec->head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
@@ -60,13 +62,17 @@ bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) 
     return u->mirrored ? b->rec.mirrored && b->sides[u->side] == u->content : b->content == u->content;
 }
 
+static int lost(const struct gb_buffer *b, struct gb_error *err) {
+    return b && b->live && b->rec.adopted ? gb_lost(b, err)
+                                          : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+}
+
 /* Is the buffer still what the upload was begun for? */
 static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct gb_error *err) {
     const struct gb_upload_params *p = &u->params;
 
     if (u->in_place)
-        return gb_upload_has_locked(u, b) ? 0
-                                          : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+        return gb_upload_has_locked(u, b) ? 0 : lost(b, err);
     if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
         return -1;
     if (u->end_check.check && u->end_check.check(u->end_check.arg, b ? &b->rec : NULL, err) < 0)
@@ -125,8 +131,8 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     else
         new_record(u, &change->rec);
     describe(u, &change->rec);
-    /* Whoever maps, or mapped, what was written in place may write on. */
-    if (u->placed && (u->content->lease_writers > 0 || u->content->escaped))
+    /* Whoever maps, or mapped, what was written in place may write on; so may whoever's memory it is. */
+    if (u->content->adoption || (u->placed && (u->content->lease_writers > 0 || u->content->escaped)))
         change->rec.has_crc32c = false;
     return 0;
 }

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "core/adoption.h"
+#include "core/gather.h"
 #include "core/mapped.h"
 #include "core/upload.h"
 
@@ -203,7 +205,11 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_write *w
     if (plan->mirrored)
         return plan_side(p, w, plan, err);
     plan->base = plan->merge ? b->content : NULL;
-    if (p->in_place && b && b->content && b->content->ptr)
+    if (b && (p->fresh || (w && w->call && gb_gather_atomic(w->call->gather))) &&
+        gb_adopted_check_locked(
+            b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
+        return -1;
+    if (b && b->content && b->content->ptr && (p->in_place || b->content->adoption))
         return plan_in_place(p, w, plan, err);
     return 0;
 }

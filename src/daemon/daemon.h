@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "backend/backend.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "core/core.h"
 #include "daemon/listen.h"
@@ -33,6 +34,7 @@ struct gb_daemon {
     struct gb_backend *backend;
     struct gb_store *store;
     struct gb_token_store *tokens;
+    struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;
     struct gb_map_peers map_peers;

@@ -8,6 +8,9 @@
 #include "daemon/state_dir.h"
 #include "daemon/systemd.h"
 
+/* Descriptors that clients handed over and that are not closed yet, with room for all that may come. */
+#define FOREIGN_FILES 65536
+
 static int out_of_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
 }
@@ -71,6 +74,8 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .keys_max = o->max_idempotency_keys,
         .key_ttl_s = o->idempotency_ttl,
         .leases_max = o->max_leases,
+        .adopted_max = o->max_adopted,
+        .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
     };
@@ -113,6 +118,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .peer_free = gb_api_peer_free,
         .peer_busy = gb_api_peer_busy,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
+        .closer = daemon->closer,
         .listen_fds = fds,
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
@@ -187,7 +193,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_backend_open(o->backend, &daemon->backend, daemon->backend_note, err) != 0)
         return exit_of(err);
     gb_log(&daemon->log, GB_LOG_INFO, "backend", "%s: %s", gb_backend_name(daemon->backend), daemon->backend_note);
-    if (open_core(daemon, err) != 0 || gb_daemon_load_tokens(daemon, &tokens, err) != 0)
+    if (gb_closer_new(FOREIGN_FILES, &daemon->closer, err) != 0 || open_core(daemon, err) != 0 ||
+        gb_daemon_load_tokens(daemon, &tokens, err) != 0)
         return GB_EXIT_SOFTWARE;
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
@@ -211,6 +218,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);
     gb_store_close(daemon->store);
+    gb_closer_free(daemon->closer);
     gb_overtime_end(overtime);
     free(daemon->listen_file);
     free(daemon->database);

@@ -50,6 +50,17 @@ static void widen(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
+/* What a client sends along with its bytes nobody asked for. Read without room for it, it would be closed on the loop, which
+ * may take as long as the client likes (base/closer.h); where the kernel knows how (6.16), it cannot be sent. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+static void take_no_descriptors(int fd) {
+    int no = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
+
 static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, bool local) {
     struct gb_arrival arrival = {.fd = fd, .local = local, .counted = true};
     struct gb_loop *best = gb_loop_pick(server, loop);
@@ -61,6 +72,7 @@ static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, b
             return;
         }
         widen(fd);
+        take_no_descriptors(fd);
     }
     atomic_fetch_add(&server->connections, 1);
     atomic_fetch_add(&server->accepted, 1);

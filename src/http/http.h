@@ -13,6 +13,8 @@
 
 #include "base/error.h"
 
+struct gb_closer;
+
 enum gb_http_method {
     GB_HTTP_GET,
     GB_HTTP_HEAD, /* routed as GET; the server drops the body */
@@ -185,6 +187,23 @@ const struct gb_http_text *gb_http_query(const struct gb_http_request *request, 
 unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fallback_s, unsigned max_s,
                              bool *ret_async);
 
+/* --- descriptors from clients ----------------------------------------------------------------------------------------- */
+
+/* Where the client of a request can hand over one descriptor. */
+struct gb_http_mailbox;
+
+/* Sends the client one end of a pair of sockets (SOCK_SEQPACKET) with an interim response, "103 Early Hints"; only where
+ * request->peer is set, once, from a handler that then waits: gb_http_wake() when a message has come over it, or its end. Never
+ * blocks. SATURATED. */
+int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err);
+
+/* 1: *ret_fd (NULL: it stays there) is the caller's, for the server's closer, where room for it is reserved; 0: nothing came yet; -1: something else
+ * than one descriptor, CANNOT_ADOPT, or SATURATED. */
+int gb_http_mailbox_take(struct gb_http_mailbox *mailbox, int *ret_fd, struct gb_error *err);
+
+/* Before the request ends, at the latest from its state_free. NULL is accepted. */
+void gb_http_mailbox_free(struct gb_http_mailbox *mailbox);
+
 /* --- responses ------------------------------------------------------------------------------------------------------ */
 
 #define GB_HTTP_RESPONSE_HEADERS_MAX 16
@@ -275,7 +294,8 @@ struct gb_http_server_config {
     void (*peer_free)(void *app, struct gb_http_peer *peer);
     /* The application has something for that connection still: it is not closed for being idle. May be NULL. */
     bool (*peer_busy)(void *app, const struct gb_http_peer *peer);
-    const int *listen_fds; /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
+    struct gb_closer *closer; /* borrowed: for descriptors of clients; NULL: there are no mailboxes */
+    const int *listen_fds;    /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
     size_t listen_fd_count;
     const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;

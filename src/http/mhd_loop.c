@@ -217,6 +217,8 @@ static void turn(struct gb_loop *loop) {
             mhd = true;
         else if (at == &loop->server->peers_fd)
             gb_peers_event(loop->server);
+        else if (at == &loop->server->mailboxes)
+            gb_mailboxes_event(loop->server);
         else if (!gb_listen_event(loop, at))
             gb_bulk_event(&loop->own, at, events[i].events);
     }
@@ -298,7 +300,8 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     loop->own.loop = loop;
     if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 || watch(loop, loop->inbox.event_fd, &loop->inbox, err) < 0)
         return -1;
-    if (loop == server->loops && watch(loop, server->peers_fd, &server->peers_fd, err) < 0)
+    if (loop == server->loops && (watch(loop, server->peers_fd, &server->peers_fd, err) < 0 ||
+                                  watch(loop, server->mailboxes.epoll_fd, &server->mailboxes, err) < 0))
         return -1;
     return gb_listen_start(loop, err);
 }

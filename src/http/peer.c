@@ -73,7 +73,7 @@ bool gb_peer_busy(const struct gb_peer *peer) {
 
 /* --- the watch ---------------------------------------------------------------------------------------------------------- */
 
-static int connection_fd(const struct gb_exchange *ex) {
+int gb_peer_connection(const struct gb_exchange *ex) {
     if (ex->info)
         return ex->info->fd;
     return ex->transfer ? ex->transfer->fd : -1;
@@ -83,7 +83,7 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_peer *peer = ex->peer;
     struct epoll_event ev = {.events = 0, .data.ptr = peer}; /* a hang-up is always reported */
-    int fd = connection_fd(ex);
+    int fd = gb_peer_connection(ex);
 
     if (!peer || fd < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
@@ -107,7 +107,7 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
 }
 
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid) {
-    int fd = connection_fd((const struct gb_exchange *)request);
+    int fd = gb_peer_connection((const struct gb_exchange *)request);
     socklen_t len = 0;
     gid_t *list;
     size_t i = 0;
@@ -163,31 +163,36 @@ void gb_peers_done(struct gb_http_server *server) {
 
 /* --- descriptors -------------------------------------------------------------------------------------------------------- */
 
-int gb_peer_send(int fd, struct gb_http_response *response) {
+int gb_peer_hand(int sock, const int *fds, unsigned count) {
     char line[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
     union {
-        char bytes[CMSG_SPACE(sizeof(response->fd))];
+        char bytes[CMSG_SPACE(GB_HTTP_RESPONSE_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec text = {.iov_base = line, .iov_len = sizeof(line) - 1};
     struct msghdr msg = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = control.bytes};
-    size_t bytes = response->fds * sizeof(response->fd[0]);
+    size_t bytes = count * sizeof(fds[0]);
     struct cmsghdr *c;
-    ssize_t n;
-    int error;
 
-    if (response->fds == 0)
-        return 0;
     memset(&control, 0, sizeof(control));
     msg.msg_controllen = CMSG_SPACE(bytes);
     c = CMSG_FIRSTHDR(&msg);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(bytes);
-    memcpy(CMSG_DATA(c), response->fd, bytes);
-    n = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    memcpy(CMSG_DATA(c), fds, bytes);
+    return sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)text.iov_len ? 0 : -1;
+}
+
+int gb_peer_send(int sock, struct gb_http_response *response) {
+    int error;
+    int r;
+
+    if (response->fds == 0)
+        return 0;
+    r = gb_peer_hand(sock, response->fd, response->fds);
     error = errno;
     gb_http_response_close(response);
     errno = error;
-    return n == (ssize_t)text.iov_len ? 0 : -1;
+    return r;
 }

@@ -85,6 +85,7 @@ static void release(struct gb_http_server *server) {
     size_t i;
 
     gb_peers_done(server);
+    gb_mailboxes_done(server);
     if (server->dead_fd >= 0)
         close(server->dead_fd);
     for (i = 0; server->hosts && i < server->config.host_count; i++)
@@ -106,7 +107,9 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     server->dead_fd = -1;
     server->peers_fd = -1;
-    if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0 || gb_peers_init(server, err) < 0)
+    server->mailboxes.epoll_fd = -1;
+    if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0 || gb_peers_init(server, err) < 0 ||
+        gb_mailboxes_init(server, err) < 0)
         goto fail;
     for (i = 0; i < config->bulk_loops; i++) {
         if (gb_bulk_start(&server->bulks[i], server, err) < 0)

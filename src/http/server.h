@@ -12,6 +12,7 @@
 
 #include "http/exchange.h"
 #include "http/http.h"
+#include "http/mailbox.h"
 #include "http/peer.h"
 
 struct MHD_Daemon;
@@ -141,7 +142,8 @@ struct gb_http_server {
     struct gb_bulk *bulks;
     atomic_uint accepting; /* loops that accept */
     int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
-    int dead_fd;           /* reads as ended; stands in for sockets that left */
+    struct gb_mailboxes mailboxes;
+    int dead_fd; /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;

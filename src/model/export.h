@@ -40,6 +40,18 @@ struct gb_export {
 
 #define GB_EXPORT_INIT ((struct gb_export){.fd = -1})
 
+/* What another process gives of its memory: the other direction. Bytes [offset, offset + bytes) of what fd, or handle, stands
+ * for. */
+struct gb_import {
+    enum gb_export_way way; /* VMM, LEGACY or MEMFD */
+    int fd;                 /* borrowed; -1: none, which is so with LEGACY alone */
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+    int device;         /* index of that which has the memory; of host memory that which it is for */
+    uint64_t map_bytes; /* VMM: of the whole allocation; 0: as many as the bytes need */
+    uint64_t offset;
+    uint64_t bytes;
+};
+
 /* Closes the descriptor, which importers may have kept open. Nothing of the memory ends by it. */
 void gb_export_done(struct gb_export *export);
 

@@ -59,6 +59,7 @@ struct gb_buffer_rec {
     int64_t generation;      /* raised by every content write; starts at 1 */
     int64_t version;         /* raised by every change of this record, content writes included */
     bool sealed;             /* its content never changes again */
+    bool adopted;            /* over memory of another process, or it was, and is lost; not persisted */
     uint32_t leases;         /* other processes that map the bytes it has now; not persisted */
     bool mapped_for_writing; /* by one of them: the bytes change without a new generation; not persisted */
     bool escaped;            /* the same by a process whose lease others ended, until other memory takes its place; not

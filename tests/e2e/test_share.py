@@ -68,7 +68,7 @@ def test_another_process_sees_the_bytes(daemon, x, session):
         assert p.say("digest") == digest(A)  # what it has is its own
     assert leases(daemon, session) == [] and x.meta("x")["leases"] == 0
     after = x.get("stats")["sharing"]
-    assert after == {"leases": 0, "held_bytes": 0, "maps": before["maps"] + 1, "unmaps": before["unmaps"] + 1}
+    assert after == {"leases": 0, "held_bytes": 0, "adopted": 0, "maps": before["maps"] + 1, "unmaps": before["unmaps"] + 1}
 
 
 def test_for_reading_only(daemon, x, session, local):

@@ -2,6 +2,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,10 @@ static void listen_locally(struct gb_http_server_config *config) {
     memcpy(routes + config->route_count, more, sizeof(more));
     config->routes = routes;
     config->route_count += sizeof(more) / sizeof(more[0]);
+    if (p->more_count > 0)
+        memcpy(routes + config->route_count, p->more, p->more_count * sizeof(routes[0]));
+    config->route_count += p->more_count;
+    config->closer = p->closer;
     config->peer_gone = on_gone;
     config->peer_free = on_free;
     config->peer_busy = is_busy;
@@ -295,4 +300,26 @@ unsigned gb_open_files(void) {
     for (i = 0; i < 1024; i++)
         n += fcntl(i, F_GETFD) >= 0;
     return n;
+}
+
+unsigned gb_local_fds(int fd, int *ret, unsigned max) {
+    char text[12] = "";
+
+    ck_assert_int_eq(recv(fd, text, sizeof(text), MSG_PEEK | MSG_WAITALL), sizeof(text));
+    return memcmp(text, "HTTP/1.1 103", sizeof(text)) == 0 ? take_fds(fd, ret, max) : 0;
+}
+
+void gb_lingering(int ret[2]) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(at);
+    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_eq(bind(door, (struct sockaddr *)&at, sizeof(at)), 0);
+    ck_assert_int_eq(listen(door, 1), 0);
+    ck_assert_int_eq(getsockname(door, (struct sockaddr *)&at, &len), 0);
+    ret[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(ret[0], (struct sockaddr *)&at, sizeof(at)), 0);
+    ret[1] = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+    ck_assert_int_ge(ret[1], 0);
+    close(door);
 }

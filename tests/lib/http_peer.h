@@ -17,6 +17,10 @@ struct gb_http_peers {
     pthread_cond_t changed;
     unsigned gone; /* under the lock, while the server runs */
     unsigned freed;
+    /* Set before the start, where there are more: */
+    struct gb_closer *closer;
+    const struct gb_http_route *more;
+    size_t more_count;
 };
 
 void gb_http_peers_start(struct gb_http_peers *p);
@@ -28,6 +32,11 @@ void gb_await(struct gb_http_peers *p, const unsigned *count, unsigned n);
 int gb_local_client(const struct gb_http_peers *p);
 /* Sends a request for descriptors; n come with 103, and are what they should be; then the answer. */
 void gb_local_take(int fd, const char *request, unsigned n);
+/* The descriptors of the interim response that comes, at most max; 0: the next answer is none. */
+unsigned gb_local_fds(int fd, int *ret, unsigned max);
 unsigned gb_open_files(void);
+
+/* Two connected TCP sockets, of which the second reads nothing. */
+void gb_lingering(int ret[2]);
 
 #endif

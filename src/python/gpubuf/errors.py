@@ -23,6 +23,7 @@ __all__ = [
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
+    "Adopted", "CannotAdopt",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -239,3 +240,5 @@ class OutOfMemory(NoMemory, MemoryError, code="out_of_memory", status=507, retry
 class QuotaExceeded(NoMemory, code="quota_exceeded", status=507): """The session's quota is exceeded"""
 class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of the daemon is reached"""
 class Escaped(Conflict, code="escaped", status=409): """A process may write the bytes without a lease"""
+class Adopted(Conflict, code="adopted", status=409): """Another process owns the buffer's memory"""
+class CannotAdopt(BadRequest, code="cannot_adopt", status=422): """The memory cannot be adopted"""

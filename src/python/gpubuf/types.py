@@ -37,6 +37,7 @@ class Buffer(TypedDict, total=False):
     mirrored: bool
     head: Optional[str]
     sealed: bool
+    adopted: bool
     leases: int
     escaped: bool
     created_at: str

@@ -1,0 +1,184 @@
+/* Memory of this process in buffers of the daemon's: handed over, and let go. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/link.h"
+
+struct gpubuf_adoption {
+    struct gbc_link *link;
+    char session[GPUBUF_NAME_SIZE];
+    char buffer[GPUBUF_NAME_SIZE];
+    char created_at[GPUBUF_TIME_SIZE]; /* tells it from another of that name */
+};
+
+bool gpubuf_adoption_alive(const gpubuf_adoption *adoption) {
+    return gbc_link_alive(adoption->link);
+}
+
+/* --- asking --------------------------------------------------------------------------------------------------------- */
+
+static void put_handle(struct gbc_request *request, json_t *body, const unsigned char *handle) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char text[(GBC_HANDLE_BYTES + 2) / 3 * 4 + 1];
+    size_t at = 0;
+    size_t i;
+
+    if (!handle) {
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "the way legacy needs a handle");
+        return;
+    }
+    for (i = 0; i < GBC_HANDLE_BYTES; i += 3) {
+        uint32_t bits = (uint32_t)handle[i] << 16;
+
+        bits |= i + 1 < GBC_HANDLE_BYTES ? (uint32_t)handle[i + 1] << 8 : 0;
+        bits |= i + 2 < GBC_HANDLE_BYTES ? handle[i + 2] : 0;
+        text[at++] = digits[bits >> 18];
+        text[at++] = digits[bits >> 12 & 63];
+        text[at++] = i + 1 < GBC_HANDLE_BYTES ? digits[bits >> 6 & 63] : '=';
+        text[at++] = i + 2 < GBC_HANDLE_BYTES ? digits[bits & 63] : '=';
+    }
+    text[at] = '\0';
+    gbc_put_text(body, "handle", text);
+}
+
+static const char *way_name(enum gpubuf_way way) {
+    return way == GPUBUF_WAY_VMM ? "vmm" : way == GPUBUF_WAY_LEGACY ? "legacy" : "memfd";
+}
+
+static char *adopt_json(struct gbc_request *request, const struct gpubuf_adopt_params *params) {
+    json_t *body = json_object();
+    json_t *shape = params->shape ? gbc_shape_json(params->shape) : NULL;
+    char *text;
+
+    gbc_put_text(body, "way", way_name(params->way));
+    gbc_put_text(body, "dtype", params->dtype);
+    if (shape)
+        json_object_set_new(body, "shape", shape);
+    else if (params->shape)
+        gbc_error_set(&request->wrong, GPUBUF_BAD_ARGUMENT, "\"%s\" is no shape: give numbers with commas, such as 2,3",
+                      params->shape);
+    if (params->bytes > 0)
+        gbc_put_opt(body, "bytes", gpubuf_some(params->bytes));
+    if (params->offset > 0)
+        gbc_put_opt(body, "offset", gpubuf_some(params->offset));
+    if (params->map_bytes > 0)
+        gbc_put_opt(body, "map_bytes", gpubuf_some(params->map_bytes));
+    if (params->way == GPUBUF_WAY_LEGACY)
+        put_handle(request, body, params->handle);
+    gbc_put_device(body, "device", params->device);
+    text = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    return text;
+}
+
+static int ask(gpubuf_client *client, gpubuf_adoption *a, struct gbc_request *request,
+               const struct gpubuf_adopt_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err) {
+    struct gbc_link_answer answer;
+    char *json = adopt_json(request, params);
+    int r = -1;
+
+    if (!json) {
+        gbc_error_memory(err);
+    } else if (request->wrong.code != GPUBUF_OK) {
+        gbc_error_set(err, request->wrong.code, "%s", request->wrong.detail);
+    } else {
+        r = gbc_link_give(a->link, "POST", request->target.data, json,
+                          params->way == GPUBUF_WAY_LEGACY ? -1 : params->fd, params->wait_s, &client->set.interrupted,
+                          &answer, err);
+        if (r == 0)
+            r = gbc_parse(&answer.reply.body, gbc_record_buffer, ret, err);
+        gbc_link_answer_done(&answer);
+    }
+    free(json);
+    return r;
+}
+
+static int check(const struct gpubuf_adopt_params *params, const struct gbc_request *request,
+                 struct gpubuf_error *err) {
+    if (request->target.failed)
+        return gbc_error_memory(err);
+    if (request->wrong.code != GPUBUF_OK)
+        return gbc_error_set(err, request->wrong.code, "%s", request->wrong.detail);
+    if (!params || (params->way != 0 && params->way != GPUBUF_WAY_MEMFD && params->way != GPUBUF_WAY_VMM &&
+                    params->way != GPUBUF_WAY_LEGACY))
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "memory is adopted by one of the ways memfd, vmm and legacy");
+    if (params->way != GPUBUF_WAY_LEGACY && params->fd < 0)
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "the way %s needs a descriptor", way_name(params->way));
+    return 0;
+}
+
+int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
+                 const struct gpubuf_adopt_params *params, gpubuf_adoption **ret, struct gpubuf_buffer *ret_buffer,
+                 struct gpubuf_error *err) {
+    struct gpubuf_buffer record = {.name = ""};
+    struct gbc_request request;
+    gpubuf_adoption *a = calloc(1, sizeof(*a));
+    int r = -1;
+
+    gbc_error_init(err);
+    gbc_request_init(&request, "POST", "/v1/sessions/%/buffers/%/adopt", session, buffer);
+    if (!a) {
+        gbc_error_memory(err);
+    } else if (check(params, &request, err) == 0 && gbc_link_up(client, err) == 0) {
+        a->link = gbc_link_ref(client->link);
+        r = ask(client, a, &request, params, &record, err);
+    }
+    gbc_request_done(&request);
+    if (r < 0) {
+        gbc_link_leave(a ? a->link : NULL);
+        free(a);
+        return -1;
+    }
+    gbc_copy(a->session, sizeof(a->session), record.session);
+    gbc_copy(a->buffer, sizeof(a->buffer), record.name);
+    gbc_copy(a->created_at, sizeof(a->created_at), record.created_at);
+    if (ret_buffer)
+        *ret_buffer = record;
+    *ret = a;
+    return 0;
+}
+
+/* --- letting go ----------------------------------------------------------------------------------------------------- */
+
+/* record may be NULL: the answer is not looked at. */
+static int ask_of(const gpubuf_adoption *a, const char *method, struct gpubuf_buffer *record,
+                  struct gpubuf_error *err) {
+    struct gbc_link_answer answer;
+    struct gbc_request request;
+    int r = -1;
+
+    gbc_request_init(&request, method, "/v1/sessions/%/buffers/%", a->session, a->buffer);
+    if (request.target.failed) {
+        gbc_error_memory(err);
+    } else {
+        r = gbc_link_ask(a->link, method, request.target.data, NULL, 0, NULL, &answer, err);
+        if (r == 0 && record)
+            r = gbc_parse(&answer.reply.body, gbc_record_buffer, record, err);
+        gbc_link_answer_done(&answer);
+    }
+    gbc_request_done(&request);
+    return r;
+}
+
+int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err) {
+    struct gpubuf_buffer record = {.name = ""};
+    struct gpubuf_error why;
+    int r = 0;
+
+    gbc_error_init(err);
+    gbc_error_init(&why);
+    if (!adoption)
+        return 0;
+    if (gbc_link_alive(adoption->link)) { /* else it ended with the connection */
+        r = ask_of(adoption, "GET", &record, &why);
+        if (r == 0 && record.adopted && strcmp(record.created_at, adoption->created_at) == 0)
+            r = ask_of(adoption, "DELETE", NULL, &why);
+        if (why.code == GPUBUF_BUFFER_NOT_FOUND || why.code == GPUBUF_SESSION_NOT_FOUND)
+            r = 0;
+    }
+    if (r < 0 && err)
+        *err = why;
+    gbc_link_leave(adoption->link);
+    free(adoption);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* Adopted memory: buffers over memory that another process owns. Comes with core.h.
+ *
+ * The owner is a holder (lease.h), and its connection is the owner's lease: when it ends the buffer is lost, and what the
+ * daemon has mapped goes once nothing uses it. The owner's memory is never freed, and never anything but written in place:
+ * an upload, a copy or a fill of an adopted buffer is in place whatever it asked for, and what wants fresh memory (parts,
+ * groups) is refused with ADOPTED. As the owner writes when it likes, its bytes have no checksum; nor can they be sealed, or
+ * mapped by others. They count as a buffer, and not among the session's bytes. */
+#ifndef GB_CORE_ADOPT_H
+#define GB_CORE_ADOPT_H
+
+#include "core/core.h"
+#include "model/export.h"
+
+struct gb_holder;
+
+#define GB_ADOPTED_MAX 16384       /* in all */
+#define GB_HOLDER_ADOPTED_MAX 1024 /* of one holder */
+
+/* offset and the handle's bytes are multiples of it: the widest fill. */
+#define GB_ADOPT_ALIGN 8
+
+struct gb_adopt_params {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_holder *holder; /* borrowed: it has not ended when the call is made */
+    struct gb_import import;  /* fd: the call's from then on; closed by config.closer, where room for it is reserved */
+    enum gb_dtype dtype;
+    struct gb_shape shape; /* of import.bytes bytes */
+};
+
+/* [now] What can be said before there is a descriptor: 0, or -1 with what gb_buffer_adopt would say. */
+int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *params, struct gb_error *err);
+
+/* A buffer over that memory, under a new name or that of a lost buffer. BUFFER_EXISTS, SEALED (a lost one that was),
+ * CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, QUOTA_EXCEEDED (of buffers), CANCELLED when the holder ends. Result:
+ * call->buffer, created. */
+void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_call *call);
+
+#endif

@@ -1,0 +1,135 @@
+"""Clients that own memory and have the daemon adopt it: in the test's own process, and as processes that can be killed.
+
+As a program: owning.py SOCKET SESSION BUFFER SIZE owns that many zeros, adopts them, prints the answer as a line of JSON, and then does
+what lines on its standard input say: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes."""
+import fcntl
+import json
+import mmap
+import os
+import socket
+import subprocess
+import sys
+
+from record import RECORD
+from sharing import Local, digest
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class Owned:
+    """Memory of this process in a file without a name: view, fd."""
+
+    def __init__(self, size, data=None, seals=fcntl.F_SEAL_SHRINK, flags=os.MFD_ALLOW_SEALING, offset=0):
+        self.size, self.offset = size, offset
+        self.fd = os.memfd_create("owned", os.MFD_CLOEXEC | flags)
+        os.ftruncate(self.fd, offset + size)
+        if seals:
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+        self.whole = mmap.mmap(self.fd, offset + size)
+        self.view = memoryview(self.whole)[offset:]
+        if data is not None:
+            self.view[:] = data
+
+    def bytes(self):
+        return bytes(self.view)
+
+    def close(self):
+        if self.fd >= 0:
+            self.view.release()
+            self.whole.close()
+            os.close(self.fd)
+        self.fd = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Owner(Local):
+    """A connection over which memory is adopted."""
+
+    def ask_adopt(self, buffer, session="default", headers=(), **fields):
+        """The socket that takes the descriptor, or the answer where there was none."""
+        target = f"/v1/sessions/{session}/buffers/{buffer}/adopt"
+        self.send("POST", target, fields, headers)
+        fds = []
+        while b"\r\n\r\n" not in self.buffer:
+            if not self._more(fds):
+                raise ConnectionError(f"the connection ended: {self.buffer!r}")
+        if not fds:
+            return self.noted(target)
+        head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
+        assert head == b"HTTP/1.1 103 Early Hints" and len(fds) == 1, head
+        return socket.socket(fileno=fds[0])
+
+    def noted(self, target):
+        answer = self.reply("POST")
+        RECORD.note("POST", target, answer.status, answer.headers)
+        return answer
+
+    def adopt(self, buffer, fds, session="default", headers=(), say=b"x", **fields):
+        """The final answer. fds: what is handed over, one after the other in one message; none: the mailbox is closed."""
+        box = self.ask_adopt(buffer, session, headers, **{"way": "memfd", **fields})
+        if not isinstance(box, socket.socket):
+            return box
+        with box:
+            if fds:
+                socket.send_fds(box, [say], fds)
+        return self.noted(f"/v1/sessions/{session}/buffers/{buffer}/adopt")
+
+    def own(self, buffer, memory, session="default", **fields):
+        """Adopts an Owned."""
+        if "dtype" not in fields:
+            fields["bytes"] = memory.size
+        if memory.offset:
+            fields["offset"] = memory.offset
+        answer = self.adopt(buffer, [memory.fd], session, **fields)
+        assert answer.status == 201, answer.body
+        return answer.json()
+
+
+class Process:
+    """This file as a program."""
+
+    def __init__(self, daemon, session, buffer, size):
+        self.process = subprocess.Popen([sys.executable, __file__, daemon.unix, session, buffer, str(size)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line, "the process ended"
+        self.info = json.loads(line)
+
+    def say(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+def main(path, session, buffer, size):
+    memory, owner = Owned(int(size)), Owner(path)
+    print(json.dumps(owner.own(buffer, memory, session)), flush=True)
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word == "digest":
+            print(digest(memory.view), flush=True)
+        elif word == "write":
+            data = bytes.fromhex(rest[1])
+            memory.view[int(rest[0]):int(rest[0]) + len(data)] = data
+            print("written", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
