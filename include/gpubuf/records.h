@@ -274,7 +274,7 @@ struct gpubuf_stats {
     uint64_t mirrored_bytes;    /* of these, which have them on one side or on both */
     uint64_t mirror_copies;     /* between the two sides */
     uint64_t mirror_copy_bytes; /* by them */
-    uint64_t adopted; /* pieces of memory of other processes that the daemon has mapped, now */
+    uint64_t adopted;           /* pieces of memory of other processes that the daemon has mapped, now */
     uint64_t room[3];
 };
 

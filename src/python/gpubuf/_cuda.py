@@ -11,12 +11,13 @@ import uuid
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .errors import DeviceError, Unsupported
+from .errors import BadArgument, DeviceError, Unsupported
 
 HANDLE_POSIX_FD = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 LOCATION_DEVICE = 1
 ACCESS_READ, ACCESS_READ_WRITE = 1, 3
 LAZY_PEER_ACCESS = 1
+ATTRIBUTE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 HANDLE_BYTES = 64
 
 
@@ -63,6 +64,9 @@ FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "cuMemPoolSetAccess": (c_void_p, POINTER(Access), c_size_t),
     "cuMemPoolDestroy": (c_void_p,),
     "cuMemFree_v2": (c_uint64,),
+    "cuIpcGetMemHandle": (POINTER(Handle), c_uint64),
+    "cuMemGetAddressRange_v2": (POINTER(c_uint64), POINTER(c_size_t), c_uint64),
+    "cuPointerGetAttribute": (c_void_p, c_int, c_uint64),
     "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), Handle, c_uint),
     "cuIpcCloseMemHandle": (c_uint64,),
     "cuIpcOpenEventHandle": (POINTER(c_void_p), Handle),
@@ -113,6 +117,25 @@ class Driver:
         if bare not in self.uuids:
             raise Unsupported(f"the buffer is on device {identity}, which this process does not see (CUDA_VISIBLE_DEVICES?)")
         return self.uuids.index(bare)
+
+    def give_legacy(self, pointer: int, nbytes: int) -> Tuple[bytes, int, str]:
+        """What another process opens memory of this one with: the handle of the allocation, where the memory begins in that, and
+        the device's name. Waits for the device's work."""
+        ordinal, base, size, handle = c_int(), c_uint64(), c_size_t(), Handle()
+        self._call("cuPointerGetAttribute", byref(ordinal), ATTRIBUTE_ORDINAL, pointer)
+        memory = Memory(self, self._device(ordinal.value))
+        try:
+            memory.enter()
+            try:
+                self._call("cuMemGetAddressRange_v2", byref(base), byref(size), pointer)
+                self._call("cuIpcGetMemHandle", byref(handle), base)
+            finally:
+                memory.leave()
+        finally:
+            memory.close()
+        if pointer + nbytes > base.value + size.value:
+            raise BadArgument("the tensor ends beyond the memory that the driver knows there")
+        return bytes(bytearray(handle)), pointer - base.value, f"GPU-{self.uuids[ordinal.value]}"
 
     def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool) -> "Memory":
         """Imports memory. The caller closes fd."""

@@ -31,6 +31,7 @@ class Lease:
         # Taken again by whoever collects the last array while it is held.
         self._pid, self._lock, self._buffer = os.getpid(), threading.RLock(), b""
         self._fds: List[int] = []
+        self._give: Optional[int] = None
         self.document: Dict[str, Any] = {}
         self._sock: Optional[socket.socket] = socket.socket(socket.AF_UNIX)
         try:
@@ -40,12 +41,13 @@ class Lease:
             self.close()
             raise Unreachable(f"there is no daemon at unix://{self._path}: {why_not(self._path, e)}") from e
 
-    def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float]) -> None:
-        """Asks for the mapping; raises what the daemon refuses it with."""
+    def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float], give: Optional[int] = None) -> None:
+        """Asks for it; raises what the daemon refuses it with. give: a descriptor that the daemon asks for first."""
         assert self._sock is not None
         if wait is not None:
             self._sock.settimeout((self._sock.gettimeout() or 0) + wait)
         try:
+            self._give = give
             prefer = [f"Prefer: wait={math.ceil(wait)}"] if wait is not None else []
             self._send("POST", path, json.dumps(body).encode(), ["Content-Type: application/json", *prefer])
             status, data = self._answer("POST " + path)
@@ -53,7 +55,7 @@ class Lease:
                 self.document = json.loads(data)
             except ValueError as e:
                 raise BrokenAnswer(f"POST {path}: the answer is no JSON: {data[:100]!r}") from e
-            if status != 200:
+            if status not in (200, 201):
                 raise error_of(status, self.document if isinstance(self.document, dict) else {})
         except BaseException as e:
             self.close()
@@ -115,6 +117,10 @@ class Lease:
             raise BrokenAnswer("the daemon sent more descriptors than can be taken; is the limit of open files reached?")
         if not data:
             raise BrokenAnswer("the connection ended before the answer did")
+        if self._give is not None and self._fds:
+            with socket.socket(fileno=self._fds.pop(0)) as box:
+                socket.send_fds(box, [b"x"], [self._give])
+            self._give = None
         self._buffer += data
 
     def _answer(self, what: str) -> Tuple[int, bytes]:
@@ -170,6 +176,22 @@ class Lease:
                     self._answer("DELETE")
                 except (OSError, Error):
                     pass  # its connection ends, and the lease with it
+        self.close()
+
+    def give_up(self, path: str, created_at: str) -> None:
+        """Deletes the buffer of this process's memory, where it still is that one, and closes."""
+        with self._lock:
+            if self._sock is not None and self._pid == os.getpid():
+                try:
+                    self._sock.settimeout(END_S)
+                    self._send("GET", path, b"", [])
+                    status, data = self._answer("GET")
+                    found = json.loads(data) if status == 200 else {}
+                    if found.get("adopted") and found.get("created_at") == created_at:
+                        self._send("DELETE", path, b"", [])
+                        self._answer("DELETE")
+                except (OSError, ValueError, Error):
+                    pass  # its connection ends, and the buffer is lost with it
         self.close()
 
     def close(self) -> None:

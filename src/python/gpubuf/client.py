@@ -13,6 +13,7 @@ from ._arrays import Array, Key
 from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._transport import Progress, Transport
+from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
@@ -326,6 +327,27 @@ class Client(Asker):
         """
         body = {"mode": mode, **given(ttl_s=ttl)}
         return cast(Exported, self._post(self._below("buffers", name, "export"), body, headers=conditions(wait=wait), patience=wait or 30))
+
+    def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
+              nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
+              device: Union[int, str, None] = None, wait: Optional[float] = None) -> Adoption:
+        """Makes memory of this process a buffer, by the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
+
+        Args:
+            source: an array of ``shared_array``, or a view of one; a tensor on a GPU whose memory is cudaMalloc's (torch's is, by
+                default); or a descriptor: a memfd, or with way="vmm" what cuMemExportToShareableHandle gave.
+            dtype, shape, nbytes, offset: of a descriptor what is to be seen of it; else where the source is to be read otherwise.
+            map_bytes: of way vmm, the size of the whole allocation, where that is more than the bytes need.
+        """
+        offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
+                                       map_bytes=map_bytes, device=device))
+        t = self._transport
+        return open_adoption(of_socket(self._map_socket()), t.token, t.timeout, self._below("buffers", name), offer, wait)
+
+    @staticmethod
+    def shared_array(shape: Sequence[int], dtype: str = "uint8") -> Array:
+        """A numpy array of zeros in memory that can be adopted."""
+        return shared_array(shape, dtype)
 
     def _map_socket(self) -> str:
         """The daemon's socket: as given, or where sockets are found, when the same daemon answers there."""

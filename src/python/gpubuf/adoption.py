@@ -1,0 +1,150 @@
+"""Memory of this process as a buffer of the daemon's: the other direction of a mapping."""
+from __future__ import annotations
+
+import base64
+import fcntl
+import mmap
+import os
+import weakref
+from types import TracebackType
+from typing import Any, Dict, Mapping as Fields, NamedTuple, Optional, Sequence, Type, cast
+
+import numpy as np
+
+from . import _arrays, _cuda
+from ._address import Address
+from ._arrays import Array
+from ._asker import given
+from ._lease import Lease
+from .errors import BadArgument, BadType
+from .types import Buffer
+
+
+class SharedMemory(mmap.mmap):
+    """Memory in a file without a name that cannot shrink, which other processes can map by ``fd``."""
+
+    fd: int
+
+    def __new__(cls, nbytes: int) -> "SharedMemory":
+        fd = os.memfd_create("gpubuf", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, max(nbytes, 1))
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            self = super().__new__(cls, fd, max(nbytes, 1))
+        except BaseException:
+            os.close(fd)
+            raise
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+        return self
+
+
+def shared_array(shape: Sequence[int], dtype: str) -> Array:
+    """Zeros in a SharedMemory, which lives as long as an array of it does."""
+    kind = _arrays.numpy_dtype(dtype)
+    memory = SharedMemory(int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
+    return np.frombuffer(memory, kind, int(np.prod(shape, dtype=np.int64))).reshape(tuple(shape))
+
+
+class Offer(NamedTuple):
+    """What is asked for: the fields of the question, and a descriptor where one is to be handed over."""
+
+    body: Dict[str, Any]
+    fd: Optional[int]
+    owner: Any
+
+
+def _memory_of(array: Array) -> SharedMemory:
+    base: Any = array
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if not isinstance(base, SharedMemory):
+        raise BadArgument("the array is in memory of this process alone: make one with Client.shared_array and write into that")
+    return base
+
+
+def _of_array(array: Array) -> Offer:
+    if not array.flags.c_contiguous:
+        raise BadArgument("the elements of the array do not lie in C order: a buffer is of whole rows")
+    memory = _memory_of(array)
+    start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    body = {"way": "memfd", "dtype": _arrays.dtype_name(array.dtype), "shape": list(array.shape),
+            "offset": array.__array_interface__["data"][0] - start}
+    return Offer(body, memory.fd, array)
+
+
+def _of_device(source: Any, about: Fields[str, Any]) -> Offer:
+    kind, shape, strides = np.dtype(about["typestr"]), tuple(about["shape"]), about.get("strides")
+    nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if strides is not None and tuple(strides) != np.empty(0, kind).reshape((0, *shape)).strides[1:]:
+        raise BadArgument("the elements of the tensor do not lie in C order: give tensor.contiguous()")
+    handle, offset, device = _cuda.load().give_legacy(about["data"][0], nbytes)
+    body = {"way": "legacy", "dtype": _arrays.dtype_name(kind), "shape": list(shape), "offset": offset, "device": device,
+            "handle": base64.b64encode(handle).decode()}
+    return Offer(body, None, source)
+
+
+def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
+    """fields: what the caller says of it, which goes before what the source says of itself."""
+    if isinstance(source, bool) or not isinstance(source, int):
+        about = getattr(source, "__cuda_array_interface__", None)
+        if about is not None:
+            offer = _of_device(source, about)
+        elif isinstance(source, np.ndarray):
+            offer = _of_array(source)
+        else:
+            raise BadType(f"a {type(source).__name__} is not adopted: give an array of Client.shared_array, a tensor on a GPU, or a descriptor")
+    else:
+        offer = Offer({"way": "memfd"}, source, source)
+    body = {**offer.body, **fields}
+    if "bytes" in fields and "shape" not in fields:
+        body.pop("shape", None)
+    return Offer(body, offer.fd, offer.owner)
+
+
+class Adoption:
+    """Memory of this process as a buffer; made by :meth:`gpubuf.Client.adopt`.
+
+    It is uploaded to, downloaded and copied like any other buffer, by whoever may; all of that goes into the very memory, or comes
+    out of it, and this process sees it at once. The daemon never frees it. It lasts until the ``with`` statement has ended (or
+    :meth:`release` was called); when this process ends, however it ends, the buffer is lost. The memory is kept until then.
+
+    Attributes:
+        buffer, session: what the daemon calls it.
+        info: what it was when it was adopted, as ``Client.info`` has it.
+    """
+
+    def __init__(self, lease: Lease, path: str, owner: Any) -> None:
+        self._lease, self._path, self._owner = lease, path, owner
+        self.info = cast(Buffer, lease.document)
+        self.buffer: str = lease.document["name"]
+        self.session: str = lease.document["session"]
+
+    def __repr__(self) -> str:
+        return f"<gpubuf.Adoption {self.session}/{self.buffer}, {'owned' if self.alive else 'released'}>"
+
+    def __enter__(self) -> "Adoption":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.release()
+
+    @property
+    def alive(self) -> bool:
+        """True while the daemon is there and keeps the connection."""
+        return self._lease.alive
+
+    def release(self) -> None:
+        """Deletes the buffer, as far as it is this one still; harmless when repeated. What others had begun to transfer before ends
+        undisturbed: device memory must live until then."""
+        self._lease.give_up(self._path, self.info["created_at"])
+        self._owner = None
+
+
+def open_adoption(address: Address, token: Optional[str], timeout: float, path: str, offer: Offer,
+                  wait: Optional[float]) -> Adoption:
+    """Takes a connection and hands over what is offered."""
+    lease = Lease(address, token, timeout)
+    lease.ask(path + "/adopt", given(**offer.body), wait, offer.fd)
+    return Adoption(lease, path, offer.owner)

@@ -1,0 +1,53 @@
+"""Tensors of torch on a GPU that the daemon adopts by CUDA's older handle."""
+import pytest
+
+from harness import BACKENDS, library, until
+from pyclient import client_of, gpubuf
+
+if not any(b.startswith("cuda") for b in BACKENDS):
+    pytest.skip("no GPU is asked for (GB_E2E_BACKENDS)", allow_module_level=True)
+torch = library("torch")
+
+
+@pytest.fixture
+def c(daemon, session):
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    with client_of(daemon, session, unix=True) as client:
+        yield client
+
+
+def test_a_tensor(c):
+    t = torch.arange(1 << 20, dtype=torch.float32, device="cuda").reshape(1024, 1024)
+    with c.adopt("x", t) as owned:
+        assert owned.info["kind"] == "ipc" and (c.get("x") == t.cpu().numpy()).all()
+        c.put("x", (t * 2).cpu().numpy())
+        assert (t[3, :4].cpu() == torch.tensor([6144., 6146., 6148., 6150.])).all()
+        c.fill("x", 0, 4)
+        assert not t.any()
+        c.copy("x", "y")
+    assert (c.get("y") == 0).all() and t.sum() == 0
+
+
+def test_two_tensors_of_one_allocation(c):
+    """The handle is that of the whole: it is opened once, and each begins at its own offset."""
+    both = torch.zeros(2, 1 << 18, dtype=torch.int64, device="cuda")
+    with c.adopt("a", both[0]), c.adopt("b", both[1]):
+        c.fill("a", 1, 8)
+        c.fill("b", 2, 8)
+        assert (both[0] == 1).all() and (both[1] == 2).all()
+        c.delete("a")
+        c.fill("b", 3, 8)
+        assert (both[0] == 1).all() and (both[1] == 3).all()
+
+
+def test_what_is_no_handle_leaves_the_device_alive(c, daemon):
+    for way in "vmm", "memfd":
+        with open("/dev/null", "rb") as f, pytest.raises(gpubuf.CannotAdopt):
+            c.adopt("x", f.fileno(), nbytes=4096, way=way)
+    assert daemon.ask("GET", "/readyz").status == 200
+    t = torch.ones(100, device="cuda")
+    owned = c.adopt("x", t)
+    owned._lease.close()
+    until("it is lost", lambda: c.info("x")["state"] == "lost")
+    assert daemon.ask("GET", "/readyz").status == 200 and (t == 1).all()

@@ -1,0 +1,104 @@
+"""The Python client's other direction: arrays of this process as buffers."""
+import gc
+import os
+
+import numpy as np
+import pytest
+from pyclient import client_of, gpubuf
+
+from harness import until
+from owning import Owned
+
+
+@pytest.fixture
+def c(daemon, session):
+    with client_of(daemon, session, unix=True) as client:
+        yield client
+
+
+def test_an_array(c):
+    """What others write is there at once; the array outlives the buffer."""
+    a = c.shared_array((3, 4), "float32")
+    assert a.shape == (3, 4) and a.dtype == np.float32 and not a.any() and a.flags.writeable
+    a[:] = np.arange(12).reshape(3, 4)
+    with c.adopt("x", a) as owned:
+        info = c.info("x")
+        assert (owned.buffer, owned.session, owned.info["name"], info["adopted"]) == ("x", c.session, "x", True) and owned.alive
+        assert info["shape"] == [3, 4] and info["dtype"] == "float32" and (c.get("x") == a).all()
+        c.put("x", np.ones((3, 4), np.float32))
+        assert (a == 1).all()
+        c.fill("x", 0, 4, offset=16, bytes=16)
+        assert (a == [[1] * 4, [0] * 4, [1] * 4]).all()
+        assert c.copy("x", "y")["adopted"] is False
+        with pytest.raises(gpubuf.Adopted):
+            c.seal("x")
+        with pytest.raises(gpubuf.Adopted):
+            c.map("x")
+        assert "owned" in repr(owned)
+    with pytest.raises(gpubuf.BufferNotFound):
+        c.info("x")
+    owned.release()
+    assert not owned.alive and (a == [[1] * 4, [0] * 4, [1] * 4]).all() and (c.get("y") == a).all()
+
+
+def test_a_part_of_an_array(c):
+    a = c.shared_array((8, 16), "int64")
+    a[:] = np.arange(128).reshape(8, 16)
+    with c.adopt("x", a[2:4]), c.adopt("y", a[4:]):
+        assert (c.get("x") == a[2:4]).all() and (c.get("y") == a[4:]).all()
+        c.fill("y", 7, 8)
+        assert (a[4:] == 7).all() and (a[:4] == np.arange(64).reshape(4, 16)).all()
+    with pytest.raises(gpubuf.BadArgument, match="C order"):
+        c.adopt("x", a[:, 1:3])
+
+
+def test_a_descriptor(c):
+    with Owned(4096 + 64) as m:
+        with c.adopt("x", m.fd, nbytes=64, offset=4096), c.adopt("y", m.fd, dtype="uint16", shape=(2, 16)):
+            c.put("x", b"a" * 64)
+            assert m.bytes()[4096:] == b"a" * 64 and c.info("y")["shape"] == [2, 16]
+    with Owned(64, seals=0) as unsealed, pytest.raises(gpubuf.CannotAdopt, match="F_SEAL_SHRINK"):
+        c.adopt("x", unsealed.fd, nbytes=64)
+
+
+def test_what_is_not_adopted(c, daemon):
+    for source, error in [(np.zeros(4), gpubuf.BadArgument), (b"abc", gpubuf.BadType), ([1, 2], gpubuf.BadType), (True, gpubuf.BadType)]:
+        with pytest.raises(error):
+            c.adopt("x", source)
+    c.put("x", b"1")
+    with pytest.raises(gpubuf.BufferExists):
+        c.adopt("x", c.shared_array((4,)))
+    assert c.stats()["sharing"]["adopted"] == 0 and c.info("x")["adopted"] is False
+
+
+def test_given_up_without_an_end(c):
+    """The object is collected: its connection ends, and the buffer is lost. One that was deleted and made again is left alone."""
+    a = c.shared_array((64,))
+    owned = c.adopt("x", a)
+    del owned
+    gc.collect()
+    until("it is lost", lambda: c.info("x")["state"] == "lost")
+    owned = c.adopt("x", a)
+    c.delete("x")
+    c.put("x", b"another")
+    owned.release()
+    assert c.get("x", raw=True) == b"another"
+
+
+def test_descriptors_are_given_back(c):
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    with c.adopt("warm", c.shared_array((8,))):
+        pass
+    gc.collect()
+    before = count()
+    for _ in range(20):
+        a = c.shared_array((1000,), "float64")
+        with c.adopt("x", a):
+            pass
+        with pytest.raises(gpubuf.Error):
+            c.with_session("none").adopt("x", a)
+        del a
+    gc.collect()
+    assert count() == before
