@@ -141,6 +141,7 @@ def test_no_tag_holds(s, session, owner, memory):
 def test_what_wants_other_memory(daemon, s, session, owner, memory):
     owner.own("x", memory, session)
     s.put("y", B)
+    s.put("z", B)
     header = b'{"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
     for method, path, body in [
             ("POST", "buffers/x/seal", {}), ("PUT", "tensors", len(header).to_bytes(8, "little") + header + b"abcd"),
@@ -151,9 +152,11 @@ def test_what_wants_other_memory(daemon, s, session, owner, memory):
     with Local(daemon.unix) as c:
         answer = c.map("x", session)
         assert answer.status == 409 and answer.json()["code"] == "adopted"
-    batch = s.post("batch", {"operations": [{"op": "copy", "buffer": "x", "from": "y"}, {"op": "fill", "buffer": "y", "pattern": 1}], "atomic": True},
+        answer = c.ask("POST", f"/v1/sessions/{session}/buffers/x/export", {})
+        assert answer.status == 409 and answer.json()["code"] == "adopted"
+    batch = s.post("batch", {"operations": [{"op": "copy", "buffer": "x", "from": "y"}, {"op": "fill", "buffer": "z", "pattern": 1}], "atomic": True},
                    status=409)
-    assert batch["code"] == "adopted" and memory.bytes() == A and s.data("y") == B
+    assert batch["code"] == "adopted" and memory.bytes() == A and s.data("z") == B
     s.ask("POST", "buffers/x/sync", {"to": "host"}).problem(400, "invalid_argument")
     assert s.data("x") == A and s.meta("x")["generation"] == 1
 
