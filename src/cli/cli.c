@@ -98,8 +98,9 @@ int gb_cli_failed(struct gb_cli *cli) {
         put_native(err);
     fputs("\n", stderr);
     put_holders(problem);
+    /* Room that will never be there is not made by trimming. */
     for (i = 0; i < sizeof hints / sizeof hints[0]; i++)
-        if (hints[i].code == err->code)
+        if (hints[i].code == err->code && (err->code != GPUBUF_OUT_OF_MEMORY || err->retryable))
             fprintf(stderr, "gpubuf: %s\n", hints[i].text);
     json_decref(problem);
     return gb_cli_status_of(err);

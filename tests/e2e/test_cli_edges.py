@@ -166,6 +166,14 @@ def test_an_operation_is_cancelled(simulated, start):
     own("operations", "rm", "none").expect(NOT_FOUND)
 
 
+def test_room_that_will_never_be_there_is_not_promised(simulated, start):
+    own = Cli(start(spec=simulated("bytes=64M")).url(""))
+    own("put", "/dev/zero", "a", "--shape", 60 << 20).expect()
+    assert "gpubuf trim" in own("put", "/dev/zero", "b", "--shape", 50 << 20).expect(FAILED).err
+    said = own("put", "/dev/zero", "b", "--shape", 65 << 20).expect(FAILED)
+    assert "waiting does not help" in said.err and "gpubuf trim" not in said.err, said.err
+
+
 def test_release(cli, daemon, session):
     daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
     assert "sync" in cli("release", "m").expect(FAILED).err  # the host's alone has the bytes
