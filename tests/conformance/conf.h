@@ -103,6 +103,7 @@ void conf_add_pool(Suite *suite);
 void conf_add_reuse(Suite *suite);
 void conf_add_kind(Suite *suite);
 void conf_add_export(Suite *suite);
+void conf_add_adopt(Suite *suite);
 void conf_add_move(Suite *suite);
 void conf_add_box(Suite *suite);
 void conf_add_peer(Suite *suite);

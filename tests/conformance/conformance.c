@@ -50,6 +50,7 @@ static int run(const char *spec) {
     conf_add_reuse(suite);
     conf_add_kind(suite);
     conf_add_export(suite);
+    conf_add_adopt(suite);
     conf_add_move(suite);
     conf_add_box(suite);
     conf_add_peer(suite);

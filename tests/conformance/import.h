@@ -38,6 +38,7 @@ struct import_request {
     unsigned char event[GB_EXPORT_HANDLE_BYTES];
     uint64_t bytes;
     unsigned seed;
+    char adopter[64]; /* the backend that is to adopt it, in place of all that; "": none. It writes */
 };
 
 /* The first answer comes when the memory is mapped and everything is queued that waits for the event, the second one at the
@@ -57,6 +58,9 @@ struct import_view {
 
 /* Serves requests from the socket until it ends. Returns the exit status. */
 int import_serve(int sock);
+
+/* import_adopt.c: all of it; answer->why says what went wrong. */
+void import_adopt(const struct import_request *request, int fd, struct import_answer *answer);
 
 /* import_cuda.c: each -1 with the reason in why (200 bytes). */
 int import_cuda_map(const struct import_request *request, int fd, struct import_view *view, char *why);

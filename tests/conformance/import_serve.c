@@ -138,14 +138,20 @@ int import_serve(int sock) {
     while (receive(sock, &request, &fd)) {
         struct import_answer answer = {0};
         struct import_view view = {0};
-        int r = begin(&request, fd, &view, &answer);
+        int r = 0;
 
+        if (request.adopter[0] != '\0')
+            import_adopt(&request, fd, &answer);
+        else
+            r = begin(&request, fd, &view, &answer);
         if (fd >= 0)
             close(fd); /* a mapping needs it no longer */
         if (send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             return 1;
         while (r == 0 && request.stay)
             pause();
+        if (request.adopter[0] != '\0')
+            continue;
         if (r == 0) {
             look_and_write(&request, &view, &answer);
             end(&request, &view);
