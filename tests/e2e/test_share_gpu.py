@@ -85,11 +85,12 @@ def test_what_one_writes_the_other_downloads(place, tmp_path):
         for value in (1, -5, 0x12345678):
             w.fill(value)
             assert (place.download(tmp_path / "x") == value).all()
-        # In the middle of writes each element is one that was written, and none is older than what was there before.
+        # In the middle of writes each byte is one that was written; an element may be of two rounds, for nobody promises that its
+        # bytes are read together.
         w.go(100)
         seen = place.download(tmp_path / "x")
         last = w.stop()
-        assert seen.min() >= 100 and seen.max() <= last
+        assert seen.min() >= 0 and (seen >> 8).max() <= last >> 8
         assert (place.download(tmp_path / "x") == last).all()
         refused = place.daemon.ask("DELETE", f"{place.base}/buffers/x").problem(409, "mapped")
         assert [h["pid"] for h in refused["holders"]] == [w.process.pid]
