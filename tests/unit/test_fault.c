@@ -67,7 +67,7 @@ START_TEST(wrong_rules_are_refused_with_what_is_permitted) {
         {"alloc", "OP[@N][+]=ERROR"},
         {"=cudaErrorUnknown", "pin_*, pool_*, stream_*"},
         {"malloc=cudaErrorUnknown", "watch, alloc, free, copy, fill, kind_*, move, box, place_fill, prefetch"},
-        {"allo=cudaErrorUnknown", "attributes, export, complete"},
+        {"allo=cudaErrorUnknown", "attributes, export, import, import_end, complete"},
         {"pool_trin=cudaErrorUnknown", "pin_*, pool_default, pool_create"},
         {"pool_trin=cudaErrorUnknown", "pool_access_get, stream_*"},
         {"alloc@=cudaErrorUnknown", "counts calls from 1"},
