@@ -11,6 +11,7 @@
 #include "api/devices.h"
 #include "api/out.h"
 #include "base/crc32c.h"
+#include "base/process.h"
 
 const struct gb_http_route gb_api_routes[] = {
 #define GB_ROUTE(method, path, name, body, access, query)                                                              \
@@ -38,6 +39,7 @@ static void render_root(struct gb_out *out, const struct gb_api *api) {
     gb_out_string(out, "sessions", "/v1/sessions");
     gb_out_string(out, "operations", "/v1/operations");
     gb_out_string(out, "stats", "/v1/stats");
+    gb_out_string(out, "metrics", "/metrics");
     gb_out_string(out, "openapi", "/openapi.json");
     gb_out_string(out, "live", "/livez");
     gb_out_string(out, "ready", "/readyz");
@@ -78,6 +80,8 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
+    gb_metrics_init(&api->metrics);
+    api->process_started_ns = gb_process_started_ns();
     if (gb_digests_init(&api->digests) < 0) {
         gb_api_free(api);
         return NULL;
@@ -106,6 +110,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->root);
     gb_http_canned_unref(api->openapi);
     gb_snapshot_done(&api->stats);
+    gb_metrics_done(&api->metrics);
     gb_digests_done(&api->digests);
     gb_operations_done(&api->operations);
     free(api->uuid);

@@ -7,6 +7,7 @@
 
 #include "api/api.h"
 #include "api/digest.h"
+#include "api/metrics.h"
 #include "api/operations.h"
 #include "api/query.h"
 #include "api/snapshot.h"
@@ -41,6 +42,8 @@ struct gb_api {
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;
     struct gb_snapshot stats;
+    struct gb_metrics metrics;
+    uint64_t process_started_ns; /* since the epoch */
     struct gb_digests digests;
     struct gb_operations operations;
 };

@@ -79,7 +79,7 @@ int gb_media_encoding(const char *content_encoding, struct gb_error *err) {
 /* How much a client wants one type: q in thousandths and how precisely the type was named. */
 struct wish {
     int q;
-    int precision; /* 0: not mentioned, 1: * / *, 2: application / *, 3: by name */
+    int precision; /* 0: not mentioned, 1: * / *, 2: its group, as application / *, 3: by name */
 };
 
 /* The weight among the parameters params[0..n), in thousandths; what cannot be read counts as 1. */
@@ -109,18 +109,25 @@ static int weight(const char *params, size_t n) {
     return 1000;
 }
 
+/* "application / *" for a type of that group. */
+static bool is_group(const char *value, size_t n, const char *type) {
+    size_t group = strcspn(type, "/") + 1;
+
+    return n == group + 1 && value[group] == '*' && strncasecmp(value, type, group) == 0;
+}
+
 static void wish_for(struct wish *wish, const char *type, const char *element, size_t type_n, int q) {
-    int precision = is(element, type_n, type)              ? 3
-                    : is(element, type_n, "application/*") ? 2
-                    : is(element, type_n, "*/*")           ? 1
-                                                           : 0;
+    int precision = is(element, type_n, type)         ? 3
+                    : is_group(element, type_n, type) ? 2
+                    : is(element, type_n, "*/*")      ? 1
+                                                      : 0;
 
     if (precision > wish->precision)
         *wish = (struct wish){.q = q, .precision = precision};
 }
 
-/* What each form is worth to the client. */
-static void read_wishes(const char *accept, struct wish wishes[GB_FORM_COUNT]) {
+/* What each of n types is worth to the client. */
+static void read_wishes(const char *accept, const char *const *types, struct wish *wishes, int count) {
     const char *at = accept;
     int i;
 
@@ -133,11 +140,19 @@ static void read_wishes(const char *accept, struct wish wishes[GB_FORM_COUNT]) {
         n = strcspn(at, ",");
         type_n = type_len(at);
         q = type_n < n ? weight(at + type_n, n - type_n) : 1000;
-        for (i = 0; i < GB_FORM_COUNT; i++)
-            wish_for(&wishes[i], gb_media_type((enum gb_form)i), at, type_n, q);
-        wish_for(&wishes[GB_FORM_SAFETENSORS], GB_MEDIA_SAFETENSORS_VENDOR, at, type_n, q);
+        for (i = 0; i < count; i++)
+            wish_for(&wishes[i], types[i], at, type_n, q);
         at += n;
     }
+}
+
+bool gb_media_prefers(const char *accept, const char *type, const char *other) {
+    const char *const types[] = {type, other};
+    struct wish wishes[2] = {{0}};
+
+    if (accept)
+        read_wishes(accept, types, wishes, 2);
+    return wishes[0].precision == 3 && wishes[0].q > 0 && wishes[0].q >= wishes[1].q;
 }
 
 static int none_pleases(unsigned offered, struct gb_error *err) {
@@ -155,7 +170,8 @@ static int none_pleases(unsigned offered, struct gb_error *err) {
 }
 
 int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err) {
-    struct wish wishes[GB_FORM_COUNT] = {{0}};
+    const char *const types[] = {GB_MEDIA_RAW, GB_MEDIA_NPY, GB_MEDIA_SAFETENSORS, GB_MEDIA_SAFETENSORS_VENDOR};
+    struct wish wishes[GB_FORM_COUNT + 1] = {{0}};
     enum gb_form best = GB_FORM_RAW;
     int i;
 
@@ -165,7 +181,9 @@ int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, str
         *ret = best;
         return 0;
     }
-    read_wishes(accept, wishes);
+    read_wishes(accept, types, wishes, GB_FORM_COUNT + 1);
+    if (wishes[GB_FORM_COUNT].precision > wishes[GB_FORM_SAFETENSORS].precision)
+        wishes[GB_FORM_SAFETENSORS] = wishes[GB_FORM_COUNT];
     for (i = 0; i < GB_FORM_COUNT; i++) {
         const struct wish *w = &wishes[i];
         bool better = w->q > wishes[best].q || (w->q == wishes[best].q && w->precision > wishes[best].precision);

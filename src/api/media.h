@@ -34,4 +34,7 @@ int gb_media_encoding(const char *content_encoding, struct gb_error *err);
  * 1 << form, at least one. Returns 0, or -1 with NOT_ACCEPTABLE that names them. */
 int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err);
 
+/* Whether the Accept header (NULL: absent) names the type and likes it no less than the other, which is sent otherwise. */
+bool gb_media_prefers(const char *accept, const char *type, const char *other);
+
 #endif

@@ -80,7 +80,7 @@ int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_a
 /* Frees t; the descriptor stays open, and in the epoll set if it was there. */
 static void forget(struct gb_bulk *bulk, struct gb_transfer *t) {
     if (t->ex) {
-        gb_server_ended(bulk->server, t->ex);
+        gb_server_ended(bulk, t->ex);
         gb_exchange_end(t->ex);
     }
     unlink_transfer(bulk, t);
@@ -121,7 +121,7 @@ void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {
     bool close = t->close || atomic_load(&bulk->server->draining);
 
     t->from.taken += t->ex->body_received;
-    gb_server_ended(bulk->server, t->ex);
+    gb_server_ended(bulk, t->ex);
     gb_exchange_end(t->ex);
     t->ex = NULL;
     t->began_ns = gb_clock_ns();
@@ -307,6 +307,9 @@ int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t t
     bulk->turn_bytes = turn_bytes;
     if (gb_inbox_init(&bulk->inbox, err) < 0)
         return -1;
+    bulk->latency = gb_latency_table_new(server->config.route_count);
+    if (!bulk->latency)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     bulk->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (bulk->epoll_fd < 0 || epoll_ctl(bulk->epoll_fd, EPOLL_CTL_ADD, bulk->inbox.event_fd, &ev) < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or epoll_ctl", errno);
@@ -354,4 +357,6 @@ void gb_bulk_done(struct gb_bulk *bulk) {
     if (bulk->epoll_fd >= 0)
         close(bulk->epoll_fd);
     gb_inbox_done(&bulk->inbox);
+    gb_latency_table_free(bulk->latency);
+    bulk->latency = NULL;
 }

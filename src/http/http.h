@@ -332,4 +332,7 @@ struct gb_http_server_stat {
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 
+/* The server that the request came to. latency.h tells what it knows of each route. */
+struct gb_http_server *gb_http_server_of(const struct gb_http_request *request);
+
 #endif

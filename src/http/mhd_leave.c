@@ -83,7 +83,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
         gb_peer_end(socket.peer);
         close(fd);
         atomic_fetch_sub(&loop->server->connections, 1);
-        gb_server_ended(loop->server, ex);
+        gb_server_ended(&loop->own, ex);
         gb_exchange_end(ex);
     }
     return 0;

@@ -87,7 +87,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         c->replied_ns = 0;
         c->uncounted = c->uncounted || ex->req.chunked;
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
-        gb_server_ended(ex->server, ex);
+        gb_server_ended(&ex->loop->own, ex);
     }
     gb_exchange_end(ex);
 }

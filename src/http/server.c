@@ -10,11 +10,20 @@
 #include "base/clock.h"
 #include "base/digest.h"
 
-void gb_server_ended(struct gb_http_server *server, struct gb_exchange *ex) {
+void gb_server_ended(struct gb_bulk *bulk, struct gb_exchange *ex) {
+    const struct gb_http_server_config *config = &bulk->server->config;
+    size_t route = ex->req.route ? (size_t)(ex->req.route - config->routes) : config->route_count;
+    uint64_t ns = gb_clock_ns() - ex->req.started_ns;
+    int status = ex->broken ? 0 : ex->resp.status;
+
+    gb_latency_note(bulk->latency, route, status, ns);
     atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
-    if (server->config.ended)
-        server->config.ended(server->config.app, &ex->req, ex->broken ? 0 : ex->resp.status,
-                             gb_clock_ns() - ex->req.started_ns);
+    if (config->ended)
+        config->ended(config->app, &ex->req, status, ns);
+}
+
+struct gb_http_server *gb_http_server_of(const struct gb_http_request *request) {
+    return ((const struct gb_exchange *)request)->server;
 }
 
 /* One end of a pair whose other end is closed: reading it gives the end of the stream, for ever. */

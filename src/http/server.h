@@ -12,6 +12,7 @@
 
 #include "http/exchange.h"
 #include "http/http.h"
+#include "http/latency.h"
 #include "http/mailbox.h"
 #include "http/peer.h"
 
@@ -104,6 +105,7 @@ struct gb_bulk {
     uint64_t turn_bytes;          /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
     atomic_uint load;
+    struct gb_latency_table *latency; /* of the requests that end on its thread */
 };
 
 struct gb_loop {
@@ -244,7 +246,7 @@ void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t);
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t);
 void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
 
-/* Ends the exchange's accounting and tells the access log. */
-void gb_server_ended(struct gb_http_server *server, struct gb_exchange *ex);
+/* Ends the exchange's accounting and tells the access log. On the thread of that bulk, or that of its loop. */
+void gb_server_ended(struct gb_bulk *bulk, struct gb_exchange *ex);
 
 #endif

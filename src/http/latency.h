@@ -1,0 +1,50 @@
+/* How long requests took and how they ended, by route. Each thread that ends requests counts into a table of its own; they
+ * are added up when somebody reads. */
+#ifndef GB_HTTP_LATENCY_H
+#define GB_HTTP_LATENCY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct gb_http_server;
+
+/* Upper bounds of the buckets, two a decade from 100 us to 100 s; what took longer is in one more. */
+#define GB_LATENCY_BOUNDS 13
+uint64_t gb_latency_bound_ns(unsigned bucket);
+
+enum gb_outcome {
+    GB_OUTCOME_2XX,
+    GB_OUTCOME_3XX,
+    GB_OUTCOME_4XX,
+    GB_OUTCOME_5XX,
+    GB_OUTCOME_BROKEN, /* the connection ended before the answer was out */
+    GB_OUTCOMES
+};
+/* "2xx", "broken". */
+const char *gb_outcome_name(enum gb_outcome outcome);
+
+struct gb_latency {
+    uint64_t bucket[GB_LATENCY_BOUNDS + 1]; /* requests that took at most its bound and more than the one before */
+    uint64_t ns;                            /* in all */
+    uint64_t outcome[GB_OUTCOMES];
+};
+
+/* [any thread, now] Of the requests of a route (index into gb_http_server_config.routes) that have ended; route_count: of those that were
+ * refused before their route was known. Not of one moment, as tallies are not. */
+void gb_http_latency(const struct gb_http_server *server, size_t route, struct gb_latency *ret);
+
+/* --- inside the http layer -------------------------------------------------------------------------------------------- */
+
+struct gb_latency_table;
+
+/* For routes 0 to route_count. NULL when memory is exhausted. */
+struct gb_latency_table *gb_latency_table_new(size_t route_count);
+void gb_latency_table_free(struct gb_latency_table *table);
+
+/* By the one thread that owns the table. status 0: broken. */
+void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns);
+
+/* [any thread] Adds what the table holds. NULL holds nothing. */
+void gb_latency_add(const struct gb_latency_table *table, size_t route, struct gb_latency *sum);
+
+#endif

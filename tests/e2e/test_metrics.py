@@ -1,0 +1,292 @@
+"""/metrics: both formats, by the collectors' own tools, and against what /v1/stats says."""
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from harness import PATIENCE_S, until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RULES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "etc", "prometheus")
+OPEN = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}
+LINE = re.compile(r'^(\w+)(?:\{((?:\w+="[^"]*",?)+)\})? (\S+)$')
+
+
+def tool(name):
+    """A program of Debian's package prometheus; where things may be lacking the test is skipped without it."""
+    path = shutil.which(name)
+    if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
+        pytest.skip(f"{name} is not installed on this machine")
+    assert path, f"{name} is not installed: ./bootstrap deps"
+    return path
+
+
+def run(*args, **more):
+    done = subprocess.run(args, capture_output=True, text=True, timeout=PATIENCE_S, **more)
+    assert done.returncode == 0, (args, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def scrape(daemon, headers=None):
+    return daemon.ask("GET", "/metrics", None, headers).expect(200)
+
+
+def samples(text):
+    """{(name, labels): value}"""
+    out = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, labels, value = LINE.match(line).groups()
+            key = name, frozenset(re.findall(r'(\w+)="([^"]*)"', labels or ""))
+            assert key not in out, line
+            out[key] = float(value)
+    return out
+
+
+def value(seen, name, **labels):
+    return seen[name, frozenset(labels.items())]
+
+
+def test_the_text_format(daemon):
+    r = scrape(daemon)
+    assert r.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert r.headers["Cache-Control"] == "no-store" and r.headers["Vary"] == "Accept"
+    for accept in ("*/*", "text/plain", "application/*", "application/openmetrics-text;q=0",
+                   "application/openmetrics-text;q=0.4,text/plain;q=0.5", "application/json"):
+        assert scrape(daemon, {"Accept": accept}).headers["Content-Type"].startswith("text/plain"), accept
+    head = daemon.ask("HEAD", "/metrics").expect(200)
+    assert head.headers["Content-Type"] == r.headers["Content-Type"] and not head.body
+    assert run(tool("promtool"), "check", "metrics", input=r.body.decode()) == ""
+
+
+def test_openmetrics(daemon):
+    r = scrape(daemon, OPEN)
+    assert r.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert scrape(daemon, {"Accept": "application/openmetrics-text"}).body.endswith(b"\n# EOF\n")
+    text = r.body.decode()
+    assert text.endswith("\n# EOF\n") and text.count("# EOF") == 1
+    family, types = None, {}
+    for line in text.splitlines()[:-1]:
+        if line.startswith("# HELP "):
+            family = line.split()[2]
+            assert family not in types and not family.endswith("_total"), line
+        elif line.startswith("# TYPE "):
+            assert line.split()[2] == family
+            types[family] = line.split()[3]
+        elif line.startswith("# UNIT "):
+            assert line.split()[2] == family and family.endswith("_" + line.split()[3]), line
+        else:
+            rest = LINE.match(line).group(1)[len(family):]
+            assert line.startswith(family), line
+            assert rest in {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}[types[family]], line
+    for family in types:
+        unit = re.search(r"_(bytes|seconds)$", family)
+        assert (f"# UNIT {family} " in text) == bool(unit), family
+    assert set(types.values()) == {"counter", "gauge", "histogram"}
+
+
+
+def told(stats):
+    """What /v1/stats says, by the names of /metrics."""
+    out = {("gpubufd_sessions",): stats["sessions"]["count"], ("gpubufd_buffers",): stats["buffers"]["count"],
+           ("gpubufd_buffers_bytes",): stats["buffers"]["bytes"], ("gpubufd_lost_buffers",): stats["buffers"]["lost"],
+           ("gpubufd_sessions_expired_total",): stats["sessions"]["expired"],
+           ("gpubufd_mirrored_buffers",): stats["buffers"]["mirrored"]["count"],
+           ("gpubufd_mirrored_bytes",): stats["buffers"]["mirrored"]["bytes"],
+           ("gpubufd_open_uploads_bytes",): stats["open_uploads"]["bytes"],
+           ("gpubufd_fills_total",): stats["transfers"]["fill"]["count"], ("gpubufd_fill_bytes_total",): stats["transfers"]["fill"]["bytes"],
+           ("gpubufd_mirror_copies_total",): stats["transfers"]["mirror"]["copies"],
+           ("gpubufd_mirror_copies_avoided_total",): stats["transfers"]["mirror"]["copies_avoided"],
+           ("gpubufd_mirror_copy_bytes_total",): stats["transfers"]["mirror"]["bytes"],
+           ("gpubufd_store_commit_seconds_total",): stats["store"]["seconds_committing"],
+           ("gpubufd_idempotency_keys",): stats["idempotency"]["keys"],
+           ("gpubufd_idempotency_keys_running",): stats["idempotency"]["under_way"],
+           ("gpubufd_idempotency_replays_total",): stats["idempotency"]["replays"]}
+    for name, key in (("allocations", "count"), ("allocated_bytes", "bytes"), ("allocation_failures", "failures"),
+                      ("allocation_retries", "retries"), ("frees", "frees"), ("freed_bytes", "freed_bytes"), ("trims", "trims")):
+        out[f"gpubufd_{name}_total",] = stats["allocations"][key]
+    for name in ("leases", "held_bytes", "adopted"):
+        out["gpubufd_" + name,] = stats["sharing"][name]
+    for name in ("maps", "unmaps"):
+        out[f"gpubufd_{name}_total",] = stats["sharing"][name]
+    for name in ("uploads", "downloads", "writes"):
+        out[f"gpubufd_{name}_running",] = stats["running"][name]
+    for name in ("commits", "changes", "failures"):
+        out[f"gpubufd_store_{name}_total",] = stats["store"][name]
+    slots = stats["slots"]
+    out.update({("gpubufd_slots",): slots["total"], ("gpubufd_slots_free",): slots["free"], ("gpubufd_slot_bytes",): slots["slot_bytes"],
+                ("gpubufd_slot_waits_total",): slots["waits"], ("gpubufd_store_queued",): stats["store"]["queued"]})
+    for state, count in stats["operations"].items():
+        out["gpubufd_operations", ("state", state)] = count
+    for direction in ("upload", "download", "copy"):
+        t, label = stats["transfers"][direction], ("direction", direction)
+        for name, key in (("transfers", "count"), ("transfer_bytes", "bytes"), ("transfer_copy_seconds", "seconds_copying"),
+                          ("transfer_queue_seconds", "seconds_queued"), ("transfer_failures", "failures"), ("transfer_seconds", "seconds")):
+            if key in t:
+                out[f"gpubufd_{name}_total", label] = t[key]
+        for kind, k in t.get("kinds", {}).items():
+            for name, key in (("", "count"), ("_bytes", "bytes"), ("_copy_seconds", "seconds_copying"), ("_queue_seconds", "seconds_queued")):
+                out["gpubufd_kind_transfer" + (name or "s") + "_total", label, ("kind", kind)] = k[key]
+    for p in stats["pools"]:
+        where = ("pool", p["name"]), ("device", str(p["device"]["index"]))
+        for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "buffers"):
+            out["gpubufd_pool_" + name, *where] = p[name]
+        for name, key in (("allocations",) * 2, ("allocated_bytes",) * 2, ("allocation_failures", "failures"), ("frees",) * 2, ("freed_bytes",) * 2):
+            out[f"gpubufd_pool_{name}_total", *where] = p[key]
+    return {(name, frozenset(labels)): v for (name, *labels), v in out.items()}
+
+
+def test_it_says_what_the_statistics_say(start):
+    d = start()
+    d.put("x", b"abcd" * 1000).expect(201)
+    d.data("x").expect(200)
+    d.put("m", b"abcd", query="?mirrored=true").expect(201)
+    d.ask("POST", "/v1/sessions/default/buffers/x/fill", {"pattern": 1}).expect(200)
+    d.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": "x"}).expect(201)
+    d.settled()
+    differs = []
+
+    def agree():
+        # Both are some tenths of a second old; nothing changes any more.
+        one, seen = told(d.stats()), samples(scrape(d).body.decode())
+        differs[:] = [(k, v, seen.get(k)) for k, v in one.items() if k not in seen or abs(seen[k] - v) > 1e-6]
+        return not differs
+
+    try:
+        until("the two agree", agree)
+    except AssertionError:
+        raise AssertionError(differs) from None
+    seen = samples(scrape(d).body.decode())
+    assert value(seen, "gpubufd_buffers") == 3 and value(seen, "gpubufd_transfers_total", direction="upload") == 2
+    assert value(seen, "gpubufd_fill_bytes_total") == 4000
+    # Each number of the daemon and its pools that is not told here is one that /v1/stats does not have.
+    more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
+    assert all(re.match(r"process_|gpubufd_(http|device)_|gpubufd_pool_limit_bytes$", name) for name in more), more
+
+
+def test_labels_are_bounded(daemon, session):
+    daemon.ask("POST", f"/v1/sessions/{session}/pools", {"name": "mine", "max_bytes": 64 << 20}).expect(201)
+    for i in range(20):
+        daemon.put(f"secret-name-{i}", b"abcd", session, "?pool=mine").expect(201)
+
+    def settled():
+        text = scrape(daemon).body.decode()
+        seen = samples(text)
+        mine = dict(session=session, pool="mine", device="0")
+        return text if seen.get(("gpubufd_pool_buffers", frozenset(mine.items()))) == 20 else None
+
+    text = until("the pool is shown", settled)
+    assert "secret-name" not in text
+    seen = samples(text)
+    assert value(seen, "gpubufd_pool_limit_bytes", session=session, pool="mine", device="0") >= 64 << 20
+    own = [dict(labels) for name, labels in seen if name == "gpubufd_pool_buffers" and "session" not in dict(labels)]
+    assert len(own) == len(daemon.stats()["pools"])
+    device = daemon.get("/v1/devices/0")
+    assert value(seen, "gpubufd_device_total_bytes", device="0") == device["total_bytes"]
+
+
+def test_times_by_route(start):
+    d = start()
+    for i in range(7):
+        d.get("/v1/sessions/default")
+    d.ask("GET", "/v1/sessions/none").expect(404)
+    d.ask("GET", "/no/such/route").expect(404)
+    d.put("large", b"x" * (6 << 20)).expect(201)
+    one, put = dict(method="GET", route="/v1/sessions/{s}"), dict(method="PUT", route="/v1/sessions/{s}/buffers/{b}/data")
+    count = "gpubufd_http_request_duration_seconds_count", frozenset(one.items())
+
+    def ended():
+        seen = samples(scrape(d).body.decode())
+        whole = seen.get(count) == 8 and ("gpubufd_http_responses_total", frozenset({**put, "status": "2xx"}.items())) in seen
+        return seen if whole else None
+
+    seen = until("all have ended", ended)
+    assert value(seen, "gpubufd_http_responses_total", status="2xx", **one) == 7
+    assert value(seen, "gpubufd_http_responses_total", status="4xx", **one) == 1
+    assert value(seen, "gpubufd_http_responses_total", status="4xx", method="", route="") == 1
+    assert value(seen, "gpubufd_http_responses_total", status="2xx", **put) == 1
+    rising = [value(seen, "gpubufd_http_request_duration_seconds_bucket", le=le, **one) for le in
+              "0.0001 0.0003 0.001 0.003 0.01 0.03 0.1 0.3 1.0 3.0 10.0 30.0 100.0 +Inf".split()]
+    assert rising == sorted(rising) and rising[-1] == 8
+    assert value(seen, "gpubufd_http_request_duration_seconds_sum", **one) > 0
+
+
+def test_the_process(daemon):
+    seen = samples(scrape(daemon).body.decode())
+    pid = daemon.process.pid
+    assert value(seen, "process_open_fds") >= 3 and value(seen, "process_cpu_seconds_total") > 0
+    with open(f"/proc/{pid}/limits") as f:
+        soft = re.search(r"Max open files\s+(\d+)", f.read()).group(1)
+    assert value(seen, "process_max_fds") == int(soft)
+    assert 0 < value(seen, "process_resident_memory_bytes") <= value(seen, "process_virtual_memory_bytes")
+    assert abs(value(seen, "process_start_time_seconds") - os.stat(f"/proc/{pid}").st_mtime) < 24 * 3600
+
+
+def test_the_rules():
+    promtool = tool("promtool")
+    run(promtool, "check", "rules", os.path.join(RULES, "rules.yml"))
+    run(promtool, "test", "rules", "rules_test.yml", cwd=RULES)
+    run(promtool, "check", "config", os.path.join(RULES, "prometheus.yml"))
+
+
+def test_the_rules_name_what_there_is(daemon):
+    tool("promtool")  # where it is lacking the files of etc may be as well
+    with open(os.path.join(RULES, "rules.yml")) as f:
+        named = set(re.findall(r"\bgpubufd_\w+", re.sub(r"name: \w+", "", f.read())))
+    daemon.get("/v1")
+    there = until("a request has ended", lambda: (lambda n: n if any("duration" in x for x in n) else None)(
+        {name for name, _ in samples(scrape(daemon).body.decode())}))
+    assert len(named) >= 8 and named <= there, named - there
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):
+    program, port = tool("prometheus"), free_port()
+    daemon.put("x", b"x" * 12345, session).expect(201)
+    host, own = daemon.tcp
+    (tmp_path / "p.yml").write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [
+        {"job_name": "gpubufd", "static_configs": [{"targets": [f"{host}:{own}"]}]}]}))
+
+    def query(expression):
+        url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as r:
+                found = json.load(r)["data"]["result"]
+        except OSError:  # it begins, or is not ready
+            return None
+        return float(found[0]["value"][1]) if found else None
+
+    def begin():
+        with open(tmp_path / "log", "wb") as log:
+            return subprocess.Popen([program, f"--config.file={tmp_path}/p.yml", f"--storage.tsdb.path={tmp_path}/data",
+                                     f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+
+    def right():
+        nonlocal server, port
+        if server.poll() is not None:  # somebody else took the port
+            assert "address already in use" in (tmp_path / "log").read_text(), (tmp_path / "log").read_text()
+            port = free_port()
+            server = begin()
+        return query("gpubufd_buffers_bytes") == wanted
+
+    wanted = daemon.stats()["buffers"]["bytes"]
+    server = begin()
+    try:
+        until("its number is the daemon's", right, every_s=0.2)
+        assert query('up{job="gpubufd"}') == 1
+        # It asks for OpenMetrics, so that what it could not read would have been none at all.
+        assert query("count(gpubufd_kind_transfers_total)") == 12
+    finally:
+        server.kill()
+        server.wait()
