@@ -262,7 +262,7 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
 /* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
 /* The client has nothing to give now: a slot that others wait for is let go, an empty one at once, one in part filled
- * only when stalled. What room gave is void. */
+ * when stalled, or when it has been filling for long. What room gave is void. */
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
 /* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);

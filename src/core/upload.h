@@ -104,8 +104,9 @@ struct gb_upload {
     struct gb_flight *loose; /* sent, and not watched; the oldest first */
     struct gb_flight *loose_last;
     unsigned loose_count;
-    size_t filling_max; /* bytes that it is to hold */
-    char *scratch;      /* scattered, where the CPU writes: gathered here first */
+    size_t filling_max;  /* bytes that it is to hold */
+    uint64_t filling_ns; /* since when */
+    char *scratch;       /* scattered, where the CPU writes: gathered here first */
     size_t scratch_n;
 
     /* The transfer's lock: */

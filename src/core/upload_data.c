@@ -1,6 +1,11 @@
 /* The bytes of an upload: into the memory itself where the CPU reaches it, else through slots. */
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/upload.h"
+
+/* A slot that fills is its upload's for as long; after that it is sent with what it has, if others wait. Bytes that only drip
+ * would keep it for minutes otherwise, and a few such clients all of the slots. */
+#define HOLD_NS (200 * GB_NS_PER_MS)
 
 static size_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -24,6 +29,7 @@ static bool begin_slot_locked(struct gb_upload *u) {
     f->bytes = 0;
     f->summed = 0;
     u->filling = f;
+    u->filling_ns = gb_clock_ns();
     u->filling_max = u->params.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
     return true;
 }
@@ -105,7 +111,9 @@ void gb_upload_pause(struct gb_upload *upload, bool stalled) {
 
     if (stalled)
         (void)gb_upload_watch_rest(upload, NULL); /* what goes wrong stands in the transfer */
-    if (!f || (f->bytes > 0 && !stalled) || !gb_slots_wanted(&upload->t.core->slots))
+    if (!f || !gb_slots_wanted(&upload->t.core->slots))
+        return;
+    if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->filling_ns < HOLD_NS)
         return;
     upload->room = 0;
     if (f->bytes > 0) {

@@ -199,13 +199,12 @@ static bool too_slow_out(const struct gb_bulk *bulk, const struct gb_transfer *t
            (double)t->sent / ((double)(now_ns - t->began_ns) / GB_NS_PER_S) < (double)config->min_rate_bytes_s;
 }
 
-/* Who does not move lets go of what others may need. */
-static void pause_stalled(struct gb_transfer *t, uint64_t now_ns) {
+/* Who does not move lets go of what others may need; whoever moves slowly, of what they have had for long. */
+static void pause_slow(struct gb_transfer *t, uint64_t now_ns) {
     struct gb_exchange *ex = t->ex;
 
-    if (t->state == GB_TRANSFER_BODY && ex->phase == GB_PHASE_BODY && ex->req.sink->pause &&
-        now_ns - ex->moved_ns > TICK_NS)
-        ex->req.sink->pause(ex->req.sink, true);
+    if (t->state == GB_TRANSFER_BODY && ex->phase == GB_PHASE_BODY && ex->req.sink->pause)
+        ex->req.sink->pause(ex->req.sink, now_ns - ex->moved_ns > TICK_NS);
     if (t->state == GB_TRANSFER_SOURCE && ex->resp.source->pause && now_ns - t->moved_ns > TICK_NS)
         ex->resp.source->pause(ex->resp.source);
 }
@@ -256,7 +255,7 @@ void gb_bulk_tick(struct gb_bulk *bulk) {
     bulk->next_tick_ns = now_ns + TICK_NS;
     for (t = bulk->transfers; t; t = next) {
         next = t->next;
-        pause_stalled(t, now_ns);
+        pause_slow(t, now_ns);
         check_time(bulk, t, now_ns);
     }
 }

@@ -80,7 +80,8 @@ struct gb_http_sink {
     int (*room)(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err);
     /* The first n bytes of the room last given are written. 0 or -1. */
     int (*fill)(struct gb_http_sink *sink, size_t n, struct gb_error *err);
-    /* The client sends nothing now; stalled: it has not for a while. The room last given is void. May be NULL. */
+    /* The client sends nothing now; stalled: it has not for a while. The room last given is void. Between pieces it may be
+     * called at any time. May be NULL. */
     void (*pause)(struct gb_http_sink *sink, bool stalled);
     /* The whole body has arrived. As a handler: REPLY, ERROR or WAIT. */
     enum gb_step (*end)(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_http_response *response,

@@ -69,8 +69,8 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
         if (!ex->suspended && has_ended(c))
             gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",
                          (unsigned long long)ex->body_received);
-        if (ex->phase == GB_PHASE_BODY && ex->req.sink->pause && now_ns - ex->moved_ns > PAUSE_NS)
-            ex->req.sink->pause(ex->req.sink, true);
+        if (ex->phase == GB_PHASE_BODY && ex->req.sink->pause)
+            ex->req.sink->pause(ex->req.sink, now_ns - ex->moved_ns > PAUSE_NS);
         if (err.code != GB_OK || gb_exchange_stalled(ex, now_ns, &err))
             gb_mhd_drop(loop, ex, &err);
     }

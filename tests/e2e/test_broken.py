@@ -2,6 +2,7 @@
 import errno
 import json
 import resource
+import threading
 
 import pytest
 
@@ -300,3 +301,29 @@ def test_the_wrong_method_is_told_where_it_belongs(daemon, session):
     assert ".../data" in p["detail"] and "PUT" in p["detail"]
     assert ".../copy" in daemon.ask("POST", buffer, b"1").problem(405, "method_not_allowed")["detail"]
     assert "below" not in daemon.ask("DELETE", buffer + "/copy").problem(405, "method_not_allowed")["detail"]
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_clients_that_drip_keep_no_slot(start, unix):
+    """As many as there are slots; each byte that comes is a sign of life, and yet others get their turn."""
+    d = start("--slots-bytes", "1M", "--slot-bytes", "256K", "--min-rate", "0")
+    slow = [d.raw(unix=unix).put(DATA.format("default", f"slow{i}"), 4 << 20).send(payload(50000)) for i in range(4)]
+    done = threading.Event()
+
+    def drip():
+        while not done.wait(0.01):
+            for r in slow:
+                r.send(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        until("they are under way", lambda: d.stats()["running"]["uploads"] == 4)
+        d.put("x", payload(SLOT)).expect(201)
+    finally:
+        done.set()
+        thread.join()
+    for r in slow:
+        r.reset()
+    d.settled()
+    assert d.data("x").body == payload(SLOT)

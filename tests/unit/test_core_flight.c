@@ -1,4 +1,5 @@
 /* Slots on their way: an upload asks itself which copies are done, and has watched only those that nobody would ask for. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/crc32c.h"
@@ -122,6 +123,39 @@ START_TEST(what_is_scarce_is_watched) {
 }
 END_TEST
 
+static void granted(struct gb_slot_waiter *waiter) {
+    (void)waiter;
+}
+
+/* Bytes that only drip: whoever waits for the slot has it in the end. */
+START_TEST(what_drips_is_sent) {
+    struct gb_slot_waiter waiter = {.granted = granted};
+    struct gb_slots *slots;
+    struct gb_buffer_rec rec;
+    void *taken[CORE_SLOTS];
+    void *slot;
+    unsigned n = 0;
+
+    teardown();
+    setup_with("host:discrete,bytes=16M");
+    slots = &f.core->slots;
+    gb_assert_ok(core_upload_send(upload, &w, data, 1, &err), err);
+    while ((taken[n] = gb_slots_try(slots)))
+        n++;
+    ck_assert_uint_eq(n, CORE_SLOTS - 1);
+    while (!(slot = gb_slots_take(slots, &waiter))) {
+        gb_upload_pause(upload, false);
+        sched_yield();
+    }
+    gb_slots_give(slots, slot);
+    while (n > 0)
+        gb_slots_give(slots, taken[--n]);
+    gb_assert_ok(core_upload_send(upload, &w, data + 1, BYTES - 1, &err), err);
+    gb_assert_ok(core_upload_finish(upload, &w, &rec, &err), err);
+    ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BYTES));
+}
+END_TEST
+
 /* A copy that fails on the device, found by asking. */
 START_TEST(a_question_that_fails) {
     unsigned i = 0;
@@ -147,6 +181,7 @@ int main(void) {
     tcase_add_test(t, what_is_waited_for_is_watched);
     tcase_add_test(t, what_stands_still_is_watched);
     tcase_add_test(t, what_is_scarce_is_watched);
+    tcase_add_test(t, what_drips_is_sent);
     tcase_add_test(t, a_question_that_fails);
     suite_add_tcase(suite, t);
     return gb_test_run(suite);
