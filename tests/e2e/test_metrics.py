@@ -235,14 +235,19 @@ def test_the_rules():
     run(promtool, "check", "config", os.path.join(RULES, "prometheus.yml"))
 
 
-def test_the_rules_name_what_there_is(daemon):
+def test_rules_and_dashboard_name_what_there_is(daemon):
     tool("promtool")  # where it is lacking the files of etc may be as well
     with open(os.path.join(RULES, "rules.yml")) as f:
-        named = set(re.findall(r"\bgpubufd_\w+", re.sub(r"name: \w+", "", f.read())))
+        asked = [re.sub(r"name: \w+|gpubufd:\S+", "", f.read())]
+    with open(os.path.join(os.path.dirname(RULES), "grafana", "gpubufd.json")) as f:
+        panels = json.load(f)["panels"]
+    queries = [t["expr"] for p in panels for t in p["targets"]]
+    assert len(panels) >= 8 and all(re.search(r"\b(gpubufd|process)_\w+", q) for q in queries)
+    named = set(re.findall(r"\b(?:gpubufd|process)_\w+", " ".join(asked + queries)))
     daemon.get("/v1")
     there = until("a request has ended", lambda: (lambda n: n if any("duration" in x for x in n) else None)(
         {name for name, _ in samples(scrape(daemon).body.decode())}))
-    assert len(named) >= 8 and named <= there, named - there
+    assert len(named) >= 20 and named <= there, named - there
 
 
 def free_port():
