@@ -19,7 +19,8 @@ LINE = re.compile(r'^(\w+)(?:\{((?:\w+="[^"]*",?)+)\})? (\S+)$')
 
 
 def tool(name):
-    """A program of Debian's package prometheus; where things may be lacking the test is skipped without it."""
+    """A program of Debian's package prometheus, which ./bootstrap check puts on the path; where things may be lacking the test is
+    skipped without it."""
     path = shutil.which(name)
     if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip(f"{name} is not installed on this machine")
