@@ -55,12 +55,17 @@ static void put_holders(json_t *problem) {
     size_t i;
 
     json_array_foreach(holders, i, holder) {
+        bool exported = gb_cli_number(holder, "pid") == 0;
+
         fputs("gpubuf: lease ", stderr);
         gb_cli_put(stderr, gb_cli_text(holder, "lease"));
-        fprintf(stderr, " is held by process %.0f of user %.0f since ", gb_cli_number(holder, "pid"),
-                gb_cli_number(holder, "uid"));
+        if (exported)
+            fputs(" is an export made at ", stderr);
+        else
+            fprintf(stderr, " is held by process %.0f of user %.0f since ", gb_cli_number(holder, "pid"),
+                    gb_cli_number(holder, "uid"));
         gb_cli_put(stderr, gb_cli_text(holder, "since"));
-        fputs("\n", stderr);
+        fputs(exported ? ": \"gpubuf leases rm\" ends it, once nobody uses the handle\n" : "\n", stderr);
     }
 }
 

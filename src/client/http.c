@@ -122,10 +122,13 @@ static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_erro
     char why[GBC_REFUSAL_SIZE];
     long number = 0;
 
-    if (conn->set->socket && curl_easy_getinfo(conn->easy, CURLINFO_OS_ERRNO, &number) == CURLE_OK &&
-        (number == EACCES || number == EPERM)) {
+    if (conn->set->socket)
+        curl_easy_getinfo(conn->easy, CURLINFO_OS_ERRNO, &number);
+    if (number == EACCES || number == EPERM) {
         gbc_socket_refusal(conn->set->socket, why, sizeof(why));
         said = why;
+    } else if (number != 0 && strerrordesc_np((int)number)) { /* libcurl speaks of a host and a port */
+        said = strerrordesc_np((int)number);
     }
     return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached: %s", conn->set->url, said);
 }

@@ -48,7 +48,7 @@ void gb_options_help(FILE *out) {
     size_t i;
 
     fputs("Usage: gpubufd [OPTION...]\n"
-          "       gpubufd token add NAME [--scope read|write|admin] [--session SESSION] [OPTION...]\n"
+          "       gpubufd token add NAME [--scope WORD[,...]] [--session SESSION] [OPTION...]\n"
           "       gpubufd token list [OPTION...]\n"
           "       gpubufd token revoke NAME [OPTION...]\n"
           "       gpubufd selftest [--device N] [--json] [OPTION...]\n"
