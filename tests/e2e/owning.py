@@ -7,11 +7,10 @@ import json
 import mmap
 import os
 import socket
-import subprocess
 import sys
 
 from record import RECORD
-from sharing import Local, digest
+from sharing import Local, Program, digest
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -90,32 +89,11 @@ class Owner(Local):
         return answer.json()
 
 
-class Process:
+class Process(Program):
     """This file as a program."""
 
     def __init__(self, daemon, session, buffer, size):
-        self.process = subprocess.Popen([sys.executable, __file__, daemon.unix, session, buffer, str(size)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        assert line, "the process ended"
-        self.info = json.loads(line)
-
-    def say(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.kill()
+        super().__init__(__file__, daemon.unix, session, buffer, size)
 
 
 def main(path, session, buffer, size):

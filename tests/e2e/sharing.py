@@ -7,9 +7,11 @@ import hashlib
 import json
 import mmap
 import os
+import signal
 import socket
 import subprocess
 import sys
+import traceback
 
 from record import RECORD
 
@@ -127,12 +129,12 @@ class Memory:
         self.close()
 
 
-class Process:
-    """This file as a program."""
+class Program:
+    """A file of these as a program: it says what it has got, then does what it is told, a line each."""
 
-    def __init__(self, daemon, session, buffer, mode="read"):
-        self.process = subprocess.Popen([sys.executable, __file__, daemon.unix, session, buffer, mode], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+    def __init__(self, file, *arguments):
+        self.process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
         line = self.process.stdout.readline()
         assert line, "the process ended"
         self.info = json.loads(line)
@@ -153,6 +155,32 @@ class Process:
 
     def __exit__(self, *_):
         self.kill()
+
+
+class Process(Program):
+    """This file as a program."""
+
+    def __init__(self, daemon, session, buffer, mode="read"):
+        super().__init__(__file__, daemon.unix, session, buffer, mode)
+
+
+def spawn(work, *arguments):
+    """A child that works until it is killed; one that comes to an end shows why."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL, "it had died of itself"
 
 
 def digest(data):

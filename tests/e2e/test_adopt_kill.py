@@ -3,13 +3,12 @@ import os
 import random
 import signal
 import socket
-import sys
 import time
-import traceback
 
 from badclient import Footprint
 from harness import DATA, SLOT, Client, until
 from owning import Owned, Owner
+from sharing import kill, spawn
 from values import payload
 
 SIZE = SLOT + 96
@@ -49,24 +48,6 @@ def owner(path, session, seed):
         memory.close()
 
 
-def spawn(*arguments):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            owner(*arguments)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(1)
-    return pid
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL, "it had died of itself"
-
-
 def mappings(daemon):
     with open(f"/proc/{daemon.process.pid}/maps", encoding="ascii") as f:
         return sum("memfd:owned" in line for line in f)
@@ -83,7 +64,7 @@ def test_owners_killed_at_random(daemon, session):
     client = Client(daemon.tcp)
     try:
         for i in range(OWNERS):
-            alive.append(spawn(daemon.unix, session, i))
+            alive.append(spawn(owner, daemon.unix, session, i))
             r = client.ask("GET", DATA.format(session, f"x{i % NAMES}"))
             seen.add(r.status)
             assert r.status in (200, 404, 409, 410), r

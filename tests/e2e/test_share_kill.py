@@ -2,13 +2,11 @@
 import os
 import random
 import signal
-import sys
 import time
-import traceback
 
 from badclient import Footprint
 from harness import DATA, SLOT, until
-from sharing import Local, Memory
+from sharing import Local, Memory, kill, spawn
 from values import payload
 
 SIZE = SLOT + 99
@@ -48,24 +46,6 @@ def importer(path, session, seed):
         c.close()
 
 
-def spawn(*arguments):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            importer(*arguments)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(1)
-    return pid
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL, "it had died of itself"
-
-
 def sharing_of(daemon, session):
     return daemon.get(f"/v1/sessions/{session}/stats")["sharing"]
 
@@ -78,7 +58,7 @@ def test_a_thousand_importers(daemon, session):
     rng, alive = random.Random(5), []
     try:
         for i in range(IMPORTERS):
-            alive.append(spawn(daemon.unix, session, i))
+            alive.append(spawn(importer, daemon.unix, session, i))
             if len(alive) == AT_A_TIME:
                 time.sleep(rng.random() * 0.01)  # for the moment to be a random one
                 kill(alive.pop(rng.randrange(AT_A_TIME)))
