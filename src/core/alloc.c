@@ -62,7 +62,10 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
  * of what is kept: that counts, for somebody may take it at any time. */
 static int check_limit(const struct gb_content *c, struct gb_error *err) {
     const struct gb_core_pool *p = c->pool;
-    uint64_t held = atomic_load(&p->allocated_bytes) - atomic_load(&p->freed_bytes) + atomic_load(&p->kept_bytes);
+    /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
+    uint64_t freed = atomic_load(&p->freed_bytes);
+    uint64_t kept = atomic_load(&p->kept_bytes);
+    uint64_t held = atomic_load(&p->allocated_bytes) - freed + kept;
 
     if (p->rec.config.max_bytes == 0 || held + c->bytes <= p->rec.config.max_bytes)
         return 0;

@@ -10,7 +10,7 @@ import socket
 import sys
 
 from record import RECORD
-from sharing import Local, Program, digest
+from sharing import Local, Program, obey
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -99,14 +99,8 @@ class Process(Program):
 def main(path, session, buffer, size):
     memory, owner = Owned(int(size)), Owner(path)
     print(json.dumps(owner.own(buffer, memory, session)), flush=True)
-    for line in sys.stdin:
-        word, *rest = line.split()
-        if word == "digest":
-            print(digest(memory.view), flush=True)
-        elif word == "write":
-            data = bytes.fromhex(rest[1])
-            memory.view[int(rest[0]):int(rest[0]) + len(data)] = data
-            print("written", flush=True)
+    for word in obey(memory.view):
+        raise ValueError(word)
 
 
 if __name__ == "__main__":

@@ -187,20 +187,27 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
+def obey(view):
+    """Does what is told of the bytes, a line each; the words of other lines are the caller's."""
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word == "digest":
+            print(digest(view), flush=True)
+        elif word == "write":
+            data = bytes.fromhex(rest[1])
+            view[int(rest[0]):int(rest[0]) + len(data)] = data
+            print("written", flush=True)
+        else:
+            yield word
+
+
 def main(path, session, buffer, mode):
     local = Local(path)
     answer = local.map(buffer, session, mode=mode)
     memory = Memory(answer)
     print(answer.body.decode().strip(), flush=True)
-    for line in sys.stdin:
-        word, *rest = line.split()
-        if word == "digest":
-            print(digest(memory.view), flush=True)
-        elif word == "write":
-            data = bytes.fromhex(rest[1])
-            memory.view[int(rest[0]):int(rest[0]) + len(data)] = data
-            print("written", flush=True)
-        elif word == "end":
+    for word in obey(memory.view):
+        if word == "end":
             print(local.end(memory.info["lease"]).status, flush=True)
 
 
