@@ -2,10 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LOOK_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
 
 /* The mode that a new file gets, or the one of the file that it takes the place of. */
 static mode_t mode_of(const char *path) {
@@ -78,15 +81,60 @@ static void drop(struct gb_cli_sink *sink) {
     *sink = (struct gb_cli_sink){.fd = -1};
 }
 
+/* A pipe or a device, so that no write of it blocks; one without a reader is waited for, as open(2) does. */
+static int open_pipe(const struct gb_cli *cli, const char *path) {
+    int fd;
+
+    do
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    while (fd < 0 && errno == ENXIO && atomic_load(&cli->interrupted) == 0 && poll(NULL, 0, LOOK_MS) == 0);
+    return fd;
+}
+
+/* Standard output; where it is a pipe or a terminal, opened again: whether writes block is not for us to set for those that
+ * share it with us. */
+static int standard_output(const struct gb_cli *cli) {
+    struct stat info;
+    int fd = -1;
+
+    if (fstat(STDOUT_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+        fd = open_pipe(cli, "/proc/self/fd/1");
+    return fd >= 0 ? fd : STDOUT_FILENO;
+}
+
+/* A gpubuf_write_fn that is not deaf to interrupts. */
+static int write_pipe(void *arg, const void *data, size_t bytes) {
+    struct gb_cli_sink *sink = arg;
+    struct pollfd ready = {.fd = sink->fd, .events = POLLOUT};
+    const char *at = data;
+
+    while (bytes > 0) {
+        ssize_t n = write(sink->fd, at, bytes);
+
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            return -1;
+        } else if (atomic_load(&sink->cli->interrupted)) {
+            errno = EINTR;
+            return -1;
+        } else if (n < 0 && errno == EAGAIN) {
+            poll(&ready, 1, LOOK_MS);
+        }
+    }
+    return 0;
+}
+
 int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
-    struct gb_cli_sink sink = {.fd = -1};
+    struct gb_cli_sink sink = {.fd = -1, .cli = cli};
     struct stat info;
     int rc = 0;
 
     if (path == NULL || strcmp(path, "-") == 0)
-        sink.fd = STDOUT_FILENO;
+        sink.fd = standard_output(cli);
     else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        sink.fd = open(path, O_WRONLY | O_CLOEXEC); /* a device or a pipe */
+        sink.fd = open_pipe(cli, path);
     else
         rc = open_temporary(&sink, path);
     if (rc < 0 || sink.fd < 0) {
@@ -112,6 +160,6 @@ int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
     return rc;
 }
 
-struct gpubuf_target gb_cli_target_of(const struct gb_cli_sink *sink) {
-    return gpubuf_to_fd(sink->fd, sink->seeks ? 0 : -1);
+struct gpubuf_target gb_cli_target_of(struct gb_cli_sink *sink) {
+    return sink->seeks ? gpubuf_to_fd(sink->fd, 0) : gpubuf_to_call(write_pipe, sink);
 }

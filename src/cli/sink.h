@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 struct gb_cli_sink {
+    const struct gb_cli *cli;
     int fd;
     bool seeks;      /* bytes may come in any order */
     char *path;      /* of the finished file; NULL where there is none to be named */
@@ -17,6 +18,7 @@ int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *r
 /* Names the file when good, takes what there is of it away otherwise. 0, or the exit status of what was said. */
 int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good);
 
-struct gpubuf_target gb_cli_target_of(const struct gb_cli_sink *sink);
+/* It holds on to the sink. */
+struct gpubuf_target gb_cli_target_of(struct gb_cli_sink *sink);
 
 #endif

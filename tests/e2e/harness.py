@@ -22,6 +22,19 @@ DATA = "/v1/sessions/{}/buffers/{}/data"
 SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
 
 
+def for_everybody(program, folder):
+    """A copy of it, in a folder that every user may search from now on; a bundle's with what lies beside it there."""
+    for path in [str(p) for p in [folder, *folder.parents][:-2]]:
+        os.chmod(path, 0o755)
+    name, bundle = os.path.basename(program), os.path.dirname(os.path.dirname(os.path.abspath(program)))
+    (folder / "bin").mkdir()
+    if os.path.exists(os.path.join(bundle, "libexec", name)):
+        (folder / "libexec").mkdir()
+        shutil.copy(os.path.join(bundle, "libexec", name), folder / "libexec")
+        shutil.copytree(os.path.join(bundle, "lib"), folder / "lib")
+    return shutil.copy(program, folder / "bin")
+
+
 def binary():
     named = os.environ.get("GB_E2E_DAEMON") or os.environ.get("GPUBUFD")
     here = os.path.dirname(os.path.abspath(__file__))

@@ -223,7 +223,7 @@ def test_what_is_refused_of_the_bytes(start):
 
 def test_an_upload_that_is_just_being_completed(start, backend):
     """What it replaces takes long to free: until then it is neither open nor completed."""
-    d = start(*SMALL_SLOTS, "--wait-max", "1", spec=f"fault:kind_free@1=delay/3000,kind_free@2=delay/3000:{backend}")
+    d = start(*SMALL_SLOTS, "--wait-max", "1", spec=f"fault:kind_free@1=delay/6000,kind_free@2=delay/6000:{backend}")
     d.put("b", b"12345678", query="?kind=pageable").expect(201)
     path = parts(d, "b")
     d.ask("PUT", path + "/parts?offset=0", b"1234").expect(200)

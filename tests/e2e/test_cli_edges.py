@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, TERMINATED, UNREACHABLE, USAGE, Cli, interrupt, program
-from harness import PATIENCE_S, until
+from harness import PATIENCE_S, for_everybody, until
 from pyclient import SOURCE
 
 
@@ -212,15 +212,13 @@ def test_the_socket_alone_is_enough(daemon, session):
 @pytest.fixture
 def open_folder(tmp_path):
     """A folder that every user may search, with a program that every user may run."""
-    for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
-        os.chmod(path, 0o755)
-    shutil.copy(program(), tmp_path / "gpubuf")
+    for_everybody(program(), tmp_path)
     (tmp_path / "state").mkdir()
     return tmp_path
 
 
 def as_nobody(folder, args, env):
-    return subprocess.run([folder / "gpubuf", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
+    return subprocess.run([folder / "bin/gpubuf", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
                           user=65534, group=65534, extra_groups=[])
 
 

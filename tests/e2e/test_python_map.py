@@ -103,6 +103,9 @@ def test_grants_that_cannot_be(grant):
     """Each would map something else than what is said."""
     g, c = grant()
     right, fds = dict(g.document), lambda: len(os.listdir("/proc/self/fd"))
+    g.document = {**right, "way": "vmm"}
+    with pytest.raises(gpubuf.Error):
+        c.map("x")  # where there is a driver, it is opened now and keeps descriptors of its own
     before = fds()
     for wrong in (dict(offset=4096), dict(bytes=5000), dict(map_bytes=1 << 20), dict(offset=-1), dict(way="carrier pigeon"), dict(way="vmm"),
                   dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0), dict(bytes=23), dict(shape=[25]), dict(dtype="float128"),
@@ -110,16 +113,16 @@ def test_grants_that_cannot_be(grant):
         g.document = {**right, **wrong}
         with pytest.raises(gpubuf.Error):
             c.map("x")
-        assert until("nothing is left open", lambda: fds() == before), wrong
+        assert until("nothing is left open", lambda: fds() <= before), wrong
     for number in (0, 5):
         g.document, g.fds = right, number
         with pytest.raises(gpubuf.BrokenAnswer, match="descriptor"):
             c.map("x")
-        assert until("nothing is left open", lambda: fds() == before)
+        assert until("nothing is left open", lambda: fds() <= before)
     g.fds = 2  # more than is needed is no error, and nothing is left of it
     with c.map("x"):
         pass
-    assert until("nothing is left open", lambda: fds() == before)
+    assert until("nothing is left open", lambda: fds() <= before)
 
 
 def test_nobody_grants(grant, tmp_path):

@@ -1,14 +1,13 @@
 """Who may map, what is refused, and the limits."""
 import os
 import resource
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from conform import Session, interface
-from harness import DATA, SLOT, SMALL_SLOTS, binary, until
+from harness import DATA, SLOT, SMALL_SLOTS, binary, for_everybody, until
 from sharing import Local, Memory
 from test_access import token
 from values import payload
@@ -272,12 +271,10 @@ def test_descriptors_that_nobody_takes(start, tmp_path):
     """The system bounds those on their way; who comes then is told, and may come again."""
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else, whom that bound holds for")
-    for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
-        os.chmod(path, 0o755)
+    daemon = for_everybody(binary(), tmp_path)
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, 65534, 65534)
-    daemon = shutil.copy(binary(), tmp_path / "gpubufd")  # where that user can reach it
     d = start("--max-connections", "32", program=[str(daemon)], state=str(state), user=65534, group=65534, extra_groups=[],
               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (700, 700)))
     d.put("x", A, query=MAPPABLE).expect(201)
