@@ -4,7 +4,8 @@
  * as long as one lives the daemon neither frees nor overwrites the bytes. All mappings of a client share one connection.
  *
  * Nothing here needs CUDA at link time. For ways other than memfd libcuda.so.1 is opened when the first such buffer is
- * mapped, and the device's primary context is used, as the CUDA runtime and all that is built on it do. */
+ * mapped, and the device's primary context is used, as the CUDA runtime and all that is built on it do; from the first
+ * mapping on it is held until the client and its mappings are gone. */
 #ifndef GPUBUF_MAP_H
 #define GPUBUF_MAP_H
 

@@ -1,6 +1,7 @@
 #include "client/driver.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,9 +64,12 @@ struct uuid {
     CUDA_CALL(cuEventDestroy, "cuEventDestroy_v2", (void *event))                                                      \
     CUDA_CALL(cuStreamWaitEvent, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))
 
+#define KEPT_DEVICES 64
+
 struct gbc_driver {
     void *library;
     int devices;
+    atomic_uint_least64_t kept; /* a bit for each device whose context has one more reference */
 #define CUDA_CALL(name, symbol, parameters) int(*name) parameters;
     CUDA_CALLS
 #undef CUDA_CALL
@@ -125,8 +129,13 @@ struct gbc_driver *gbc_driver_open(struct gpubuf_error *err) {
 }
 
 void gbc_driver_free(struct gbc_driver *driver) {
+    int device;
+
     if (!driver)
         return;
+    for (device = 0; device < KEPT_DEVICES; device++)
+        if (atomic_load(&driver->kept) >> device & 1)
+            driver->cuDevicePrimaryCtxRelease(device);
     if (driver->library)
         dlclose(driver->library);
     free(driver);
@@ -222,7 +231,21 @@ static int map_way(const struct gbc_driver *d, const struct gbc_grant *grant, st
     return grant->way == GPUBUF_WAY_POOL ? map_pool(d, grant, map, err) : map_legacy(d, grant, map, err);
 }
 
-int gbc_driver_map(const struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *ret,
+/* A context takes a tenth of a second and more to make. One more reference keeps it from the first mapping on, so that a
+ * process that has none of its own does not make it again for each. */
+static int keep_context(struct gbc_driver *d, int device, struct gpubuf_error *err) {
+    uint64_t bit = device < KEPT_DEVICES ? UINT64_C(1) << device : 0;
+    void *context;
+
+    if (bit == 0 || (atomic_fetch_or(&d->kept, bit) & bit) != 0)
+        return 0;
+    if (CALL(cuDevicePrimaryCtxRetain, &context, device) == 0)
+        return 0;
+    atomic_fetch_and(&d->kept, ~bit);
+    return -1;
+}
+
+int gbc_driver_map(struct gbc_driver *d, const struct gbc_grant *grant, struct gbc_device_map *ret,
                    struct gpubuf_error *err) {
     int r;
 
@@ -234,6 +257,8 @@ int gbc_driver_map(const struct gbc_driver *d, const struct gbc_grant *grant, st
         return -1;
     }
     r = map_way(d, grant, ret, err);
+    if (r == 0)
+        r = keep_context(d, grant->device, err);
     leave(d);
     if (r < 0)
         gbc_driver_unmap(d, ret);

@@ -39,7 +39,8 @@ struct gbc_device_map {
     bool retained;
 };
 
-int gbc_driver_map(const struct gbc_driver *driver, const struct gbc_grant *grant, struct gbc_device_map *ret,
+/* The device's context is kept from then on, until the driver is freed. */
+int gbc_driver_map(struct gbc_driver *driver, const struct gbc_grant *grant, struct gbc_device_map *ret,
                    struct gpubuf_error *err);
 void gbc_driver_unmap(const struct gbc_driver *driver, struct gbc_device_map *map); /* half-made ones too */
 int gbc_driver_wait(const struct gbc_driver *driver, const struct gbc_device_map *map, void *stream,

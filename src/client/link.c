@@ -118,8 +118,8 @@ int gbc_link_fd(const struct gbc_link *link) {
     return link->fd;
 }
 
-const struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_error *err) {
-    const struct gbc_driver *driver;
+struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_error *err) {
+    struct gbc_driver *driver;
 
     pthread_mutex_lock(&link->lock);
     if (!link->driver)

@@ -39,6 +39,6 @@ int gbc_link_fd(const struct gbc_link *link);
 int gbc_link_up(gpubuf_client *client, struct gpubuf_error *err);
 
 /* The driver, opened by the first who asks: NULL with err where there is none. The link's. */
-const struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_error *err);
+struct gbc_driver *gbc_link_driver(struct gbc_link *link, struct gpubuf_error *err);
 
 #endif

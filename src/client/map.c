@@ -128,7 +128,7 @@ static int map_host(gpubuf_mapping *m, struct given *g, struct gpubuf_error *err
 }
 
 static int map_device(gpubuf_mapping *m, struct given *g, int wanted, struct gpubuf_error *err) {
-    const struct gbc_driver *driver = gbc_link_driver(m->link, err);
+    struct gbc_driver *driver = gbc_link_driver(m->link, err);
 
     if (!driver)
         return -1;

@@ -9,7 +9,7 @@ import os
 import threading
 import uuid
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .errors import BadArgument, DeviceError, Unsupported
 
@@ -80,6 +80,7 @@ class Driver:
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self.kept: Set[int] = set()  # devices whose context stays until the process ends
         self._call("cuInit", 0)
         count = c_int()
         self._call("cuDeviceGetCount", byref(count))
@@ -232,6 +233,12 @@ class Memory:
             self.leave()
         self._event = event.value
         self._later("cuEventDestroy_v2", event)
+
+    def keep_context(self) -> None:
+        """A context takes a tenth of a second and more to make: a process that has none of its own keeps it from its first mapping on."""
+        if self._device not in self._driver.kept:
+            self._driver.call("cuDevicePrimaryCtxRetain", byref(c_void_p()), self._device)
+            self._driver.kept.add(self._device)
 
     def wait_on(self, stream: int) -> None:
         with self._lock:

@@ -105,6 +105,7 @@ class DeviceRegion:
         try:
             if d.get("event"):
                 self.memory.open_event(base64.b64decode(d["event"]))
+            self.memory.keep_context()
         except BaseException:
             self.memory.close()
             raise
