@@ -204,7 +204,9 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     op->content = gb_content_foreign_new(s, op->device, op->params.import.bytes);
     if (!op->content)
         return gb_no_memory(err);
-    return gb_adoption_new_locked(s, op->params.holder, &op->params.name, &op->content->adoption, err);
+    return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
+                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0,
+                                  &op->content->adoption, err);
 }
 
 /* NULL: err says why. */

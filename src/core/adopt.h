@@ -13,7 +13,8 @@
 
 struct gb_holder;
 
-#define GB_ADOPTED_MAX 16384       /* in all */
+#define GB_ADOPTED_MAX 16384 /* in all */
+#define GB_ADOPTED_BYTES_MAX (64ull << 30)
 #define GB_HOLDER_ADOPTED_MAX 1024 /* of one holder */
 
 /* offset and the handle's bytes are multiples of it: the widest fill. */

@@ -17,6 +17,7 @@ static int enter(struct gb_leases *table, struct gb_adoption *adoption, struct g
     const struct gb_core_config *config = &adoption->core->config;
     struct gb_holder *holder = adoption->holder;
     uint64_t max = config->adopted_max ? config->adopted_max : GB_ADOPTED_MAX;
+    uint64_t bytes = config->adopted_bytes_max ? config->adopted_bytes_max : GB_ADOPTED_BYTES_MAX;
     uint64_t mine = config->holder_adopted_max ? config->holder_adopted_max : GB_HOLDER_ADOPTED_MAX;
 
     if (holder->ended)
@@ -30,15 +31,24 @@ static int enter(struct gb_leases *table, struct gb_adoption *adoption, struct g
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
                             "there are %llu adopted buffers, the permitted number (--max-adopted)",
                             (unsigned long long)table->adopted);
+    if (adoption->host_bytes > bytes || table->adopted_bytes > bytes - adoption->host_bytes) {
+        gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                     "%llu bytes of other processes' memory are adopted, and %llu is the permitted number "
+                     "(--max-adopted-bytes); delete adopted buffers first",
+                     (unsigned long long)table->adopted_bytes, (unsigned long long)bytes);
+        gb_error_numbers(err, bytes, table->adopted_bytes, adoption->host_bytes);
+        return -1;
+    }
     TAILQ_INSERT_TAIL(&holder->adoptions, adoption, of_holder);
     adoption->listed = true;
     holder->adopted++;
     table->adopted++;
+    table->adopted_bytes += adoption->host_bytes;
     return 0;
 }
 
 int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder, const struct gb_name *buffer,
-                           struct gb_adoption **ret, struct gb_error *err) {
+                           uint64_t host_bytes, struct gb_adoption **ret, struct gb_error *err) {
     struct gb_adoption *adoption = calloc(1, sizeof(*adoption));
     struct gb_leases *table = &session->core->leases;
     int r;
@@ -49,6 +59,7 @@ int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder,
     adoption->core = session->core;
     adoption->holder = holder;
     adoption->buffer = *buffer;
+    adoption->host_bytes = host_bytes;
     pthread_mutex_lock(&table->lock);
     r = enter(table, adoption, err);
     pthread_mutex_unlock(&table->lock);
@@ -97,6 +108,7 @@ void gb_adoption_over(struct gb_adoption *adoption) {
     listed = unlist(adoption);
     adoption->holder->adopted--;
     table->adopted--;
+    table->adopted_bytes -= adoption->host_bytes;
     pthread_mutex_unlock(&table->lock);
     gb_core_changed(adoption->core);
     if (listed)

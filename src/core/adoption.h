@@ -14,16 +14,18 @@ struct gb_adoption {
     struct gb_holder *holder;   /* a reference */
     struct gb_session *session; /* a reference */
     struct gb_name buffer;
-    bool cut; /* the owner has gone; the session's lock */
+    uint64_t host_bytes; /* of the CPU's memory that is mapped; 0: a device's */
+    bool cut;            /* the owner has gone; the session's lock */
 
     /* The table's lock: */
     bool listed; /* in its holder's list */
     TAILQ_ENTRY(gb_adoption) of_holder;
 };
 
-/* Into its holder's list. LIMIT_REACHED, CANCELLED. The session's lock is held. */
+/* Into its holder's list. host_bytes: of the CPU's memory that is to be mapped. LIMIT_REACHED, CANCELLED. The session's lock
+ * is held. */
 int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder, const struct gb_name *buffer,
-                           struct gb_adoption **ret, struct gb_error *err);
+                           uint64_t host_bytes, struct gb_adoption **ret, struct gb_error *err);
 
 /* The memory has been given back, or was never had. Frees it. Without locks; NULL is accepted. */
 void gb_adoption_over(struct gb_adoption *adoption);

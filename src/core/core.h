@@ -45,7 +45,8 @@ struct gb_core_config {
     uint64_t key_ttl_s;
     uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
     uint64_t holder_leases_max;
-    uint64_t adopted_max; /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
+    uint64_t adopted_max;       /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
+    uint64_t adopted_bytes_max; /* of the CPU's memory: reading what is sparse there fills it */
     uint64_t holder_adopted_max;
     struct gb_closer *closer; /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */

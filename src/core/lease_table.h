@@ -14,11 +14,12 @@ TAILQ_HEAD(gb_lease_list, gb_lease);
 TAILQ_HEAD(gb_adoption_list, gb_adoption);
 
 struct gb_leases {
-    pthread_mutex_t lock;   /* a leaf: for the three below, and every holder's */
+    pthread_mutex_t lock;   /* a leaf: for the four below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
     int64_t last_id;        /* begins with the clock: an export of an earlier process is nobody's */
     uint64_t exports;       /* of them, without a connection */
     uint64_t adopted;       /* contents of memory of others, of all holders */
+    uint64_t adopted_bytes; /* of them, the CPU's memory */
     atomic_uint_fast64_t last_holder;
     _Atomic uint64_t live;       /* granted, not ended */
     _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */

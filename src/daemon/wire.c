@@ -75,6 +75,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .key_ttl_s = o->idempotency_ttl,
         .leases_max = o->max_leases,
         .adopted_max = o->max_adopted,
+        .adopted_bytes_max = o->max_adopted_bytes,
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,

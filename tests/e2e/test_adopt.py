@@ -246,6 +246,21 @@ def test_limits(start):
         assert d.stats()["sharing"]["adopted"] == 0
 
 
+def test_the_limit_of_bytes(start):
+    """What is sparse is filled by reading it, so that what is said of it counts and not what is there of it."""
+    d = start("--max-adopted-bytes", "1M")
+    with Owned(1 << 20) as big, Owned(1) as small, Owner(d.unix) as a:
+        for _ in range(2):
+            a.own("x", big)
+            problem = told(d, a.adopt("y", [small.fd], bytes=1), 507, "limit_reached").json()
+            assert "--max-adopted-bytes" in problem["detail"]
+            assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [1 << 20, 1 << 20, 1]
+            Session(d).delete("buffers/x")
+            until("it is let go of", lambda: d.stats()["sharing"]["adopted"] == 0)
+        a.own("y", small)
+        told(d, a.adopt("x", [big.fd], bytes=1 << 20), 507, "limit_reached")
+
+
 def test_the_limit_of_one_connection(daemon, s, session, owner, memory):
     for i in range(1024):
         owner.own(f"x{i}", memory, session)
