@@ -103,6 +103,26 @@ static int list(struct gb_token_store *tokens, struct gb_error *err) {
     return gb_token_list(tokens, print_token, NULL, err);
 }
 
+static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
+    (void)rec;
+    (void)err;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* The last of them protects nothing any more where nobody but this machine is listened to. */
+static int revoke(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
+    unsigned left = 0;
+
+    if (gb_token_revoke(tokens, name, err) != 0 || gb_token_list(tokens, count_token, &left, err) != 0)
+        return -1;
+    if (left == 0)
+        fputs("gpubufd: no token is left: a daemon that listens to this machine alone now serves everybody on it; "
+              "\"gpubufd token add NAME\" ends that\n",
+              stderr);
+    return 0;
+}
+
 static int usage(const struct command *command, struct gb_error *err) {
     bool adds = command->count == 2 && strcmp(command->words[0], "add") == 0;
     bool revokes = command->count == 2 && strcmp(command->words[0], "revoke") == 0;
@@ -164,7 +184,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     else if (rc == 0 && command.words[0][0] == 'l')
         rc = list(tokens, &err);
     else if (rc == 0)
-        rc = gb_token_revoke(tokens, command.words[1], &err);
+        rc = revoke(tokens, command.words[1], &err);
     /* A token in another state directory than the daemon's protects nothing. */
     if (rc == 0)
         fprintf(stderr, "database: %s\n", database);

@@ -119,6 +119,14 @@ def test_the_last_token_revoked_opens_nothing_to_others(start, tmp_path):
     d.ask("GET", "/v1").problem(401, "unauthenticated")
 
 
+def test_revoking_the_last_token_says_what_follows(tmp_path):
+    for name in ("one", "two"):
+        token(tmp_path, "add", name)
+    for name, said in (("one", False), ("two", True)):
+        out = subprocess.run([binary(), "token", "revoke", name, "--state-dir", str(tmp_path)], capture_output=True, text=True, timeout=90)
+        assert out.returncode == 0 and ("serves everybody" in out.stderr) == said, out
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 def test_listening_to_others_without_a_token_is_refused(backend, address):
     d = Daemon(backend, listen=("--listen", address), wait=False)
