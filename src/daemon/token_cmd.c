@@ -111,7 +111,7 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
 }
 
 /* The last of them protects nothing any more where nobody but this machine is listened to. */
-static int revoke(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
+static int revoke_one(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
     unsigned left = 0;
 
     if (gb_token_revoke(tokens, name, err) != 0 || gb_token_list(tokens, count_token, &left, err) != 0)
@@ -184,7 +184,7 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     else if (rc == 0 && command.words[0][0] == 'l')
         rc = list(tokens, &err);
     else if (rc == 0)
-        rc = revoke(tokens, command.words[1], &err);
+        rc = revoke_one(tokens, command.words[1], &err);
     /* A token in another state directory than the daemon's protects nothing. */
     if (rc == 0)
         fprintf(stderr, "database: %s\n", database);
