@@ -6,6 +6,7 @@
 #include "api/body.h"
 #include "api/common.h"
 #include "api/devices.h"
+#include "api/health.h"
 #include "api/render.h"
 
 /* --- what does not change ----------------------------------------------------------------------------------------- */
@@ -93,6 +94,7 @@ static void render_peers(struct gb_out *out, const struct gb_api *api, int devic
 }
 
 static void render_device(struct gb_out *out, const struct gb_api *api, const struct gb_device_rec *rec) {
+    struct gb_health health;
     char capability[16];
 
     gb_out_open(out, NULL, '{');
@@ -111,6 +113,8 @@ static void render_device(struct gb_out *out, const struct gb_api *api, const st
     render_kinds(out, rec);
     render_capabilities(out, rec);
     render_peers(out, api, rec->index);
+    if (gb_device_health(api->core, rec->index, &health, NULL) == 0)
+        gb_render_health(out, &health);
     gb_out_close(out, '}');
 }
 

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/health.h"
 #include "backend/ops.h"
 #include "base/error.h"
 #include "model/model.h"

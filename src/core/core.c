@@ -68,6 +68,8 @@ static int start(struct gb_core *core, struct gb_error *err) {
     }
     if (gb_core_load(core, err) < 0)
         return -1;
+    if (gb_core_health_start(core, err) < 0)
+        return -1;
     return gb_house_start(core, err);
 }
 
@@ -127,6 +129,8 @@ void gb_core_close(struct gb_core *core) {
         return;
     atomic_store(&core->closing, true);
     gb_house_stop(core);
+    gb_health_watch_stop(core->health);
+    core->health = NULL;
     gb_leases_end(core);
     forget_sessions(core);
     wait_for_all(core);

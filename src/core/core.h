@@ -48,7 +48,10 @@ struct gb_core_config {
     uint64_t adopted_max;       /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
     uint64_t adopted_bytes_max; /* of the CPU's memory: reading what is sparse there fills it */
     uint64_t holder_adopted_max;
-    struct gb_closer *closer; /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
+    struct gb_closer *closer;    /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
+    uint64_t health_interval_ms; /* between two readings of how devices are; 0: none */
+    enum gb_health_policy health_policy;
+    const char *health_root;  /* copied; see backend/health.h */
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
@@ -179,6 +182,8 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
 int gb_device_count(struct gb_core *core);
 int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, struct gb_error *err);
 int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_device, struct gb_error *err);
+/* [now] The last reading of how the device is; its at_us says when that was. DEVICE_NOT_FOUND. */
+int gb_device_health(struct gb_core *core, int device, struct gb_health *ret, struct gb_error *err);
 
 /* --- buffers -------------------------------------------------------------------------------------------------------------- */
 

@@ -15,6 +15,7 @@
 #include "core/core_pool.h"
 #include "core/core_stream.h"
 #include "core/events.h"
+#include "core/health.h"
 #include "core/house.h"
 #include "core/idlist.h"
 #include "core/kept.h"
@@ -46,8 +47,9 @@ struct gb_core_device {
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     uint64_t starved_trim_ns;
-    struct gb_lease *mapping; /* leases that wait for their bytes; the lane's alone */
-    bool memory_freed;        /* since the last try; the lane's alone */
+    struct gb_lease *mapping;     /* leases that wait for their bytes; the lane's alone */
+    bool memory_freed;            /* since the last try; the lane's alone */
+    struct gb_health health_seen; /* as the housekeeper saw it last; its alone */
 };
 
 #define GB_COMPUTE_LANES 2
@@ -93,6 +95,7 @@ struct gb_core {
     atomic_bool closing;
 
     struct gb_house house;
+    struct gb_health_watch *health; /* NULL: nobody looks */
     struct gb_tokens tokens;
     struct gb_keys keys;
     struct gb_leases leases;

@@ -191,6 +191,7 @@ static void tick(struct gb_core *core) {
         refresh(core);
     expire_idle(core);
     gb_leases_expire(core);
+    gb_core_health_tick(core);
     if (core->config.sample_interval_s > 0 &&
         now_ns - house->sampled_ns >= core->config.sample_interval_s * GB_NS_PER_S) {
         sample(core);

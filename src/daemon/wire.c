@@ -58,7 +58,7 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
 
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
-    const struct gb_core_config config = {
+    struct gb_core_config config = {
         .backend = daemon->backend,
         .store = daemon->store,
         .slots_bytes = o->slots_bytes,
@@ -79,8 +79,12 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
+        .health_interval_ms = o->health_interval * 1000,
+        .health_root = o->health_root,
     };
 
+    if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0)
+        return -1;
     return gb_core_open(&config, &daemon->core, err);
 }
 

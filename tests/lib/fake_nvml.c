@@ -1,0 +1,134 @@
+/* Stands in for libnvidia-ml.so.1 in the tests of device health. The file that FAKE_NVML names is read at every call, lines "key number":
+ *   gpu memory temperature power limit corrected uncorrected sm mem reasons processes: what is answered
+ *   fail.NAME: that call answers with this code; fail.*: all do
+ *   hang.NAME: that call does not come back while the line stands there and is not 0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct utilization {
+    unsigned gpu;
+    unsigned memory;
+};
+struct process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance;
+    unsigned compute_instance;
+};
+
+static unsigned long long number(const char *key, unsigned long long otherwise) {
+    const char *path = getenv("FAKE_NVML");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    unsigned long long value;
+    char name[64];
+
+    while (f && fscanf(f, "%63s %llu", name, &value) == 2) {
+        if (strcmp(name, key) == 0)
+            otherwise = value;
+    }
+    if (f)
+        fclose(f);
+    return otherwise;
+}
+
+/* Keys "fail.NAME" and "hang.NAME". */
+static int verdict(const char *call) {
+    char key[96];
+
+    snprintf(key, sizeof(key), "hang.%s", call);
+    while (number(key, 0))
+        usleep(5000);
+    snprintf(key, sizeof(key), "fail.%s", call);
+    return (int)number(key, number("fail.*", 0));
+}
+
+#define CALL(name, ...)                                                                                                \
+    int name(__VA_ARGS__);                                                                                             \
+    int name(__VA_ARGS__)
+const char *nvmlErrorString(int code);
+const char *nvmlErrorString(int code) {
+    return code == 15 ? "GPU is lost" : code == 9 ? "Driver Not Loaded" : code == 6 ? "Not Found" : "Unknown Error";
+}
+
+int nvmlInit_v2(void);
+int nvmlInit_v2(void) {
+    return verdict("nvmlInit_v2");
+}
+
+int nvmlShutdown(void);
+int nvmlShutdown(void) {
+    return 0;
+}
+
+CALL(nvmlDeviceGetHandleByUUID, const char *uuid, void **ret) {
+    static int device;
+
+    *ret = &device;
+    return strstr(uuid, "ffff") ? 6 : verdict("nvmlDeviceGetHandleByUUID");
+}
+
+CALL(nvmlDeviceGetUtilizationRates, void *device, struct utilization *ret) {
+    (void)device;
+    *ret = (struct utilization){(unsigned)number("gpu", 37), (unsigned)number("memory", 12)};
+    return verdict("nvmlDeviceGetUtilizationRates");
+}
+
+CALL(nvmlDeviceGetTemperature, void *device, int sensor, unsigned *ret) {
+    (void)device;
+    *ret = (unsigned)number("temperature", 54);
+    return sensor == 0 ? verdict("nvmlDeviceGetTemperature") : 2;
+}
+
+CALL(nvmlDeviceGetPowerUsage, void *device, unsigned *ret) {
+    (void)device;
+    *ret = (unsigned)number("power", 123456);
+    return verdict("nvmlDeviceGetPowerUsage");
+}
+
+CALL(nvmlDeviceGetEnforcedPowerLimit, void *device, unsigned *ret) {
+    (void)device;
+    *ret = (unsigned)number("limit", 700000);
+    return verdict("nvmlDeviceGetEnforcedPowerLimit");
+}
+
+CALL(nvmlDeviceGetTotalEccErrors, void *device, int type, int counter, unsigned long long *ret) {
+    (void)device;
+    *ret = type == 0 ? number("corrected", 3) : number("uncorrected", 0);
+    return counter == 1 ? verdict("nvmlDeviceGetTotalEccErrors") : 2;
+}
+
+CALL(nvmlDeviceGetClockInfo, void *device, int type, unsigned *ret) {
+    (void)device;
+    *ret = (unsigned)(type == 1 ? number("sm", 1980) : number("mem", 3201));
+    return verdict("nvmlDeviceGetClockInfo");
+}
+
+CALL(nvmlDeviceGetCurrentClocksEventReasons, void *device, unsigned long long *ret) {
+    (void)device;
+    *ret = number("reasons", 1);
+    return verdict("nvmlDeviceGetCurrentClocksEventReasons");
+}
+
+/* This process, and made-up ones. */
+CALL(nvmlDeviceGetComputeRunningProcesses_v3, void *device, unsigned *count, struct process *ret) {
+    unsigned n = (unsigned)number("processes", 2);
+    unsigned room = *count;
+    unsigned i;
+
+    (void)device;
+    *count = n;
+    if (n > room)
+        return 7;
+    for (i = 0; i < n; i++)
+        ret[i] = (struct process){i ? 4000000000u + i : (unsigned)getpid(), i == 1 ? ~0ull : 1ull << 20, ~0u, ~0u};
+    return verdict("nvmlDeviceGetComputeRunningProcesses_v3");
+}
+
+CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, void *device, unsigned *count, struct process *ret) {
+    (void)device;
+    ret[0] = (struct process){(unsigned)getpid(), 1ull << 20, ~0u, ~0u};
+    *count = 1;
+    return verdict("nvmlDeviceGetGraphicsRunningProcesses_v3");
+}
