@@ -14,6 +14,7 @@ from values import payload
 # Routes without a method, and why. Client.request reaches them.
 EXCEPT = {
     "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
+    "web_page": "for browsers", "web_file": "for browsers",
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",

@@ -86,6 +86,8 @@ static char back[GPUBUF_ID_SIZE];
 
 /* Those without a function here, and why. */
 static const char *const excepted[][2] = {
+    {"GET /", "the page is for browsers"},
+    {"GET /ui/{file}", "a part of the page"},
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},

@@ -1,0 +1,110 @@
+// Requests to the daemon, and the token that they carry.
+
+const KEY = 'gpubufd-token';
+const PATIENCE_MS = 15000;
+
+let needed = () => {};
+
+// What the daemon refused, or Gone.
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the daemon answered ${status}`);
+    this.status = status;
+    this.code = problem.code || '';
+  }
+}
+
+// Nobody answered.
+export class Gone extends Error {}
+
+export function token() {
+  return sessionStorage.getItem(KEY) || '';
+}
+
+export function setToken(value) {
+  if (value) sessionStorage.setItem(KEY, value);
+  else sessionStorage.removeItem(KEY);
+}
+
+// f(detail) is called when the daemon wants a token, or another one.
+export function onTokenNeeded(f) {
+  needed = f;
+}
+
+export function headers(more = {}) {
+  const all = {...more};
+  if (token()) all.Authorization = `Bearer ${token()}`;
+  return all;
+}
+
+export function tokenRefused(detail) {
+  needed(detail);
+}
+
+async function problemOf(response) {
+  try {
+    return await response.json();
+  } catch {
+    return {};
+  }
+}
+
+// The response, whatever its body; Refused or Gone. 304 is a response.
+export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
+  const sent = token();
+  let response;
+  try {
+    response = await fetch(path, {method, headers: headers(more), cache: 'no-store', credentials: 'omit', redirect: 'error',
+      referrerPolicy: 'no-referrer', signal: signal || AbortSignal.timeout(PATIENCE_MS)});
+  } catch (error) {
+    throw signal?.aborted ? error : new Gone(error.message);
+  }
+  if (response.ok || response.status === 304) return response;
+  const problem = await problemOf(response);
+  // An answer to a token that was changed meanwhile says nothing of the new one.
+  if (response.status === 401 && sent === token()) needed(problem.detail);
+  throw new Refused(response.status, problem);
+}
+
+const held = new Map();
+
+// {value, changed}: JSON at that path, asked with the entity tag of what was had last.
+export async function get(path) {
+  const before = held.get(path);
+  const response = await ask(path, {more: before ? {'If-None-Match': before.etag} : {}});
+  if (response.status === 304 && before) return {value: before.value, changed: false};
+  let value;
+  try {
+    value = await response.json();
+  } catch (error) {
+    throw new Gone(error.message);
+  }
+  const etag = response.headers.get('ETag');
+  if (etag) held.set(path, {etag, value});
+  return {value, changed: true};
+}
+
+export function forget() {
+  held.clear();
+}
+
+// All items of a list, at most limit of them; whether there are more.
+export async function list(path, limit) {
+  const items = [];
+  let cursor = '';
+  do {
+    const query = `limit=${Math.min(1000, limit - items.length)}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`;
+    const {value} = await get(`${path}?${query}`);
+    items.push(...value.items);
+    cursor = value.next_cursor;
+  } while (cursor && items.length < limit);
+  return {items, more: Boolean(cursor)};
+}
+
+export function sessionPath(session) {
+  return `/v1/sessions/${encodeURIComponent(session)}`;
+}
+
+export function bufferPath(session, buffer) {
+  return `${sessionPath(session)}/buffers/${encodeURIComponent(buffer)}`;
+}

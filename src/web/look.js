@@ -1,0 +1,191 @@
+// A tensor as a picture and a histogram: never the whole of a large one, but a slice that the device picks.
+import {byId, bytes, count, el, setText, value as shown} from './text.js';
+import {ask, bufferPath, get} from './ask.js';
+import {decode, histogram, summary, width} from './decode.js';
+import {paint} from './picture.js';
+import {colour} from './theme.js';
+
+const SIDE = 512; // elements of an axis that are shown unasked
+const READ_MAX = 8 << 20; // bytes
+const LINE = 256; // elements in a row of what has one axis
+
+const coloured = (shape) => shape.length >= 3 && [3, 4].includes(shape[shape.length - 1]);
+
+// Every n-th element of the last two axes (of a picture with colours: of the two before), the first of all others.
+export function suggest(shape, dtype) {
+  if (shape.length === 0) return '';
+  if (shape.length === 1) return `0:${Math.min(shape[0], SIDE * SIDE)}`;
+  const picture = coloured(shape) && dtype === 'uint8' ? 3 : 2;
+  return shape.map((n, axis) => {
+    if (axis < shape.length - picture) return '0';
+    if (picture === 3 && axis === shape.length - 1) return ':';
+    return n <= SIDE ? ':' : `::${Math.ceil(n / SIDE)}`;
+  }).join(',');
+}
+
+// [rows, columns, depth] of a picture of these elements.
+export function layout(shape, mode) {
+  const n = shape.reduce((a, b) => a * b, 1);
+  if (mode === 'rgb' && coloured(shape)) {
+    const [columns, depth] = shape.slice(-2);
+    return [n / (columns * depth), columns, depth];
+  }
+  if (shape.length >= 2) return [n / shape[shape.length - 1], shape[shape.length - 1], 1];
+  const columns = Math.min(n, LINE);
+  return [Math.ceil(n / columns), columns, 1];
+}
+
+export class Look {
+  constructor() {
+    this.dialog = byId('look');
+    this.canvas = byId('look-picture');
+    this.at = [0, 0];
+    byId('look-close').addEventListener('click', () => this.dialog.close());
+    byId('look-form').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.read();
+    });
+    byId('look-mode').addEventListener('change', () => this.draw());
+    byId('look-bins').addEventListener('change', () => this.draw());
+    this.canvas.tabIndex = 0;
+    this.canvas.addEventListener('pointermove', (event) => this.pointed(event));
+    this.canvas.addEventListener('keydown', (event) => this.moved(event));
+  }
+
+  async open(session, name) {
+    Object.assign(this, {session, name, values: null, buffer: null});
+    setText(byId('h-look'), `${session}/${name}`);
+    for (const id of ['look-about', 'look-read']) setText(byId(id), '');
+    this.blank();
+    if (!this.dialog.open) this.dialog.showModal();
+    try {
+      this.buffer = (await get(bufferPath(session, name))).value;
+    } catch (error) {
+      this.say(error.message, true);
+      return;
+    }
+    const b = this.buffer;
+    setText(byId('look-about'), `${b.dtype} ${b.shape.join(' × ') || 'scalar'} · ${bytes(b.bytes)} · ${b.kind} · generation ${b.generation} · ${b.state} · changed ${b.updated_at}`);
+    byId('look-slice').value = suggest(b.shape, b.dtype);
+    if (coloured(b.shape) && b.dtype === 'uint8') byId('look-mode').value = 'rgb';
+    else if (byId('look-mode').value === 'rgb') byId('look-mode').value = 'viridis';
+    await this.read();
+  }
+
+  say(text, bad = false) {
+    setText(byId('look-read'), text);
+    byId('look-read').classList.toggle('bad', bad);
+  }
+
+  blank() {
+    this.canvas.width = 1;
+    this.canvas.height = 1;
+    this.canvas.setAttribute('aria-label', 'Nothing was read');
+    byId('look-numbers').replaceChildren();
+    byId('look-counts').replaceChildren();
+    this.chart?.destroy();
+    this.chart = null;
+  }
+
+  // The slice's bytes, given up as soon as they are more than were to be read.
+  async bytesOf(slice) {
+    const query = slice ? `?format=raw&slice=${encodeURIComponent(slice)}` : '?format=raw';
+    const stop = new AbortController();
+    const response = await ask(`${bufferPath(this.session, this.name)}/data${query}`, {more: {Accept: 'application/octet-stream'}, signal: stop.signal});
+    const n = Number(response.headers.get('Content-Length'));
+    if (n > READ_MAX) {
+      stop.abort();
+      throw new Error(`This slice has ${bytes(n)}; at most ${bytes(READ_MAX)} are read. Take a larger step, as ::8, or a part, as 0:512`);
+    }
+    const shape = response.headers.get('Gpubuf-Shape');
+    return {data: await response.arrayBuffer(), shape: shape ? shape.split(',').map(Number) : [], generation: response.headers.get('Gpubuf-Generation')};
+  }
+
+  async read() {
+    const asked = `${this.session}/${this.name}`;
+    const slice = byId('look-slice').value.trim();
+    if (!this.buffer) return;
+    if (!width(this.buffer.dtype)) {
+      this.say(`There is no picture of ${this.buffer.dtype}`, true);
+      return;
+    }
+    this.say('Reading');
+    try {
+      const {data, shape, generation} = await this.bytesOf(slice);
+      if (asked !== `${this.session}/${this.name}`) return;
+      Object.assign(this, {values: decode(this.buffer.dtype, data), shape});
+      this.numbers = summary(this.values);
+      this.say(`Read ${count(this.values.length)} elements (${shape.join(' × ') || 'scalar'}), ${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}, of generation ${generation}`);
+      this.draw();
+    } catch (error) {
+      this.blank();
+      this.say(error.message, true);
+    }
+  }
+
+  draw() {
+    if (!this.values) return;
+    const s = this.numbers;
+    const rows = [['min', shown(s.min)], ['max', shown(s.max)], ['mean', shown(s.mean)], ['elements', count(s.count)]];
+    if (s.nans) rows.push(['nan', count(s.nans)]);
+    if (s.infinities) rows.push(['infinite', count(s.infinities)]);
+    byId('look-numbers').replaceChildren(...rows.map(([k, v]) => el('div', {}, el('dt', {}, k), el('dd', {id: `look-${k}`}, v))));
+    this.drawPicture();
+    this.drawHistogram();
+  }
+
+  drawPicture() {
+    let mode = byId('look-mode').value;
+    if (mode === 'rgb' && !coloured(this.shape)) mode = 'grey';
+    const [rows, columns, depth] = layout(this.shape, mode);
+    Object.assign(this, {rows, columns, depth: mode === 'rgb' ? depth : 1});
+    if (!rows || !columns) return;
+    const pixels = paint(this.values, {rows, columns, depth, mode, min: this.numbers.min, max: this.numbers.max, bytes: this.buffer.dtype === 'uint8'});
+    this.canvas.width = columns;
+    this.canvas.height = rows;
+    this.canvas.getContext('2d').putImageData(new ImageData(pixels, columns, rows), 0, 0);
+    this.canvas.classList.toggle('narrow', columns < rows);
+    this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(this.numbers.min)} to ${shown(this.numbers.max)}. Arrow keys tell single elements.`);
+  }
+
+  drawHistogram() {
+    const wanted = Math.min(256, Math.max(2, Number(byId('look-bins').value) || 32));
+    const bins = histogram(this.values, this.numbers, wanted);
+    const label = (b) => (b.whole ? shown(b.from) : `${shown(b.from)} … ${shown(b.to)}`);
+    const head = el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Values'), el('th', {scope: 'col', class: 'number'}, 'Count')));
+    const body = bins.map((b) => el('tr', {}, el('th', {scope: 'row'}, label(b)), el('td', {class: 'number'}, count(b.count))));
+    byId('look-counts').replaceChildren(el('table', {}, el('caption', {}, 'How many elements have which values'), head, el('tbody', {}, ...body)));
+    const most = bins.reduce((a, b) => (b.count > a.count ? b : a), {count: 0});
+    byId('look-histogram').setAttribute('aria-label', most.count ? `Histogram of ${bins.length} bins, most of them (${most.count}) at ${label(most)}` : 'Histogram without values');
+    this.chart?.destroy();
+    this.chart = null;
+    if (!window.Chart || !bins.length) return;
+    const axis = {ticks: {color: colour('quiet'), maxRotation: 0, autoSkip: true, autoSkipPadding: 12}, grid: {color: colour('line'), display: false}};
+    this.chart = new window.Chart(byId('look-histogram'), {
+      type: 'bar',
+      data: {labels: bins.map((b) => shown(b.from)), datasets: [{data: bins.map((b) => b.count), backgroundColor: colour('series-1'), categoryPercentage: 1, barPercentage: 0.95}]},
+      options: {animation: false, responsive: true, maintainAspectRatio: false, scales: {x: axis, y: {...axis, beginAtZero: true}}, plugins: {legend: {display: false}}},
+    });
+  }
+
+  tell(row, column) {
+    if (!this.values || row < 0 || column < 0 || row >= this.rows || column >= this.columns) return;
+    this.at = [row, column];
+    const from = (row * this.columns + column) * this.depth;
+    const values = [...this.values.slice(from, from + this.depth)].map(shown).join(', ');
+    setText(byId('look-point'), values ? `[${row}, ${column}] = ${values}` : '');
+  }
+
+  pointed(event) {
+    const box = this.canvas.getBoundingClientRect();
+    this.tell(Math.floor(((event.clientY - box.top) / box.height) * this.rows), Math.floor(((event.clientX - box.left) / box.width) * this.columns));
+  }
+
+  moved(event) {
+    const step = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key];
+    if (!step) return;
+    event.preventDefault();
+    byId('look-point').setAttribute('aria-live', 'polite');
+    this.tell(this.at[0] + step[0], this.at[1] + step[1]);
+  }
+}

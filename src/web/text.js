@@ -1,0 +1,80 @@
+// Elements and texts. All that the daemon says goes in as text nodes, never as markup.
+
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+// el('td', {class: 'number'}, 'text', child)
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) made.setAttribute(name, '');
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// Writes only what differs, so that nothing is read out again or laid out in vain.
+export function setText(element, text) {
+  const s = String(text);
+  if (element.textContent !== s) element.textContent = s;
+}
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+export function bytes(n) {
+  if (n === null || n === undefined || !Number.isFinite(n)) return '–';
+  let unit = 0;
+  let value = Math.abs(n);
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  const shown = unit === 0 ? String(Math.round(value)) : value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
+  return `${n < 0 ? '-' : ''}${shown} ${UNITS[unit]}`;
+}
+
+export function rate(n) {
+  return n === null || n === undefined ? '–' : `${bytes(n)}/s`;
+}
+
+export function count(n) {
+  return n === null || n === undefined ? '–' : Number(n).toLocaleString('en').replaceAll(',', '\u202f');
+}
+
+// A number of a tensor: enough digits to tell it from its neighbours.
+export function value(x) {
+  if (typeof x !== 'number') return '–';
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : x > 0 ? 'inf' : '-inf';
+  return Number.isInteger(x) && Math.abs(x) < 1e15 ? String(x) : String(Number(x.toPrecision(6)));
+}
+
+export function seconds(s) {
+  if (s === null || s === undefined) return '–';
+  if (s < 1e-3) return `${(s * 1e6).toFixed(0)} µs`;
+  if (s < 1) return `${Number((s * 1e3).toPrecision(3))} ms`;
+  return s < 120 ? `${s.toFixed(1)} s` : span(s);
+}
+
+export function span(s) {
+  const whole = Math.max(0, Math.floor(s));
+  if (whole < 120) return `${whole} s`;
+  if (whole < 7200) return `${Math.floor(whole / 60)} min`;
+  return whole < 172800 ? `${Math.floor(whole / 3600)} h` : `${Math.floor(whole / 86400)} d`;
+}
+
+function two(n) {
+  return String(n).padStart(2, '0');
+}
+
+export function clock(date) {
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+// The time on an axis that is so many seconds long.
+export function moment(ms, range_s) {
+  const d = new Date(ms);
+  if (range_s > 2 * 86400) return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}h`;
+  return range_s > 7200 ? `${two(d.getHours())}:${two(d.getMinutes())}` : clock(d);
+}

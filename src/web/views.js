@@ -1,0 +1,129 @@
+// The numbers of now, and the tables of pools, sessions and buffers.
+import {byId, bytes, count, el, rate, setText} from './text.js';
+import {Table} from './table.js';
+
+function latest(samples, name) {
+  const [before, now] = samples.slice(-2);
+  if (!before || !now) return null;
+  return Math.max(0, now[name] - before[name]) / ((now.at - before.at) / 1000);
+}
+
+const TILES = [
+  ['used', 'In use', (w) => bytes(w.samples.at(-1)?.used_bytes)],
+  ['reserved', 'Reserved', (w) => bytes(w.samples.at(-1)?.reserved_bytes)],
+  ['buffers', 'Buffers', (w) => count(w.stats.buffers.count)],
+  ['buffer-bytes', 'In buffers', (w) => bytes(w.stats.buffers.bytes)],
+  ['session-count', 'Sessions', (w) => count(w.stats.sessions.count)],
+  ['up', 'Uploading', (w) => rate(latest(w.samples, 'upload_bytes'))],
+  ['down', 'Downloading', (w) => rate(latest(w.samples, 'download_bytes'))],
+  ['running', 'Transfers under way', (w) => count(w.stats.running.uploads + w.stats.running.downloads)],
+  ['leases', 'Leases', (w) => count(w.stats.sharing.leases)],
+  ['failures', 'Failed allocations', (w) => count(w.stats.allocations.failures)],
+];
+
+export class Tiles {
+  constructor() {
+    this.values = TILES.map(([id, label]) => {
+      const value = el('dd', {id: `now-${id}`}, '–');
+      byId('tiles').append(el('div', {}, el('dt', {}, label), value));
+      return value;
+    });
+  }
+
+  show(watch) {
+    TILES.forEach(([, , text], i) => setText(this.values[i], text(watch)));
+  }
+}
+
+// How much of the limit is used and reserved, and how high it was; the numbers stand in the cells beside it.
+export function bar(cell, {used, reserved, peak, total}) {
+  if (!cell.firstChild) {
+    cell.append(el('div', {class: 'bar', 'aria-hidden': 'true'}, el('span', {class: 'reserved'}), el('span', {class: 'used'}), el('span', {class: 'peak'})));
+  }
+  const part = (n) => `${Math.min(100, total > 0 ? (100 * n) / total : 0).toFixed(2)}%`;
+  const [r, u, p] = cell.firstChild.children;
+  r.style.width = part(reserved);
+  u.style.width = part(used);
+  p.style.left = part(peak);
+  p.hidden = !(peak > 0);
+}
+
+function state(cell, text) {
+  setText(cell, text);
+  cell.classList.toggle('bad', text !== 'ready');
+}
+
+const sized = (key, label, show = bytes) => ({key, label, number: true, value: (x) => x[key], text: (x) => show(x[key])});
+const named = (key, label) => ({key, label, value: (x) => x[key] || '', text: (x) => x[key] || '', class: 'name'});
+
+function limitOf(pool, watch) {
+  return pool.max_bytes ?? watch.devices.find((d) => d.index === pool.device.index)?.total_bytes ?? 0;
+}
+
+function poolTable(watch) {
+  return new Table(byId('pools'), {
+    caption: 'Pools', sort: 'used_bytes', id: (p) => `${p.session}/${p.name}/${p.device.index}`,
+    columns: [
+      {...named('name', 'Pool'), text: (p) => (p.session ? p.name : `${p.name} of device ${p.device.index}`)},
+      {key: 'session', label: 'Session', value: (p) => p.session, text: (p) => p.session || 'all', class: 'name'},
+      {key: 'device', label: 'Device', number: true, value: (p) => p.device.index, text: (p) => p.device.index},
+      {key: 'share', label: 'Of its limit', value: (p) => p.used_bytes / (limitOf(p, watch) || 1), class: 'share', text: () => '',
+        fill: (cell, p) => bar(cell, {used: p.used_bytes, reserved: p.reserved_bytes, peak: p.used_peak_bytes, total: limitOf(p, watch)})},
+      sized('used_bytes', 'Used'), sized('used_peak_bytes', 'Peak'), sized('reserved_bytes', 'Reserved'),
+      {...sized('max_bytes', 'Limit'), text: (p) => (p.max_bytes === null ? 'none' : bytes(p.max_bytes))},
+      sized('buffers', 'Buffers', count), sized('failures', 'Failures', count),
+      {key: 'state', label: 'State', value: (p) => p.state, text: (p) => p.state, fill: (cell, p) => state(cell, p.state)},
+    ],
+  });
+}
+
+function sessionTable() {
+  return new Table(byId('sessions'), {
+    caption: 'Sessions', sort: 'used_bytes', id: (s) => s.name,
+    columns: [
+      named('name', 'Session'), sized('used_bytes', 'Size'),
+      {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota.bytes ?? Infinity, text: (s) => (s.quota.bytes === null ? 'none' : bytes(s.quota.bytes))},
+      sized('buffers', 'Buffers', count), sized('used_pinned_bytes', 'Pinned'),
+    ],
+  });
+}
+
+function bufferTable(look) {
+  return new Table(byId('buffers'), {
+    caption: 'Buffers', sort: 'bytes', id: (b) => `${b.session}/${b.name}`, empty: 'No buffers yet: drop a .npy file here, or press Upload',
+    columns: [
+      {...named('name', 'Buffer'), fill: (cell, b) => {
+        if (!cell.firstChild) cell.append(el('button', {type: 'button', class: 'link'}));
+        const button = cell.firstChild;
+        setText(button, b.name);
+        button.title = `Look at ${b.session}/${b.name}`;
+        button.onclick = () => look(b.session, b.name);
+      }},
+      named('session', 'Session'), sized('bytes', 'Size'), named('dtype', 'Type'),
+      {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => b.shape.join(' × ') || 'scalar', class: 'name'},
+      {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => (b.mirrored ? `${b.kind}, mirrored` : b.kind)},
+      sized('generation', 'Gen.', count),
+      {key: 'state', label: 'State', value: (b) => b.state, text: (b) => b.state, fill: (cell, b) => state(cell, b.state)},
+    ],
+  });
+}
+
+export class Tables {
+  constructor(watch, look) {
+    this.watch = watch;
+    this.pools = poolTable(watch);
+    this.sessions = sessionTable();
+    this.buffers = bufferTable(look);
+  }
+
+  show() {
+    const {lists} = this.watch;
+    this.pools.set(lists.pools, lists.note.pools);
+    this.sessions.set(lists.sessions, lists.note.sessions);
+    this.buffers.set(lists.buffers, lists.note.buffers);
+  }
+
+  filter(words) {
+    for (const table of [this.pools, this.sessions, this.buffers]) table.filter(words);
+  }
+}

@@ -1,0 +1,1 @@
+/* Built without Chart.js: the page says so where charts would stand. */
