@@ -23,8 +23,8 @@ function roundStep(max, binary) {
 
 // Times that are round, and not those at which the range happens to begin and end.
 function roundTimes(axis) {
-  const step = roundStep(axis.max - axis.min, false) || 1;
-  const whole = TIME_STEPS.find((s) => s >= step) || step;
+  const wanted = (axis.max - axis.min) / 6;
+  const whole = TIME_STEPS.find((s) => s >= wanted) || TIME_STEPS.at(-1);
   axis.ticks = [];
   for (let at = Math.ceil(axis.min / whole) * whole; at <= axis.max; at += whole) axis.ticks.push({value: at});
 }
@@ -104,7 +104,7 @@ class Plot {
     chart.options.restarts = restarts;
     Object.assign(chart.options.scales.x, {min: now - range_s * 1000, max: now});
     chart.options.scales.x.ticks.callback = (v) => moment(v, range_s);
-    Object.assign(chart.options.scales.y, {max: step * Math.ceil((top || step) / step)});
+    Object.assign(chart.options.scales.y, {max: step * Math.ceil(((top || step) * 1.02) / step)});
     chart.options.scales.y.ticks.stepSize = step;
     chart.update('none');
   }

@@ -32,7 +32,7 @@ export class Devices {
   }
 
   card(device) {
-    const parts = {title: el('h3'), share: el('div'), memory: el('p'), health: el('p', {class: 'quiet'}), id: el('p', {class: 'quiet small name'})};
+    const parts = {title: el('h3'), share: el('div'), memory: el('p'), health: el('p', {class: 'quiet'}), id: el('p', {class: 'quiet small'})};
     const node = el('article', {}, parts.title, parts.share, parts.memory, parts.health, parts.id);
     byId('devices').append(node);
     this.cards.set(device.index, {node, ...parts});

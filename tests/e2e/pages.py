@@ -1,0 +1,87 @@
+"""What the tests of the page share: one browser for a file, pages of it, and tensors to look at."""
+import contextlib
+import io
+import json
+import os
+
+import pytest
+
+from browser import Browser
+from harness import binary, library
+
+numpy = library("numpy")
+# Screenshots of the states, in the build folder; "make clean" removes them.
+SHOTS = os.path.join(os.path.dirname(os.path.abspath(binary())), "tests", "log", "page")
+
+
+def npy(array):
+    f = io.BytesIO()
+    numpy.save(f, array)
+    return f.getvalue()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    b = Browser()
+    os.makedirs(SHOTS, exist_ok=True)
+    yield b
+    b.close()
+
+
+@pytest.fixture
+def open_page(browser, backend):
+    """Opens the page of a daemon and waits for its numbers. Nothing but what is permitted may be complained of in the end."""
+    with contextlib.ExitStack() as end:
+
+        def go(daemon, *size, wait="connected", permitted=(), **more):
+            page = browser.page(daemon.url("/"), *size, **more)
+            end.callback(page.close)
+
+            described = daemon.ask("GET", "/openapi.json").json()["paths"]
+            missing = [] if "/v1/feed" in described else ["/v1/feed"]
+            missing += [] if "/v1/devices/{d}/stats" in described else ["stats?since="]
+
+            def check():
+                faults = [f for f in page.faults() if not any(p in f for p in [*permitted, *missing])]
+                assert not faults, faults
+                strange = [u for u in page.urls if not u.startswith(("http://127.0.0.1:", "about:", "blob:"))]
+                assert not strange and "gpb_" not in json.dumps(page.urls)
+
+            end.callback(check)
+            page.keep = lambda name, whole=False: page.shot(os.path.join(SHOTS, f"{name}-{backend.replace(':', '-')}.png"), whole)
+            page.until("the page knows", f"document.body.dataset.connection === '{wait}'")
+            return page
+
+        yield go
+
+
+def rows(page, table):
+    """The table as a reader sees it: a list of lists of texts."""
+    return page.js(f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+
+
+def names(page, table="buffers"):
+    return [row[0] for row in rows(page, table)]
+
+
+def human(n):
+    unit = 0
+    while n >= 1024:
+        n, unit = n / 1024, unit + 1
+    return f"{n:.0f} B" if unit == 0 else f"{n:.{2 if n < 10 else 1 if n < 100 else 0}f} {('KiB', 'MiB', 'GiB', 'TiB')[unit - 1]}"
+
+
+def furnish(d):
+    d.ask("POST", "/v1/sessions", {"name": "training", "quota": {"bytes": 1 << 30}}).expect(201)
+    d.ask("POST", "/v1/sessions/training/pools", {"name": "activations", "max_bytes": 1 << 27}).expect(201)
+    y, x = numpy.mgrid[0:200, 0:300]
+    d.put("waves", npy((numpy.sin(x / 20) * numpy.cos(y / 15)).astype("f4")), "training").expect(201)
+    for i in range(8):
+        d.put(f"layer{i}.weight", npy(numpy.full((64 * (i + 1), 128), i, "f2"))).expect(201)
+    d.put("act", npy(numpy.zeros((512, 512), "f4")), "training", "?pool=activations").expect(201)
+
+
+def look(page, name):
+    page.until("the buffer is listed", f"[...document.querySelectorAll('#buffers tbody button')].some(b => b.textContent === {json.dumps(name)})")
+    page.js(f"[...document.querySelectorAll('#buffers tbody button')].find(b => b.textContent === {json.dumps(name)}).click()")
+    page.until("it was read", "document.getElementById('look-read').textContent.startsWith('Read ')")

@@ -1,0 +1,39 @@
+"""The page while things happen: changes, the feed, history, and a daemon that goes and comes back."""
+import json
+
+from harness import until
+from pages import browser, furnish, open_page, rows  # noqa: F401
+
+
+def test_follows_changes(start, open_page):
+    d = start()
+    page = open_page(d)
+    page.until("the table is there", "document.querySelector('#buffers caption').textContent.includes('No buffers')")
+    d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
+    page.until("the buffer has come", "document.querySelectorAll('#buffers tbody tr').length === 1")
+    page.until("its bytes count", "document.getElementById('now-buffer-bytes').textContent === '4 B'")
+    d.put("x", b"12345678", query="?dtype=uint8&shape=8").expect(200)
+    page.until("it was replaced", "document.querySelector('#buffers tbody').textContent.includes('8 B')")
+    assert rows(page, "buffers")[0][6] == "2"
+    d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+    page.until("it is gone", "document.querySelectorAll('#buffers tbody tr').length === 0")
+    d.ask("POST", "/v1/sessions", {"name": "new"}).expect(201)
+    page.until("the session is there", "document.getElementById('sessions').textContent.includes('new')")
+
+
+def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
+    d = start(state=str(tmp_path))
+    d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
+    page = open_page(d, permitted=["net::ERR", "503 ("])
+    page.until("the buffer is there", "document.querySelectorAll('#buffers tbody tr').length === 1")
+    d.stop()
+    page.until("it says so", "!document.getElementById('alarm').hidden && document.getElementById('alarm').textContent.includes('does not answer')")
+    page.keep("gone")
+    d = start(state=str(tmp_path), listen=("--listen", "{}:{}".format(*d.tcp)))
+    page.until("it comes back by itself", "document.body.dataset.connection === 'connected'")
+    until("the daemon knows what is lost", lambda: d.stats()["buffers"]["lost"] == 1)
+    page.until("what is lost is said", "document.getElementById('alarm').textContent === 'Memory is lost: 1 buffer has lost its bytes.'")
+    page.until("the buffer is marked", "document.querySelector('#buffers td.bad')?.textContent === 'lost'")
+    page.keep("lost")
+    d.put("x", b"1234", query="?dtype=uint8&shape=4")
+    page.until("and all is well again", "document.getElementById('alarm').hidden")

@@ -1,0 +1,78 @@
+"""A tensor looked at in the page: the right pixels, the right counts, and never the whole of a large one."""
+import json
+
+from harness import library
+from pages import browser, look, npy, numpy, open_page  # noqa: F401
+
+
+def pixels(page):
+    return page.js("(() => { const c = document.getElementById('look-picture');"
+                   " return [c.height, c.width, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]; })()")
+
+
+def counts(page):
+    return {k: int(v.replace("\u202f", "")) for k, v in page.js("[...document.querySelectorAll('#look-counts tbody tr')].map(r => [...r.cells].map(c => c.textContent))")}
+
+
+def test_a_picture_and_its_histogram(start, open_page):
+    d = start()
+    array = (numpy.arange(48).reshape(6, 8) % 7).astype("i2")
+    d.put("x", npy(array)).expect(201)
+    d.put("rgb", npy(numpy.arange(60, dtype="u1").reshape(4, 5, 3))).expect(201)
+    y, x = numpy.mgrid[0:2000, 0:3000]
+    d.put("large", npy((numpy.sin(x / 200) * numpy.cos(y / 150)).astype("f4"))).expect(201)
+    page = open_page(d)
+    look(page, "x")
+    page.choose("#look-mode", "grey")
+    assert [page.text(f"#look-{k}") for k in ("min", "max", "elements")] == ["0", "6", "48"]
+    assert abs(float(page.text("#look-mean")) - array.mean()) < 1e-5
+    rows_, columns, rgba = pixels(page)
+    want = numpy.repeat(numpy.floor(255 * array / 6 + 0.5).astype("u1")[..., None], 4, 2)
+    want[..., 3] = 255
+    assert (rows_, columns) == (6, 8) and rgba == want.ravel().tolist()
+    assert counts(page) == {str(k): int((array == k).sum()) for k in range(7)}
+    page.fill("#look-slice", "1:3,::2")
+    page.click("#look-form button")
+    page.until("the slice was read", "document.getElementById('look-read').textContent.includes('2 × 4')")
+    part = array[1:3, ::2]
+    assert counts(page) == {str(k): int((part == k).sum()) for k in range(part.min(), part.max() + 1)}
+    page.click("#look-close")
+    look(page, "rgb")
+    assert numpy.array_equal(numpy.array(pixels(page)[2]).reshape(20, 4)[:, :3], numpy.arange(60).reshape(20, 3))
+    page.click("#look-close")
+    asked = len(page.urls)
+    look(page, "large")
+    page.until("a part alone was read", "/of 22[.]9 MiB/.test(document.getElementById('look-read').textContent)")
+    assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)
+    assert sum(counts(page).values()) == int(page.text("#look-elements").replace("\u202f", "")) < array.size * 10000
+    page.keep("picture")
+
+
+def test_a_slice_that_is_wrong_or_too_large(start, open_page):
+    d = start()
+    d.put("x", npy(numpy.zeros((3000, 1000), "f4"))).expect(201)
+    page = open_page(d, permitted=["400 (Bad Request)", "416 ("])
+    look(page, "x")
+    for text, word in (("5000,0", "axis"), ("huh", "slice"), (":,:", "at most")):
+        page.fill("#look-slice", text)
+        page.click("#look-form button")
+        page.until("it says why not", f"document.querySelector('#look-read.bad')?.textContent.includes({json.dumps(word)})")
+
+
+def test_every_dtype(start, open_page):
+    ml_dtypes = library("ml_dtypes")
+    d = start()
+    page = open_page(d)
+    for name in ("bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+                 "float8_e5m2fnuz", "float8_e8m0fnu", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"):
+        dtype = numpy.dtype(getattr(ml_dtypes, name, name))
+        codes = numpy.arange(2 if name == "bool" else 256 ** dtype.itemsize, dtype=f"u{dtype.itemsize}")
+        with numpy.errstate(invalid="ignore"):
+            want = codes.view(dtype).astype("f8")
+        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new Uint{8 * dtype.itemsize}Array({codes.size})"
+                      ".map((_, i) => i).buffer)].map(String))")
+        assert numpy.array_equal(numpy.array([float(x.replace("Infinity", "inf")) for x in got]), want, equal_nan=True), name
+    for name in ("uint32", "int32", "uint64", "int64", "float32", "float64"):
+        some = numpy.array([0, 1, 5, 100, 2**31 - 1], name) if "u" in name else numpy.array([0, 1, -5, 100, -(2**31)], name)
+        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new Uint8Array({list(some.tobytes())}).buffer)])")
+        assert got == some.astype("f8").tolist(), name
