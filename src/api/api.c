@@ -178,6 +178,8 @@ static enum gb_scope scope_of(enum gb_access access) {
     case GB_ACCESS_MAP:
     case GB_ACCESS_OWN_MAP:
         return GB_SCOPE_MAP;
+    case GB_ACCESS_ADMIN:
+        return GB_SCOPE_ADMIN;
     case GB_ACCESS_WRITE:
     case GB_ACCESS_OWN_WRITE:
         break;

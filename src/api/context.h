@@ -19,6 +19,7 @@ enum gb_access {
     GB_ACCESS_READ,
     GB_ACCESS_WRITE,
     GB_ACCESS_MAP,
+    GB_ACCESS_ADMIN,
     GB_ACCESS_OWN_READ,
     GB_ACCESS_OWN_SEE,
     GB_ACCESS_OWN_WRITE,
@@ -34,6 +35,7 @@ struct gb_api {
     atomic_bool draining;
     struct gb_api_limits limits;
     struct gb_map_peers map_peers;
+    atomic_int reports;              /* long answers that are being made */
     atomic_uint decoders;            /* bodies that are being decoded */
     char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
     int devices;

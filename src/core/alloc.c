@@ -48,6 +48,7 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     } else {
         atomic_fetch_add(&c->pool->failures, pooled);
         GB_TALLY(core, c->session, allocation_failures, 1);
+        gb_trace_refused(c);
         gb_core_note(core, error);
     }
     if (pooled)

@@ -10,7 +10,8 @@
 #define FREE_TRIES 3
 
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
-                          struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err) {
+                          struct gb_core_stream *home, const struct gb_name *buffer, uint64_t bytes,
+                          struct gb_content **ret, struct gb_error *err) {
     struct gb_content *c = calloc(1, sizeof(*c));
 
     if (!c)
@@ -31,6 +32,7 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
     c->device = pool->device;
     c->pool = gb_core_pool_ref(kind == GB_KIND_DEVICE ? pool : pool->device->pool);
     c->home = gb_core_stream_ref(home);
+    c->buffer = *buffer;
     c->bytes = bytes;
     atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
@@ -97,6 +99,7 @@ void gb_content_detach_locked(struct gb_content *content) {
 void gb_content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
+    gb_trace_forget(c);
     gb_events_give(&c->device->events, c->ready);
     gb_events_give(&c->device->events, c->used);
     give_quota(c);
@@ -147,19 +150,21 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
     return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
-void gb_content_count_alloc(const struct gb_content *c) {
+void gb_content_count_alloc(struct gb_content *c) {
     bool pooled = c->kind == GB_KIND_DEVICE;
 
     atomic_fetch_add(&c->pool->allocations, pooled);
     atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
     GB_TALLY(c->device->core, c->session, allocations, 1);
     GB_TALLY(c->device->core, c->session, allocated_bytes, c->bytes);
+    gb_trace_taken(c);
 }
 
 void gb_content_count_free(struct gb_content *c) {
     if (c->counted)
         return;
     c->counted = true;
+    gb_trace_given(c);
     atomic_fetch_add(&c->pool->frees, 1);
     atomic_fetch_add(&c->pool->freed_bytes, c->bytes);
     GB_TALLY(c->device->core, c->session, frees, 1);

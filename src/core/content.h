@@ -15,10 +15,12 @@ struct gb_content {
     enum gb_kind kind;
     struct gb_core_pool *pool;   /* a reference; the device's own for other kinds than DEVICE */
     struct gb_core_stream *home; /* where it is allocated, and freed in order; see core_stream.h */
+    struct gb_name buffer;       /* that it was made for */
+    struct gb_trace_link trace;
     uint64_t bytes;
     void *ptr;                    /* NULL: nothing allocated (yet), or zero bytes */
     atomic_bool blank;            /* reads as zeros, which are put there when somebody needs them */
-    bool left;                    /* no buffer has it, or is to get it, any more; the session's lock */
+    atomic_bool left;             /* no buffer has it, or is to get it, any more; the session's lock */
     bool given;                   /* its bytes are out of the quota; the session's lock */
     bool counted;                 /* as freed */
     struct gb_adoption *adoption; /* its memory is another process's; NULL: the daemon's own */
@@ -39,9 +41,10 @@ struct gb_content {
     void *list_arg;
 };
 
-/* Reserves and makes a description; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
+/* Reserves and makes a description, for a buffer of that name; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
-                          struct gb_core_stream *home, uint64_t bytes, struct gb_content **ret, struct gb_error *err);
+                          struct gb_core_stream *home, const struct gb_name *buffer, uint64_t bytes,
+                          struct gb_content **ret, struct gb_error *err);
 /* One of memory that another process owns, which counts against no quota of bytes. kind and ptr are set when it is there;
  * kind is none of a pool. NULL when memory is exhausted. */
 struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_core_device *device, uint64_t bytes);
@@ -83,7 +86,7 @@ void gb_content_end(struct gb_content *content);
 void gb_content_free_memory(struct gb_content *content);
 
 /* Counts the allocation of what content has now. */
-void gb_content_count_alloc(const struct gb_content *content);
+void gb_content_count_alloc(struct gb_content *content);
 
 /* Counts the free, once. */
 void gb_content_count_free(struct gb_content *content);

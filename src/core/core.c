@@ -91,7 +91,8 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     gb_tokens_init(&core->tokens);
     gb_keys_init(core);
     gb_leases_init(core);
-    if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
+    if (gb_trace_init(&core->trace, config->allocation_log, err) < 0 ||
+        gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
     }
@@ -144,6 +145,7 @@ void gb_core_close(struct gb_core *core) {
     gb_tokens_done(&core->tokens);
     gb_keys_done(&core->keys);
     gb_leases_done(&core->leases);
+    gb_trace_done(&core->trace);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);

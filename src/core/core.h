@@ -49,6 +49,7 @@ struct gb_core_config {
     uint64_t adopted_bytes_max; /* of the CPU's memory: reading what is sparse there fills it */
     uint64_t holder_adopted_max;
     struct gb_closer *closer;    /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
+    uint64_t allocation_log;     /* events of device memory that are kept; 0: none */
     uint64_t health_interval_ms; /* between two readings of how devices are; 0: none */
     enum gb_health_policy health_policy;
     const char *health_root;  /* copied; see backend/health.h */
@@ -385,6 +386,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
 #include "core/keys.h"
 #include "core/lease.h"
 #include "core/scan.h"
+#include "core/trace.h"
 #include "core/write.h"
 
 #endif

@@ -25,6 +25,7 @@
 #include "core/slots.h"
 #include "core/tally.h"
 #include "core/tokens.h"
+#include "core/trace.h"
 
 struct gb_alloc;
 
@@ -87,6 +88,7 @@ struct gb_core {
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;
+    struct gb_trace trace;
     struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */

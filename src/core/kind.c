@@ -183,6 +183,8 @@ static void free_memory(struct gb_task *task) {
     bool freed = false;
     int tries;
 
+    /* Before it is free: the next may get the same address at once, and be told first. */
+    gb_trace_given(c);
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 

@@ -39,7 +39,8 @@ static int reserve_locked(struct gb_upload *u, const struct gb_plan *plan, struc
     if (plan->place) {
         u->content = gb_content_ref(plan->place);
         b->in_place = plan->in_place;
-    } else if (gb_content_new_locked(s, plan->pool, plan->kind, u->t.stream, plan->bytes, &u->content, err) < 0) {
+    } else if (gb_content_new_locked(s, plan->pool, plan->kind, u->t.stream, &u->params.buffer.name, plan->bytes,
+                                     &u->content, err) < 0) {
         if (b && !plan->mirrored && err && err->code == GB_ERR_QUOTA_EXCEEDED)
             strncat(err->detail, "; a write in place needs no second copy",
                     sizeof(err->detail) - strlen(err->detail) - 1);

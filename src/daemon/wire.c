@@ -79,6 +79,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .sample_interval_s = o->sample_interval,
+        .allocation_log = o->allocation_log,
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
     };

@@ -38,6 +38,8 @@ def test_scopes(guarded):
         ("GET", "/v1/sessions", None, 401, 401, 200, 200, 200, 403),
         ("GET", "/v1/stats", None, 401, 401, 200, 200, 200, None),
         ("GET", "/metrics", None, 401, 401, 200, 200, 200, 403),
+        ("GET", "/v1/allocations", None, 401, 401, 403, 403, 200, 403),
+        ("GET", "/v1/snapshot", None, 401, 401, 403, 403, 200, 403),
         ("DELETE", "/v1/sessions/default/buffers/none", None, 401, 401, 403, 404, 404, 403),
         ("POST", "/v1/sessions/default/sync", None, 401, 401, 403, 204, 204, 403),
         ("POST", "/v1/sessions/mine/sync", None, 401, 401, 403, 204, 204, 204),

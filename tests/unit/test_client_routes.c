@@ -91,6 +91,8 @@ static const char *const excepted[][2] = {
     {"PATCH /v1/sessions/{s}/buffers/{b}/data", "PUT with an offset or a slice writes the same bytes"},
     {"POST /v1/sessions/{s}/buffers/{b}/map", "gpubuf_map() asks over a UNIX socket: test_client_map"},
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
+    {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
+    {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
     {"POST /v1/sessions/{s}/buffers/{b}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},
 };
 

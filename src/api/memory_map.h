@@ -1,0 +1,50 @@
+/* Device memory as it is laid out: what is taken, by segments in the order of addresses. */
+#ifndef GB_API_MEMORY_MAP_H
+#define GB_API_MEMORY_MAP_H
+
+#include "core/core.h"
+
+/* A piece of memory that is taken now, or was while the log of allocations goes back. */
+struct gb_map_span {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t number; /* of the event that took it; 0: not taken any more */
+    int64_t owner;   /* the pool's id, or less than 0: a kind that has no pools */
+    uint64_t stream;
+    uint32_t session; /* where its name begins in names */
+    uint32_t buffer;
+    uint32_t pool;
+    int device;
+    bool leaving;
+};
+
+/* Addresses that one pool has or had, without a hole that is larger than GB_MAP_HOLE; or a single piece of a kind that has no pools.
+ * CUDA does not say which addresses a pool has reserved: what it keeps unused at the ends is not in here. */
+struct gb_segment {
+    size_t first; /* of the spans */
+    size_t count;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t taken; /* of these */
+    uint64_t leaving;
+};
+#define GB_MAP_HOLE (32u << 20)
+
+struct gb_memory_map {
+    struct gb_map_span *spans; /* by device and address; of those that are taken no two overlap */
+    size_t span_count;
+    size_t span_room;
+    struct gb_segment *segments;
+    size_t segment_count;
+    char *names; /* the first is "" */
+    size_t names_used;
+    size_t names_room;
+    uint64_t events_from; /* of the log that belongs to it */
+    uint64_t events_end;
+};
+
+/* With the last `events` of the log. -1 when memory is exhausted. Takes a while: not on an HTTP loop. */
+int gb_memory_map_read(struct gb_core *core, uint64_t events, struct gb_memory_map *ret, struct gb_error *err);
+void gb_memory_map_done(struct gb_memory_map *map);
+
+#endif

@@ -1,0 +1,25 @@
+/* Long answers that are made on a thread of the core's, while the request waits: no HTTP loop walks thousands of things. */
+#ifndef GB_API_REPORT_H
+#define GB_API_REPORT_H
+
+#include "api/context.h"
+
+/* At a time; one more is SATURATED. */
+#define GB_REPORTS_MAX 4
+
+struct gb_report {
+    struct gb_api *api;
+    uint64_t params[4];       /* the maker's */
+    const char *content_type; /* static */
+    char *body;               /* malloc'd; the maker's result */
+    size_t len;
+};
+
+/* Fills body and len. On a thread of the core's. 0 or -1. */
+typedef int gb_report_make(struct gb_report *report, struct gb_error *err);
+
+/* The whole rest of a handler: answers 200 with what make fills, as content_type. The answer varies with Accept. params are copied. */
+enum gb_step gb_report_start(struct gb_http_request *request, struct gb_http_response *response, gb_report_make *make,
+                             const struct gb_report *params, struct gb_error *err);
+
+#endif
