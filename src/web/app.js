@@ -52,6 +52,7 @@ function showState() {
   byId('alarm').dataset.of = watch.connection;
   if (root) setText(byId('about'), `${root.version} · ${location.host} · ${root.backend.name} · up ${span((Date.now() - Date.parse(root.started_at)) / 1000)}`);
   if (!watch.stats || watch.connection !== 'connected') return;
+  tables.showPools();
   tiles.show(watch);
   devices.show(watch);
 }

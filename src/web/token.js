@@ -27,7 +27,7 @@ export function start(changed) {
   }
 
   onTokenNeeded((detail) => {
-    if (!declined) open(token() ? `The token is not taken: ${detail || ''}` : detail || 'The daemon asks for one.');
+    if (!declined) open(token() ? `The token is not taken: ${detail || ''}` : 'This daemon gives its numbers to those who have a token.');
   });
   byId('token-open').addEventListener('click', () => open());
   byId('token-form').addEventListener('submit', (event) => {

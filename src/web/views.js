@@ -116,9 +116,13 @@ export class Tables {
     this.buffers = bufferTable(look);
   }
 
-  show() {
+  showPools() {
     const {lists} = this.watch;
     this.pools.set(lists.pools, lists.note.pools);
+  }
+
+  show() {
+    const {lists} = this.watch;
     this.sessions.set(lists.sessions, lists.note.sessions);
     this.buffers.set(lists.buffers, lists.note.buffers);
   }

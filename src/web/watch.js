@@ -2,13 +2,15 @@
 import {Gone, Refused, forget, get, list, sessionPath} from './ask.js';
 
 const EVERY_MS = 1000;
-const HIDDEN_MS = 10000;
+const SELDOM_MS = 10000; // hidden, or without a token that the daemon takes
+const SETTLE = 3; // rounds after a change in which lists are read: memory is free only when its stream has come so far
+const REFRESH_MS = 15000; // lists, also without a change
 const SAMPLES_MAX = 1200; // twenty minutes of what this page saw itself
 const SESSIONS_MAX = 1000;
 const BUFFERS_MAX = 5000; // rows read in all; a page is no place for more
 const POOLS_OF_MAX = 100; // sessions whose pools are asked for
 
-// Events: 'state' after each round, 'lists' when sessions, pools or buffers were read again, 'sample' with a new sample.
+// Events: 'state' after each round, 'lists' when sessions, pools and buffers were read again.
 export class Watch extends EventTarget {
   constructor() {
     super();
@@ -20,6 +22,7 @@ export class Watch extends EventTarget {
     this.lists = {sessions: [], pools: [], buffers: [], note: {}};
     this.devices = [];
     this.next = 0; // lists are not read before
+    this.stale = 0; // how often they are to be read
     this.timer = 0;
     this.running = false;
     this.again = false;
@@ -66,7 +69,7 @@ export class Watch extends EventTarget {
     this.running = false;
     this.dispatchEvent(new Event('state'));
     if (this.again) this.soon();
-    else this.timer = setTimeout(() => this.round(), document.hidden ? HIDDEN_MS : EVERY_MS);
+    else this.timer = setTimeout(() => this.round(), document.hidden || ['token', 'forbidden'].includes(this.connection) ? SELDOM_MS : EVERY_MS);
   }
 
   failed(error) {
@@ -86,8 +89,12 @@ export class Watch extends EventTarget {
     const {value: stats} = await get('/v1/stats');
     this.stats = stats;
     this.devices = (await get('/v1/devices')).value.items;
+    const others = this.lists.pools.filter((p) => p.session);
+    this.lists.pools = [...stats.pools.map((p) => ({...p, session: ''})), ...others];
     this.sample();
-    if (stats.sequence !== this.sequence && Date.now() >= this.next) await this.readLists(stats);
+    if (stats.sequence !== this.sequence) this.stale = SETTLE;
+    else if (Date.now() >= this.next + REFRESH_MS) this.stale = 1;
+    if (this.stale > 0 && Date.now() >= this.next) await this.readLists(stats);
   }
 
   sample() {
@@ -106,7 +113,6 @@ export class Watch extends EventTarget {
     };
     this.samples.push(sample);
     if (this.samples.length > SAMPLES_MAX) this.samples.splice(0, this.samples.length - SAMPLES_MAX);
-    this.dispatchEvent(new Event('sample'));
   }
 
   // Of pools that sessions made; /v1/stats has those of the devices.
@@ -130,6 +136,7 @@ export class Watch extends EventTarget {
     if (sessions.items.length > POOLS_OF_MAX) note.pools = `of the first ${POOLS_OF_MAX} sessions`;
     this.lists = {sessions: sessions.items, pools, buffers, note};
     this.sequence = sequence;
+    this.stale--;
     // What takes long is done the less often.
     this.next = Date.now() + 4 * (performance.now() - begun);
     this.dispatchEvent(new Event('lists'));
