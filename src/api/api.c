@@ -39,6 +39,7 @@ static void render_root(struct gb_out *out, const struct gb_api *api) {
     gb_out_string(out, "sessions", "/v1/sessions");
     gb_out_string(out, "operations", "/v1/operations");
     gb_out_string(out, "stats", "/v1/stats");
+    gb_out_string(out, "feed", "/v1/feed");
     gb_out_string(out, "metrics", "/metrics");
     gb_out_string(out, "openapi", "/openapi.json");
     gb_out_string(out, "live", "/livez");

@@ -57,6 +57,9 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
 enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
 
+/* gb_http_server_config.feed. */
+extern const struct gb_http_feed_hooks gb_api_feed_hooks;
+
 /* The hooks of the same names. The first three: a connection's leases end with it, and while there are any it is not idle.
  * explain: who maps what could not be changed. */
 void gb_api_peer_gone(void *app, struct gb_http_peer *peer);

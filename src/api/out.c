@@ -55,6 +55,11 @@ static void put_key(struct gb_out *out, const char *key) {
     put(out, "\":", 2);
 }
 
+void gb_out_text(struct gb_out *out, const char *text) {
+    put(out, text, strlen(text));
+    out->comma = false;
+}
+
 void gb_out_open(struct gb_out *out, const char *key, char bracket) {
     put_key(out, key);
     put(out, &bracket, 1);

@@ -39,6 +39,9 @@ void gb_out_time(struct gb_out *out, const char *key, int64_t wall_us);
 /* Text that is JSON already. */
 void gb_out_raw(struct gb_out *out, const char *key, const char *json);
 
+/* Text as it is, that is no JSON; the next value needs no comma. */
+void gb_out_text(struct gb_out *out, const char *text);
+
 /* Ends the text with a newline. */
 void gb_out_end(struct gb_out *out);
 

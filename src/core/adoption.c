@@ -136,13 +136,17 @@ static void cut(struct gb_adoption *adoption) {
     struct gb_session *s = adoption->session;
     struct gb_content *lost = NULL;
     struct gb_content *next;
+    struct gb_notice notice;
     struct gb_buffer *b;
 
     pthread_mutex_lock(&s->lock);
     adoption->cut = true;
     b = gb_map_get(&s->buffers, adoption->buffer.s);
-    if (b && b->live && b->content && b->content->adoption == adoption)
+    if (b && b->live && b->content && b->content->adoption == adoption) {
         lost = gb_buffer_lose_locked(s, b);
+        notice = gb_notice_of_buffer(s, &b->rec, GB_NOTICE_BUFFER_LOST);
+        gb_note(s->core, &notice);
+    }
     pthread_mutex_unlock(&s->lock);
     for (; lost; lost = next) { /* this may be a thread that must not wait for a device */
         next = lost->next;

@@ -37,6 +37,19 @@ static void tell_room(const struct gb_content *c, struct gb_error *error) {
                  (unsigned long long)limit);
 }
 
+static void note_exhausted(const struct gb_content *c) {
+    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
+
+    if (c->kind == GB_KIND_DEVICE)
+        n.pool = c->pool->rec.name;
+    if (gb_kind_of_device(c->kind))
+        n.device = c->device->index;
+    n.has_bytes = true;
+    n.bytes = c->bytes;
+    snprintf(n.detail, sizeof(n.detail), "asked for, of kind %s", gb_kind_name(c->kind));
+    gb_note_often(c->device->core, &n);
+}
+
 void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
@@ -53,8 +66,10 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     }
     if (pooled)
         gb_core_pool_refresh(c->pool);
-    if (error && error->code == GB_ERR_OUT_OF_MEMORY)
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
+        note_exhausted(c);
+    }
     gb_core_changed(core);
     a->done(a, error);
 }
@@ -88,6 +103,17 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
     return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
 }
 
+static void note_trims(const struct gb_content *c, unsigned count) {
+    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_POOL_TRIMMED);
+
+    GB_TALLY(c->device->core, c->session, trims, count);
+    n.device = c->device->index;
+    n.pool = c->pool->rec.name;
+    strcpy(n.detail, "to make room for an allocation");
+    if (count > 0)
+        gb_note_often(c->device->core, &n);
+}
+
 /* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
@@ -97,7 +123,7 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     /* Where the pool's own limit refuses, what others keep is of no use. */
     if (check_limit(c, err) < 0)
         return -1;
-    GB_TALLY(core, c->session, trims, gb_core_pool_make_room(c->pool, c->bytes));
+    note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
     GB_TALLY(core, c->session, allocation_retries, 1);
     return try(a, err);
 }

@@ -84,10 +84,32 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
         gb_buffer_lose_locked(session, b);
 }
 
+/* Under the lock, so that those of one buffer come in order. */
+static void note_locked(struct gb_change *c, bool was_live, int64_t generation, int64_t version) {
+    enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
+    struct gb_notice notice;
+
+    if (c->removes)
+        type = GB_NOTICE_BUFFER_DELETED;
+    else if (!was_live)
+        type = GB_NOTICE_BUFFER_CREATED;
+    else if (c->rec.generation != generation)
+        type = GB_NOTICE_BUFFER_REPLACED;
+    else if (c->rec.version == version)
+        return; /* a checksum was found out: nobody's business */
+    notice = gb_notice_of_buffer(c->session, c->removes ? &c->buffer->rec : &c->rec, type);
+    gb_note(c->session->core, &notice);
+}
+
 /* Leases come and go while the database is busy: they are no part of the change. */
 static void apply_locked(struct gb_change *c) {
+    bool was_live = c->buffer->live;
+    int64_t generation = c->buffer->rec.generation;
+    int64_t version = c->buffer->rec.version;
+
     c->rec.leases = c->buffer->rec.leases;
     c->apply_locked(c, c->buffer);
+    note_locked(c, was_live, generation, version);
     lose_empty_locked(c->session, c->buffer);
     c->rec.leases = c->buffer->rec.leases;
 }

@@ -66,7 +66,7 @@ static int start(struct gb_core *core, struct gb_error *err) {
         if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
             return -1;
     }
-    if (gb_core_load(core, err) < 0)
+    if (gb_feed_init(core, err) < 0 || gb_core_load(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
         return -1;
@@ -91,6 +91,9 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     gb_tokens_init(&core->tokens);
     gb_keys_init(core);
     gb_leases_init(core);
+    pthread_mutex_init(&core->feed.lock, NULL);
+    pthread_mutex_init(&core->feed.storm_lock, NULL);
+    gb_cond_init(&core->feed.grown);
     if (gb_trace_init(&core->trace, config->allocation_log, err) < 0 ||
         gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
@@ -146,6 +149,7 @@ void gb_core_close(struct gb_core *core) {
     gb_keys_done(&core->keys);
     gb_leases_done(&core->leases);
     gb_trace_done(&core->trace);
+    gb_feed_done(core);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);

@@ -141,6 +141,7 @@ struct gb_session_check {
     int (*check)(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
     void *arg;
     void (*free_arg)(void *arg);
+    bool expires; /* a deletion: nobody asked for it */
 };
 
 /* --- sessions --------------------------------------------------------------------------------------------------------- */
@@ -381,6 +382,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
 
 #include "core/adopt.h"
 #include "core/bundle.h"
+#include "core/feed.h"
 #include "core/gather.h"
 #include "core/joint.h"
 #include "core/keys.h"

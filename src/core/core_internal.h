@@ -22,6 +22,7 @@
 #include "core/key_table.h"
 #include "core/lane.h"
 #include "core/lease_table.h"
+#include "core/note.h"
 #include "core/slots.h"
 #include "core/tally.h"
 #include "core/tokens.h"
@@ -101,6 +102,7 @@ struct gb_core {
     struct gb_tokens tokens;
     struct gb_keys keys;
     struct gb_leases leases;
+    struct gb_feed feed;
 
     pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */

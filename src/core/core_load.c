@@ -86,6 +86,8 @@ static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *
     pthread_mutex_lock(&s->lock);
     r = gb_core_pool_enroll_locked(s, p, err);
     pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !p->pool)
+        gb_note_pool(s, p, GB_NOTICE_POOL_LOST);
     if (r < 0)
         gb_core_pool_unref(p);
     gb_session_unref(s);
@@ -137,6 +139,18 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
     return r;
 }
 
+/* One for each session, however many there are. */
+static void note_lost(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        gb_note_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
+        gb_session_unref(s);
+    }
+}
+
 int gb_core_load(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
     struct gb_store_ids last;
@@ -151,5 +165,6 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
         gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)
         return -1;
+    note_lost(core);
     return make_default(core, err);
 }

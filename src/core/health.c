@@ -228,6 +228,15 @@ int gb_core_health_start(struct gb_core *core, struct gb_error *err) {
     return r;
 }
 
+static void note_changes(struct gb_core *core, int device, unsigned changes) {
+    int change;
+
+    for (change = 0; change < GB_HEALTH_CHANGES; change++) {
+        if (changes >> change & 1)
+            gb_feed_health(core, device, gb_health_change_name((enum gb_health_change)change));
+    }
+}
+
 void gb_core_health_tick(struct gb_core *core) {
     struct gb_health now;
     int i;
@@ -238,6 +247,7 @@ void gb_core_health_tick(struct gb_core *core) {
         gb_health_watch_get(core->health, i, &now);
         if (now.at_us == 0 || now.at_us == seen->at_us)
             continue;
+        note_changes(core, i, seen->at_us ? gb_health_changes(seen, &now) : 0);
         *seen = now;
     }
 }

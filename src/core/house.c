@@ -1,5 +1,6 @@
 #include "core/house.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static void expired(void *arg) {
 
 /* Takes over the reference. */
 static void expire(struct gb_session *s) {
-    struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session};
+    struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session, .expires = true};
     struct gb_call *call = gb_call_new(expired, NULL);
     struct expiry *e = malloc(sizeof(*e));
 
@@ -95,14 +96,24 @@ static void mark_lost(struct gb_core *core) {
     int64_t id = 0;
 
     gb_core_alive(core, &why);
+    if (!core->house.failed) {
+        struct gb_notice failed = gb_notice_of(NULL, GB_NOTICE_DEVICE_FAILED);
 
+        snprintf(failed.detail, sizeof(failed.detail), "%.120s", why.native_name[0] ? why.native_name : why.detail);
+        gb_note(core, &failed);
+        core->house.failed = true;
+    }
     while ((s = gb_session_after(core, id))) {
         struct gb_content *list;
+        uint64_t lost;
 
         id = s->id;
         pthread_mutex_lock(&s->lock);
+        lost = s->lost_buffers;
         list = lose_all_locked(s);
+        lost = s->lost_buffers - lost;
         pthread_mutex_unlock(&s->lock);
+        gb_note_lost(s, lost, "the device failed");
         gb_intakes_end(s, &why);
         if (list)
             gb_core_changed(core);
@@ -192,6 +203,7 @@ static void tick(struct gb_core *core) {
     expire_idle(core);
     gb_leases_expire(core);
     gb_core_health_tick(core);
+    gb_feed_tick(core);
     if (core->config.sample_interval_s > 0 &&
         now_ns - house->sampled_ns >= core->config.sample_interval_s * GB_NS_PER_S) {
         sample(core);

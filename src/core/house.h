@@ -22,6 +22,7 @@ struct gb_house {
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;
+    bool failed; /* a dead device was told of */
     struct gb_counters saved;
 };
 

@@ -108,6 +108,7 @@ void gb_lease_over(struct gb_lease *lease) {
     if (lease->granted) {
         atomic_fetch_sub(&lease->core->leases.live, 1);
         GB_TALLY(lease->core, s, unmaps, 1);
+        gb_note_lease(lease, GB_NOTICE_LEASE_ENDED);
     }
     if (!lease->event) {
         drop(lease);

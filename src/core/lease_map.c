@@ -118,6 +118,7 @@ static int publish_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->call->lease->expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
     lease->call = NULL;
+    gb_note_lease(lease, GB_NOTICE_LEASE_GRANTED);
     return 0;
 }
 

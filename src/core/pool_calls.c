@@ -132,6 +132,17 @@ struct pool_op {
 /* Kept beside what is used without a word: memory comes in pieces of this size. */
 #define TRIM_SLACK_BYTES (32u << 20)
 
+static void note_trimmed(const struct pool_op *op) {
+    const struct gb_pool_trim *t = &op->call->trim;
+    struct gb_notice n = gb_notice_of(op->session, GB_NOTICE_POOL_TRIMMED);
+
+    n.pool = op->pool->rec.name;
+    n.device = op->pool->rec.device;
+    n.has_bytes = true;
+    n.bytes = t->before_bytes > t->after_bytes ? t->before_bytes - t->after_bytes : 0;
+    gb_note(op->session->core, &n);
+}
+
 static int trim(struct pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
     struct gb_backend *be = p->core->backend;
@@ -147,6 +158,7 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     op->call->trim.kept =
         stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
     atomic_fetch_add(&p->core->tally.trims, 1);
+    note_trimmed(op);
     return 0;
 }
 

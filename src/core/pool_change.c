@@ -30,6 +30,7 @@ static void patched(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK) {
+        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
         gb_pool_op_leave(op);
         return;
     }
@@ -82,8 +83,10 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
     struct gb_core_pool *forgotten = NULL;
     struct gb_content *lost = NULL;
     struct gb_pool_op *next;
+    uint64_t lost_buffers;
 
     pthread_mutex_lock(&s->lock);
+    lost_buffers = s->lost_buffers;
     gb_pool_op_note_result_locked(op, error);
     if (op->error.code == GB_OK) {
         lost = lose_buffers_locked(s, p);
@@ -91,8 +94,12 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
     } else if (atomic_load(&p->state) == GB_POOL_REMOVING) {
         atomic_store(&p->state, GB_POOL_LIVE);
     }
+    lost_buffers = s->lost_buffers - lost_buffers;
     next = (struct gb_pool_op *)gb_turns_leave(&p->turns);
     pthread_mutex_unlock(&s->lock);
+    if (op->error.code == GB_OK)
+        gb_note_pool(s, p, GB_NOTICE_POOL_DELETED);
+    gb_note_lost(s, lost_buffers, "their pool was deleted");
     gb_content_drop_all(lost);
     gb_core_pool_unref(forgotten);
     if (op->error.code == GB_OK && p->device) {

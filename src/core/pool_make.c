@@ -20,6 +20,8 @@ static void made(void *arg, const struct gb_error *error) {
         forgotten = gb_pool_op_forget_locked(s, op->pool);
     }
     pthread_mutex_unlock(&s->lock);
+    if (op->error.code == GB_OK)
+        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CREATED);
     gb_core_pool_unref(forgotten);
     gb_pool_op_leave(op);
 }

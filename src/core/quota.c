@@ -1,5 +1,16 @@
 /* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
+#include <string.h>
+
 #include "core/session.h"
+
+static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which) {
+    struct gb_notice n = gb_notice_of(session, GB_NOTICE_QUOTA_EXCEEDED);
+
+    n.has_bytes = bytes > 0;
+    n.bytes = bytes;
+    strcpy(n.detail, which);
+    gb_note_often(session->core, &n);
+}
 
 static int check_bytes(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
     uint64_t limit = session->rec.quota.bytes;
@@ -7,6 +18,7 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, struct gb_err
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
+    note_exceeded(session, bytes, "quota.bytes");
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for", session->name.s,
@@ -18,6 +30,7 @@ static int check_count(struct gb_session *session, uint64_t count, struct gb_err
 
     if (count == 0 || (session->counted_buffers <= limit && count <= limit - session->counted_buffers))
         return 0;
+    note_exceeded(session, 0, "quota.buffers");
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
                         session->name.s, (unsigned long long)limit, (unsigned long long)session->counted_buffers);
 }
@@ -63,6 +76,7 @@ int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, str
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
+    note_exceeded(session, bytes, "quota.pinned_bytes");
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",

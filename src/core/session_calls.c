@@ -62,6 +62,7 @@ static void created(void *arg, const struct gb_error *error) {
     op->call->created = true;
     atomic_fetch_add(&s->core->live_sessions, 1);
     atomic_store(&s->state, GB_SESSION_LIVE);
+    gb_note_session(s, GB_NOTICE_SESSION_CREATED);
     op_end(op, NULL);
 }
 
@@ -125,6 +126,8 @@ static void patched(void *arg, const struct gb_error *error) {
     }
     next = (struct session_op *)gb_turns_leave(&s->turns);
     pthread_mutex_unlock(&s->lock);
+    if (!error)
+        gb_note_session(s, GB_NOTICE_SESSION_CHANGED);
     op_end(op, error);
     run(next);
 }
@@ -159,8 +162,13 @@ static void deleted(void *arg, const struct gb_error *error) {
     struct gb_content *contents = NULL;
     struct gb_idlist pools = {0};
     struct session_op *next;
+    struct gb_notice notice =
+        gb_notice_of(s, op->check.expires ? GB_NOTICE_SESSION_EXPIRED : GB_NOTICE_SESSION_DELETED);
 
     pthread_mutex_lock(&s->lock);
+    notice.count = s->live_buffers;
+    notice.has_bytes = true;
+    notice.bytes = s->used_bytes;
     if (!error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
         contents = gb_session_clear_locked(s);
@@ -180,6 +188,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         gb_session_withdraw(s); /* op has a reference too */
+        gb_note(s->core, &notice);
         op->task.run = behind_frees;
         behind_frees(&op->task);
     }

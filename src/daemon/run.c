@@ -11,6 +11,7 @@
 
 #define TICK_MS 500
 #define DRAIN_TICK_MS 20
+#define FEED_MS 500 /* for the last event to be written; the disk may be slow */
 
 /* Waits up to timeout_ms for a signal; 0 when none came. */
 static int next_signal(struct gb_daemon *daemon, int timeout_ms) {
@@ -31,6 +32,8 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
         gb_daemon_load_tokens(daemon, &count, &err) == 0)
         gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
                count > 0 || daemon->exposed ? "" : ": no request needs one any more");
+    if (changed)
+        gb_http_server_dismiss(daemon->server);
     if (err.code != GB_OK)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
 }
@@ -68,21 +71,22 @@ static void stop_in_order(struct gb_daemon *daemon) {
     gb_log(&daemon->log, GB_LOG_INFO, "stopping", "running requests may go on for %llu s",
            (unsigned long long)daemon->options.stop_timeout);
     gb_api_set_draining(daemon->api);
+    gb_feed_stopping(daemon->core, FEED_MS);
     gb_http_server_drain(daemon->server);
     for (;;) {
         int signal_number = next_signal(daemon, DRAIN_TICK_MS);
 
         gb_http_server_stat(daemon->server, &stat);
-        if (stat.connections == 0)
+        if (stat.connections + stat.listeners == 0)
             return;
         if (signal_number == SIGTERM || signal_number == SIGINT) {
             gb_log(&daemon->log, GB_LOG_WARNING, "stopping", "second signal: %llu connections are cut",
-                   (unsigned long long)stat.connections);
+                   (unsigned long long)(stat.connections + stat.listeners));
             return;
         }
         if (gb_clock_ns() >= end_ns) {
             gb_log(&daemon->log, GB_LOG_WARNING, "stopping", "time is up: %llu connections are cut",
-                   (unsigned long long)stat.connections);
+                   (unsigned long long)(stat.connections + stat.listeners));
             return;
         }
     }

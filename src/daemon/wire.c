@@ -48,6 +48,7 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
         .path = daemon->database,
         .sync_full = strcmp(daemon->options.store_sync, "full") == 0,
         .samples_max = daemon->options.samples_max,
+        .feed_max = daemon->options.feed_max,
         .queue_max = 65536,
     };
 
@@ -108,6 +109,10 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
     return 0;
 }
 
+static void tell(void *server) {
+    gb_http_server_tell(server);
+}
+
 static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     int fds[GB_LISTEN_MAX];
@@ -140,6 +145,9 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .stall_timeout_s = (unsigned)o->stall_timeout,
         .min_rate_bytes_s = o->min_rate,
         .wait_max_s = (unsigned)o->wait_max,
+        .feed = &gb_api_feed_hooks,
+        .listeners_max = (unsigned)o->max_feed_listeners,
+        .heartbeat_s = (unsigned)o->feed_heartbeat,
     };
 
     for (i = 0; i < daemon->listeners.count; i++)
@@ -147,6 +155,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     access_log = &daemon->log;
     if (gb_http_server_start(&config, &daemon->server, err) != 0)
         return -1;
+    gb_feed_watch(daemon->core, tell, daemon->server);
     for (i = 0; i < daemon->listeners.count; i++)
         gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
     return 0;
@@ -185,7 +194,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0)
         return GB_EXIT_USAGE;
-    if (gb_limits_raise(o->max_connections, err) != 0 || open_paths(daemon, err) != 0)
+    if (gb_limits_raise(o->max_connections + o->max_feed_listeners, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     if (open_store(daemon, err) != 0)
         return exit_of(err);
@@ -217,6 +226,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
         unlink(daemon->listen_file);
         overtime = gb_overtime_start(&daemon->log, daemon->signal_fd, daemon->options.stop_timeout);
     }
+    if (daemon->core)
+        gb_feed_watch(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);

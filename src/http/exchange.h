@@ -147,6 +147,7 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
                      const struct gb_error *error);
 
 /* wire.c: the head of a reply that we send ourselves, into out; returns its length or 0 when it does not fit. */
+#define GB_WIRE_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
 size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size);
 
 /* mhd_reply.c */

@@ -6,6 +6,7 @@
 #ifndef GB_HTTP_HTTP_H
 #define GB_HTTP_HTTP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@
 #include "base/error.h"
 
 struct gb_closer;
+struct gb_http_server;
+struct gb_listener;
 
 enum gb_http_method {
     GB_HTTP_GET,
@@ -241,6 +244,8 @@ struct gb_http_response {
     struct gb_http_source *source; /* owned */
     uint64_t source_len;
 
+    struct gb_listener *listener; /* owned; the body is what it gets first */
+
     int fd[GB_HTTP_RESPONSE_FDS_MAX]; /* owned */
     unsigned fds;
 };
@@ -265,6 +270,42 @@ int gb_http_response_fd(struct gb_http_response *response, int fd, struct gb_err
 void gb_http_response_close(struct gb_http_response *response);
 /* Frees what it holds (a source with complete = false) and makes it empty. */
 void gb_http_response_done(struct gb_http_response *response);
+
+/* --- listeners ------------------------------------------------------------------------------------------------------ */
+
+/* One event, ready for the wire, shared by all who listen. Reference counted, thread-safe. */
+struct gb_http_frame {
+    atomic_int refs;
+    uint64_t id;     /* rises from frame to frame */
+    uint64_t topics; /* a bit, or several */
+    char owner[129]; /* who alone hears it besides those who hear all; "": everyone */
+    size_t len;
+    char text[];
+};
+/* Copies. NULL when memory is exhausted. */
+struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *text, size_t len);
+struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame);
+void gb_http_frame_unref(struct gb_http_frame *frame); /* NULL is accepted */
+
+/* Called on the feed's thread, which they may hold up for some milliseconds. */
+struct gb_http_feed_hooks {
+    /* What comes after `after`, at most max frames, all topics, oldest first; *ret_through: up to there nothing else comes. 0 and
+     * *ret_through == after: there is no more now. */
+    size_t (*read)(void *app, uint64_t after, struct gb_http_frame **frames, size_t max, uint64_t *ret_through);
+    uint64_t (*newest)(void *app);
+    const char *heartbeat; /* texts */
+    const char *farewell;  /* to one that is dropped because it does not read */
+};
+
+/* The connection only listens from now on: it gets the head, the response's body, then every event after `after` of these topics
+ * and this owner ("": all) until it ends. SATURATED. */
+int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
+                            uint64_t topics, const char *owner, struct gb_error *err);
+
+/* [any thread, never blocks] There is more to tell. */
+void gb_http_server_tell(struct gb_http_server *server);
+/* [any thread, never blocks] All listeners are to come anew: who may listen has changed. */
+void gb_http_server_dismiss(struct gb_http_server *server);
 
 /* Makes the response the problem document of *error. Headers that stand there are kept. */
 void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
@@ -311,6 +352,9 @@ struct gb_http_server_config {
     unsigned stall_timeout_s;  /* a body that does not move */
     uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
     unsigned wait_max_s;       /* the longest GB_STEP_WAIT */
+    const struct gb_http_feed_hooks *feed; /* NULL: nobody listens */
+    unsigned listeners_max;
+    unsigned heartbeat_s; /* after so long without an event */
 };
 
 /* Starts the threads. Returns 0 or -1 (then listen_fds stay the caller's). */
@@ -330,6 +374,7 @@ struct gb_http_server_stat {
     uint64_t accepted;
     uint64_t refused; /* over connections_max */
     uint64_t requests;
+    uint64_t listeners; /* now; not among connections */
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 

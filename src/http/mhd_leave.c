@@ -9,6 +9,7 @@
 #include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -53,7 +54,8 @@ static struct gb_arrival describe(const struct gb_exchange *ex) {
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};
 }
 
-int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
+/* Takes the live socket out: *ret. 0, or -1 and everything stays as it was. */
+static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_arrival *ret) {
     struct gb_conn *c = ex->info;
     struct gb_arrival socket = describe(ex);
     int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
@@ -79,12 +81,57 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->suspended = false;
     ex->conn = NULL;
     ex->info = NULL;
+    *ret = socket;
+    return 0;
+}
+
+int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_arrival socket;
+
+    if (take_out(loop, ex, &socket) < 0)
+        return -1;
     if (gb_bulk_give(loop, ex, &socket) < 0) {
         gb_peer_end(socket.peer);
-        close(fd);
+        close(socket.fd);
         atomic_fetch_sub(&loop->server->connections, 1);
         gb_server_ended(&loop->own, ex);
         gb_exchange_end(ex);
     }
+    return 0;
+}
+
+/* Dead ends are found by what is sent to them, which the kernel else repeats for a quarter of an hour. */
+#define UNANSWERED_MS 60000
+
+int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
+    size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + 1024;
+    unsigned unanswered = UNANSWERED_MS;
+    struct gb_listener *l = ex->resp.listener;
+    struct gb_http_frame *first = malloc(sizeof(*first) + len);
+    struct gb_arrival socket;
+    size_t head;
+
+    if (!first)
+        return -1;
+    memset(first, 0, sizeof(*first));
+    atomic_init(&first->refs, 1);
+    head = gb_wire_head(ex, ex->resp.status, GB_WIRE_UNTIL_END, true, first->text, len - ex->resp.body_len);
+    if (head == 0 || take_out(loop, ex, &socket) < 0) {
+        free(first);
+        return -1;
+    }
+    if (ex->resp.body_len > 0)
+        memcpy(first->text + head, ex->resp.body, ex->resp.body_len);
+    first->len = head + ex->resp.body_len;
+    if (!socket.local)
+        setsockopt(socket.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof(unanswered));
+    l->fd = socket.fd;
+    l->peer = socket.peer;
+    l->hold[l->held++] = first;
+    ex->resp.listener = NULL;
+    atomic_fetch_sub(&loop->server->connections, 1);
+    gb_server_ended(&loop->own, ex);
+    gb_exchange_end(ex);
+    gb_feed_give(&loop->server->feed, l);
     return 0;
 }

@@ -53,12 +53,12 @@ static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
     loop->resumed = true;
 }
 
-/* The connection goes to a bulk loop. */
+/* The connection goes to a bulk loop, or to the feed. */
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
     unlist_waiting(loop, ex);
-    if (gb_mhd_leave(loop, ex) < 0)
+    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_leave(loop, ex)) < 0)
         return -1;
     if (was_suspended)
         atomic_fetch_sub(&loop->server->suspended, 1);
@@ -107,6 +107,14 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
                      "try again");
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, &err);
+    }
+    if (ex->resp.listener && ex->phase == GB_PHASE_REPLY) {
+        if (leave(loop, ex) == 0)
+            return MHD_YES;
+        gb_error_set(&err, GB_ERR_SATURATED, "no file descriptor is free to send events with; try again");
+        gb_http_response_done(&ex->resp);
+        gb_exchange_fail(ex, &err);
+        is_long = false;
     }
     if (is_long && gb_peer_busy(ex->info->peer)) {
         ex->phase = GB_PHASE_STREAM;

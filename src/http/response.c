@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "http/feed.h"
 #include "http/http.h"
 
 int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
@@ -70,6 +71,8 @@ void gb_http_response_done(struct gb_http_response *response) {
     gb_http_canned_unref(response->canned);
     if (response->source)
         response->source->free(response->source, false);
+    gb_listener_free(response->listener);
+    response->listener = NULL;
     response->body = NULL;
     response->body_len = 0;
     response->canned = NULL;

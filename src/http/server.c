@@ -83,6 +83,7 @@ static void join_all(struct gb_http_server *server) {
         gb_loop_join(&server->loops[i]);
     for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
         gb_bulk_join(&server->bulks[i]);
+    gb_feed_end(&server->feed);
     /* Loops and bulk loops hand connections to each other: none is taken apart before all have ended. */
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_done(&server->loops[i]);
@@ -107,6 +108,16 @@ static void release(struct gb_http_server *server) {
     free(server);
 }
 
+static int start_feed(struct gb_http_server *server, struct gb_error *err) {
+    const struct gb_http_server_config *config = &server->config;
+    const struct gb_feed_hooks hooks = {.app = config->app,
+                                        .hooks = config->feed,
+                                        .heartbeat_ms = config->heartbeat_s * 1000,
+                                        .stall_ms = config->stall_timeout_s * 1000};
+
+    return config->feed ? gb_feed_start(&server->feed, &hooks, err) : 0;
+}
+
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret,
                          struct gb_error *err) {
     struct gb_http_server *server = calloc(1, sizeof(*server));
@@ -118,7 +129,7 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
     server->peers_fd = -1;
     server->mailboxes.epoll_fd = -1;
     if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0 || gb_peers_init(server, err) < 0 ||
-        gb_mailboxes_init(server, err) < 0)
+        gb_mailboxes_init(server, err) < 0 || start_feed(server, err) < 0)
         goto fail;
     for (i = 0; i < config->bulk_loops; i++) {
         if (gb_bulk_start(&server->bulks[i], server, err) < 0)
@@ -144,8 +155,20 @@ void gb_http_server_drain(struct gb_http_server *server) {
     unsigned i;
 
     atomic_store(&server->draining, true);
+    atomic_store(&server->feed.draining, true);
+    gb_http_server_tell(server);
     for (i = 0; i < server->config.loops; i++)
         gb_inbox_signal(&server->loops[i].inbox);
+}
+
+void gb_http_server_tell(struct gb_http_server *server) {
+    if (server->feed.started)
+        gb_feed_wake(&server->feed);
+}
+
+void gb_http_server_dismiss(struct gb_http_server *server) {
+    atomic_store(&server->feed.dismiss, true);
+    gb_http_server_tell(server);
 }
 
 static uint64_t active(const struct gb_http_server *server) {
@@ -177,7 +200,8 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
                                         .suspended = atomic_load(&server->suspended),
                                         .transfers = atomic_load(&server->transfers),
                                         .accepted = atomic_load(&server->accepted),
-                                        .refused = atomic_load(&server->refused)};
+                                        .refused = atomic_load(&server->refused),
+                                        .listeners = atomic_load(&server->feed.count)};
     for (i = 0; i < server->config.loops; i++)
         ret->requests += atomic_load(&server->loops[i].requests);
 }

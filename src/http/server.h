@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "http/exchange.h"
+#include "http/feed.h"
 #include "http/http.h"
 #include "http/latency.h"
 #include "http/mailbox.h"
@@ -145,6 +146,7 @@ struct gb_http_server {
     atomic_uint accepting; /* loops that accept */
     int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
     struct gb_mailboxes mailboxes;
+    struct gb_feed feed;
     int dead_fd; /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
@@ -196,6 +198,8 @@ void gb_background_done(struct gb_loop *loop);
 
 /* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
+/* The connection goes to the feed, and the request is over. As gb_mhd_leave. */
+int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex);
 /* Bytes that libmicrohttpd may have read beyond the current request's header; 0 is a proof. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */

@@ -10,6 +10,8 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->err = *err;
+    gb_listener_free(ex->resp.listener);
+    ex->resp.listener = NULL;
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
     gb_problem_fill(&ex->resp, &ex->req, &ex->err);

@@ -50,7 +50,7 @@ size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len,
     add_date(&o);
     for (i = 0; i < ex->resp.headers; i++)
         add(&o, "%s: %s\r\n", ex->resp.header[i].name, ex->resp.header[i].value);
-    if (status != 204 && status != 304)
+    if (status != 204 && status != 304 && body_len != GB_WIRE_UNTIL_END)
         add(&o, "Content-Length: %llu\r\n", (unsigned long long)body_len);
     if (close)
         add(&o, "Connection: close\r\n");

@@ -96,6 +96,23 @@ static const char *const steps[] = {
     "CREATE INDEX answers_by_expiry ON answers(expires_at_us);",
 
     "ALTER TABLE buffers ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0;",
+
+    "CREATE TABLE feed("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " type TEXT NOT NULL,"
+    " session TEXT," /* NULL in these: does not apply */
+    " pool TEXT,"
+    " buffer TEXT,"
+    " device INTEGER,"
+    " bytes INTEGER,"
+    " count INTEGER,"
+    " generation INTEGER,"
+    " lease INTEGER,"
+    " detail TEXT"
+    ") STRICT;"
+    "CREATE TABLE feed_state(id INTEGER PRIMARY KEY CHECK(id = 1), dropped_through INTEGER NOT NULL) STRICT;"
+    "INSERT INTO feed_state VALUES(1, 0);",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "store/db.h"
+#include "store/feed.h"
 #include "store/lock.h"
 #include "store/migrate.h"
 #include "store/rows.h"
@@ -12,6 +13,7 @@
 struct gb_store {
     int lock_fd;
     sqlite3 *db; /* the opener's until the first change, then the writer's */
+    struct gb_feed_log *feed;
     struct gb_writer *writer;
 };
 
@@ -29,9 +31,9 @@ static int open_locked(struct gb_store *s, const struct gb_store_config *config,
     if (gb_db_open(config->path, &s->db, err) < 0 || gb_db_verify(s->db, config->path, err) < 0)
         return -1;
     if (tune(s->db, config->sync_full, err) < 0 || gb_migrate(s->db, config->path, err) < 0 ||
-        gb_migrate_counters(s->db, err) < 0)
+        gb_migrate_counters(s->db, err) < 0 || gb_feed_log_new(config, s->db, &s->feed, err) < 0)
         return -1;
-    return gb_writer_new(s->db, config->samples_max, config->queue_max, &s->writer, err);
+    return gb_writer_new(s->db, config, s->feed, &s->writer, err);
 }
 
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
@@ -52,6 +54,7 @@ void gb_store_close(struct gb_store *s) {
     if (!s)
         return;
     gb_writer_free(s->writer);
+    gb_feed_log_free(s->feed);
     if (s->db) {
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */
@@ -239,4 +242,33 @@ int gb_store_load_answers(struct gb_store *s, int (*visit)(void *, const struct 
 
 void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
     gb_writer_stat(s->writer, ret);
+}
+
+/* --- notices -------------------------------------------------------------------------------------------------------- */
+
+int64_t gb_store_note(struct gb_store *s, const struct gb_notice *notice) {
+    bool first;
+    int64_t id = gb_feed_log_put(s->feed, notice, &first);
+
+    if (first)
+        gb_writer_tell(s->writer);
+    return id;
+}
+
+void gb_store_feed_watch(struct gb_store *s, gb_store_noted_fn *noted, void *arg) {
+    gb_feed_log_watch(s->feed, noted, arg);
+}
+
+void gb_store_feed_bounds(struct gb_store *s, struct gb_store_feed *ret) {
+    gb_feed_log_bounds(s->feed, ret);
+}
+
+int gb_store_feed_read(struct gb_store *s, int64_t after, size_t max, int (*visit)(void *, const struct gb_notice *),
+                       void *arg, struct gb_error *err) {
+    return gb_feed_log_read(s->feed, after, max, visit, arg, err);
+}
+
+int gb_store_feed_recent(struct gb_store *s, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
+                         struct gb_error *err) {
+    return gb_feed_log_recent(s->feed, max, visit, arg, err);
 }

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "model/model.h"
+#include "model/notice.h"
 
 struct gb_store;
 
@@ -25,6 +26,7 @@ struct gb_store_config {
     const char *path;     /* of the database file; created with mode 0600 */
     bool sync_full;       /* synchronous=FULL: survives power loss; else NORMAL: survives the process */
     uint64_t samples_max; /* rows kept in the pool history, oldest dropped first */
+    uint64_t feed_max;    /* notices kept in the log, oldest dropped first; 0: 100000 */
     uint64_t queue_max;   /* changes waiting; one more fails at once with SATURATED (through done) */
 };
 
@@ -120,6 +122,34 @@ void gb_store_put_counters(struct gb_store *store, const struct gb_counters *cou
 
 /* Succeeds once everything queued before is durable or has failed. Not held against queue_max. */
 void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
+
+/* --- notices: the log of what happened ---------------------------------------------------------------------------------- */
+
+/* Gives it the next id, which is returned, and copies it. [any thread, never blocks, whatever locks are held] It goes into the
+ * log, together with others, some 25 ms later, and never into the transaction of a change: it tells of what is true already.
+ * Where too many wait (16384), one of type feed.gap stands for those that found no room. */
+int64_t gb_store_note(struct gb_store *store, const struct gb_notice *notice);
+
+/* Called for each group, in the order of ids, once it is in the log (or the database would not have it): on the writer's thread,
+ * must not block. Once this has returned, the earlier one is not called any more; NULL: none. */
+typedef void gb_store_noted_fn(void *arg, const struct gb_notice *notices, size_t count);
+void gb_store_feed_watch(struct gb_store *store, gb_store_noted_fn *noted, void *arg);
+
+/* Ids rise strictly within a process; the first of a process is 2^20 above the last that the log has of earlier ones, so that
+ * one that was seen is never given again, though the commit that had it was lost with the power. */
+struct gb_store_feed {
+    int64_t first_id;        /* that this process gave or will give */
+    int64_t last_id;         /* given out */
+    int64_t dropped_through; /* up to here the log is not complete; 0: it is */
+};
+void gb_store_feed_bounds(struct gb_store *store, struct gb_store_feed *ret);
+
+/* [blocks; not on the writer's thread] Those with id > after, at most max, oldest first, until visit says other than 0. */
+int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
+                       int (*visit)(void *, const struct gb_notice *), void *arg, struct gb_error *err);
+/* The newest, before the first change. */
+int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
+                         struct gb_error *err);
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
 struct gb_store_stat {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "store/apply.h"
+#include "store/feed.h"
 
 struct change {
     struct change *next;
@@ -22,6 +23,7 @@ struct change {
 
 struct gb_writer {
     struct gb_apply apply; /* the thread's alone */
+    struct gb_feed_log *feed;
     uint64_t queue_max;
     pthread_t thread;
     bool thread_started;
@@ -108,21 +110,43 @@ static void run_group(struct gb_writer *w, struct change *first) {
     }
 }
 
+/* Until there is a change, or notices are due, whose time is returned. */
+static uint64_t wait_locked(struct gb_writer *w) {
+    uint64_t due_ns;
+
+    for (;;) {
+        due_ns = gb_feed_log_due_ns(w->feed);
+        if (w->first || w->stopping || due_ns <= gb_clock_ns())
+            return due_ns;
+        if (due_ns == UINT64_MAX) {
+            pthread_cond_wait(&w->wake, &w->lock);
+        } else {
+            struct timespec until = {.tv_sec = (time_t)(due_ns / GB_NS_PER_S), .tv_nsec = (long)(due_ns % GB_NS_PER_S)};
+
+            pthread_cond_timedwait(&w->wake, &w->lock, &until);
+        }
+    }
+}
+
 static void *writer_main(void *arg) {
     struct gb_writer *w = arg;
+    uint64_t due_ns = 0;
     struct change *group;
 
     pthread_mutex_lock(&w->lock);
-    for (;;) {
-        while (!w->first && !w->stopping)
-            pthread_cond_wait(&w->wake, &w->lock);
-        if (!w->first)
-            break;
+    /* Notices last: those of the last changes too are to be written. */
+    while (!w->stopping || w->first || due_ns != UINT64_MAX) {
+        due_ns = wait_locked(w);
         group = w->first;
         w->first = NULL;
         w->last = &w->first;
+        due_ns = w->stopping && due_ns != UINT64_MAX ? 0 : due_ns;
         pthread_mutex_unlock(&w->lock);
-        run_group(w, group);
+        if (group)
+            run_group(w, group);
+        if (due_ns <= gb_clock_ns())
+            gb_feed_log_write(w->feed, &w->apply);
+        due_ns = gb_feed_log_due_ns(w->feed);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);
@@ -146,16 +170,28 @@ static int start_thread(struct gb_writer *w, struct gb_error *err) {
     return 0;
 }
 
-int gb_writer_new(sqlite3 *db, uint64_t samples_max, uint64_t queue_max, struct gb_writer **ret, struct gb_error *err) {
+/* On the monotonic clock. */
+static void init_wake(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
+                  struct gb_error *err) {
     struct gb_writer *w = calloc(1, sizeof(*w));
 
     if (!w)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    w->queue_max = queue_max;
+    w->feed = feed;
+    w->queue_max = config->queue_max;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
-    if (gb_apply_init(&w->apply, db, samples_max, err) < 0 || start_thread(w, err) < 0) {
+    init_wake(&w->wake);
+    if (gb_apply_init(&w->apply, db, config->samples_max, err) < 0 || start_thread(w, err) < 0) {
         gb_writer_free(w);
         return -1;
     }
@@ -221,6 +257,12 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
     if (was_empty)
         pthread_cond_signal(&w->wake);
     free(c);
+}
+
+void gb_writer_tell(struct gb_writer *w) {
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
 }
 
 void gb_writer_stat(struct gb_writer *w, struct gb_store_stat *ret) {

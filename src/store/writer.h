@@ -36,8 +36,10 @@ struct gb_answer_record {
 
 struct gb_writer;
 
-/* Starts the thread. db is borrowed, and the writer's alone from the first change on. */
-int gb_writer_new(sqlite3 *db, uint64_t samples_max, uint64_t queue_max, struct gb_writer **ret, struct gb_error *err);
+/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. */
+struct gb_feed_log;
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
+                  struct gb_error *err);
 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
@@ -46,6 +48,9 @@ void gb_writer_free(struct gb_writer *writer);
  * change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
+
+/* [any thread] A notice waits in the log's queue. */
+void gb_writer_tell(struct gb_writer *writer);
 
 void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret);
 

@@ -93,6 +93,7 @@ static const char *const excepted[][2] = {
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
+    {"GET /v1/feed", "it does not end: a client of text/event-stream reads it, or gpubuf_get_json() its pages"},
     {"POST /v1/sessions/{s}/buffers/{b}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},
 };
 

@@ -1,0 +1,347 @@
+#include "store/feed.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "store/db.h"
+
+/* How long one waits for others: a transaction of its own for each would cost the changes beside it. */
+#define DELAY_NS (25 * GB_NS_PER_MS)
+/* Of one transaction, so that changes that come meanwhile wait for a millisecond at most. */
+#define BATCH 512
+#define PENDING_MAX 16384
+#define FEED_MAX 100000
+
+/* Commits that were lost with the power may have been seen: what a process gives out is this far above what it finds. More
+ * than the log between two checkpoints can hold. */
+#define SKIP (1 << 20)
+
+enum { INSERT, NTH, DROP, NOTE_DROP, STATEMENTS };
+
+static const char *const sql[STATEMENTS] = {
+    [INSERT] = GB_FEED_INSERT_SQL,
+    [NTH] = "SELECT id FROM feed ORDER BY id LIMIT 1 OFFSET ?1",
+    [DROP] = "DELETE FROM feed WHERE id <= ?1",
+    [NOTE_DROP] = "UPDATE feed_state SET dropped_through = ?1",
+};
+
+struct gb_feed_log {
+    char *path;
+    sqlite3 *db;
+    sqlite3_stmt *stmts[STATEMENTS];
+    int64_t max;
+    int64_t rows;            /* the writer's alone */
+    struct gb_notice *batch; /* the writer's alone */
+
+    pthread_mutex_t watch_lock; /* held while noted runs */
+    gb_store_noted_fn *noted;
+    void *noted_arg;
+
+    pthread_mutex_t lock; /* for all below; a leaf */
+    struct gb_notice *pending;
+    size_t count;
+    size_t size;
+    uint64_t due_ns;
+    int64_t last_id;         /* given out */
+    int64_t first_id;        /* that this process gives */
+    int64_t dropped_through; /* what is not in the table up to there is lost */
+
+    pthread_mutex_t read_lock; /* for the two below */
+    sqlite3 *reader;
+    sqlite3_stmt *read;
+};
+
+static int prepare(struct gb_feed_log *log, struct gb_error *err) {
+    int i;
+
+    for (i = 0; i < STATEMENTS; i++) {
+        int r = sqlite3_prepare_v3(log->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &log->stmts[i], NULL);
+
+        if (r != SQLITE_OK)
+            return gb_db_fail(log->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
+    }
+    return 0;
+}
+
+static int measure(struct gb_feed_log *log, struct gb_error *err) {
+    int64_t last = 0;
+
+    if (gb_db_int(log->db, "SELECT count(*) FROM feed", &log->rows, err) < 0 ||
+        gb_db_int(log->db, "SELECT dropped_through FROM feed_state", &log->dropped_through, err) < 0 ||
+        gb_db_int(log->db, "SELECT max(id) FROM feed", &last, err) < 0)
+        return -1;
+    if (last < log->dropped_through)
+        last = log->dropped_through;
+    log->last_id = last > 0 ? last + SKIP : 0;
+    log->first_id = log->last_id + 1;
+    return 0;
+}
+
+int gb_feed_log_new(const struct gb_store_config *config, sqlite3 *db, struct gb_feed_log **ret, struct gb_error *err) {
+    struct gb_feed_log *log = calloc(1, sizeof(*log));
+
+    if (!log)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    pthread_mutex_init(&log->lock, NULL);
+    pthread_mutex_init(&log->read_lock, NULL);
+    pthread_mutex_init(&log->watch_lock, NULL);
+    log->db = db;
+    log->max = config->feed_max ? (int64_t)config->feed_max : FEED_MAX;
+    log->path = strdup(config->path);
+    log->batch = calloc(BATCH, sizeof(*log->batch));
+    if (!log->path || !log->batch) {
+        gb_feed_log_free(log);
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    }
+    if (prepare(log, err) < 0 || measure(log, err) < 0) {
+        gb_feed_log_free(log);
+        return -1;
+    }
+    *ret = log;
+    return 0;
+}
+
+void gb_feed_log_free(struct gb_feed_log *log) {
+    int i;
+
+    if (!log)
+        return;
+    for (i = 0; i < STATEMENTS; i++)
+        sqlite3_finalize(log->stmts[i]);
+    sqlite3_finalize(log->read);
+    sqlite3_close(log->reader);
+    pthread_mutex_destroy(&log->watch_lock);
+    pthread_mutex_destroy(&log->read_lock);
+    pthread_mutex_destroy(&log->lock);
+    free(log->pending);
+    free(log->batch);
+    free(log->path);
+    free(log);
+}
+
+void gb_feed_log_watch(struct gb_feed_log *log, gb_store_noted_fn *noted, void *arg) {
+    pthread_mutex_lock(&log->watch_lock);
+    log->noted = noted;
+    log->noted_arg = arg;
+    pthread_mutex_unlock(&log->watch_lock);
+}
+
+/* --- the queue ------------------------------------------------------------------------------------------------------ */
+
+static bool room_locked(struct gb_feed_log *log) {
+    size_t size = log->size ? 2 * log->size : 64;
+    struct gb_notice *bigger;
+
+    if (log->count < log->size)
+        return true;
+    if (log->size >= PENDING_MAX)
+        return false;
+    bigger = realloc(log->pending, size * sizeof(*bigger));
+    if (!bigger)
+        return false;
+    log->pending = bigger;
+    log->size = size;
+    return true;
+}
+
+/* The last place is for one that tells of those that found none. */
+static void put_locked(struct gb_feed_log *log, const struct gb_notice *notice, int64_t id) {
+    struct gb_notice *at = &log->pending[log->count];
+
+    if (log->count > 0 && at[-1].type == GB_NOTICE_FEED_GAP) {
+        at[-1].id = id;
+        at[-1].count++;
+        return;
+    }
+    if (log->count == 0)
+        log->due_ns = gb_clock_ns() + DELAY_NS;
+    *at = *notice;
+    at->id = id;
+    if (++log->count < PENDING_MAX)
+        return;
+    *at = (struct gb_notice){.id = id, .at_us = notice->at_us, .type = GB_NOTICE_FEED_GAP, .device = -1, .count = 1};
+    strcpy(at->detail, "too many events at a time");
+}
+
+int64_t gb_feed_log_put(struct gb_feed_log *log, const struct gb_notice *notice, bool *ret_first) {
+    bool urgent = notice->type == GB_NOTICE_DAEMON_STOPPING;
+    int64_t id;
+
+    pthread_mutex_lock(&log->lock);
+    id = ++log->last_id;
+    *ret_first = log->count == 0 || urgent;
+    if (room_locked(log) || log->count == PENDING_MAX)
+        put_locked(log, notice, id);
+    if (urgent)
+        log->due_ns = 0;
+    pthread_mutex_unlock(&log->lock);
+    return id;
+}
+
+uint64_t gb_feed_log_due_ns(struct gb_feed_log *log) {
+    uint64_t due_ns = UINT64_MAX;
+
+    pthread_mutex_lock(&log->lock);
+    if (log->count > 0)
+        due_ns = log->due_ns;
+    pthread_mutex_unlock(&log->lock);
+    return due_ns;
+}
+
+/* The oldest, and those that are left are due at once. */
+static size_t take(struct gb_feed_log *log) {
+    size_t n;
+
+    pthread_mutex_lock(&log->lock);
+    n = log->count < BATCH ? log->count : BATCH;
+    if (n > 0)
+        memcpy(log->batch, log->pending, n * sizeof(*log->batch));
+    log->count -= n;
+    if (log->count > 0)
+        memmove(log->pending, log->pending + n, log->count * sizeof(*log->pending));
+    log->due_ns = 0;
+    if (log->count == 0 && log->size > BATCH) {
+        free(log->pending);
+        log->pending = NULL;
+        log->size = 0;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return n;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------ */
+
+static int step(struct gb_feed_log *log, int which, struct gb_error *err) {
+    int r = sqlite3_step(log->stmts[which]);
+
+    if (r != SQLITE_DONE)
+        gb_db_fail(log->db, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+    sqlite3_reset(log->stmts[which]);
+    return r == SQLITE_DONE ? 0 : -1;
+}
+
+static int insert(struct gb_feed_log *log, const struct gb_notice *n, struct gb_error *err) {
+    gb_feed_bind(log->stmts[INSERT], n);
+    return step(log, INSERT, err);
+}
+
+/* The id of the row that is number n from the start, 0: none. */
+static int64_t nth(struct gb_feed_log *log, int64_t n) {
+    sqlite3_stmt *stmt = log->stmts[NTH];
+    int64_t id = 0;
+
+    sqlite3_bind_int64(stmt, 1, n);
+    if (sqlite3_step(stmt) == SQLITE_ROW)
+        id = sqlite3_column_int64(stmt, 0);
+    sqlite3_reset(stmt);
+    return id;
+}
+
+/* Drops what is too much; *ret_through: up to there, 0: nothing. */
+static int trim(struct gb_feed_log *log, int64_t rows, int64_t *ret_through, struct gb_error *err) {
+    int64_t through = rows > log->max ? nth(log, rows - log->max - 1) : 0;
+
+    *ret_through = through;
+    if (through == 0)
+        return 0;
+    sqlite3_bind_int64(log->stmts[DROP], 1, through);
+    sqlite3_bind_int64(log->stmts[NOTE_DROP], 1, through);
+    return step(log, DROP, err) < 0 ? -1 : step(log, NOTE_DROP, err);
+}
+
+static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, int64_t *ret_through,
+                   struct gb_error *err) {
+    size_t i;
+    int r = gb_apply_begin(apply, err);
+
+    for (i = 0; i < n && r == 0; i++)
+        r = insert(log, &log->batch[i], err);
+    if (r == 0)
+        r = trim(log, log->rows + (int64_t)n, ret_through, err);
+    if (r == 0)
+        r = gb_apply_commit(apply, err);
+    if (r < 0)
+        gb_apply_rollback(apply);
+    return r;
+}
+
+/* What the database refuses is told all the same, and is missing in the log. */
+void gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply) {
+    struct gb_error err = GB_ERROR_INIT;
+    size_t n = take(log);
+    int64_t through = 0;
+    int r;
+
+    if (n == 0)
+        return;
+    r = put_all(log, apply, n, &through, &err);
+    if (r < 0)
+        through = log->batch[n - 1].id;
+    else
+        log->rows = through == 0 ? log->rows + (int64_t)n : log->max;
+    pthread_mutex_lock(&log->lock);
+    if (through > log->dropped_through)
+        log->dropped_through = through;
+    pthread_mutex_unlock(&log->lock);
+    pthread_mutex_lock(&log->watch_lock);
+    if (log->noted)
+        log->noted(log->noted_arg, log->batch, n);
+    pthread_mutex_unlock(&log->watch_lock);
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------------- */
+
+static int open_reader(struct gb_feed_log *log, struct gb_error *err) {
+    int r;
+
+    if (log->read)
+        return 0;
+    if (!log->reader && gb_db_open(log->path, &log->reader, err) < 0)
+        return -1;
+    r = sqlite3_prepare_v3(log->reader, GB_FEED_READ_SQL, -1, SQLITE_PREPARE_PERSISTENT, &log->read, NULL);
+    return r == SQLITE_OK ? 0 : gb_db_fail(log->reader, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
+}
+
+int gb_feed_log_read(struct gb_feed_log *log, int64_t after, size_t max, int (*visit)(void *, const struct gb_notice *),
+                     void *arg, struct gb_error *err) {
+    struct gb_notice notice;
+    int r = -1;
+
+    pthread_mutex_lock(&log->read_lock);
+    if (open_reader(log, err) == 0) {
+        sqlite3_bind_int64(log->read, 1, after);
+        sqlite3_bind_int64(log->read, 2, (int64_t)max);
+        while ((r = sqlite3_step(log->read)) == SQLITE_ROW) {
+            if (gb_feed_row(log->read, &notice) && visit(arg, &notice) != 0)
+                break;
+        }
+        if (r != SQLITE_DONE && r != SQLITE_ROW)
+            r = gb_db_fail(log->reader, r, "sqlite3_step", GB_ERR_STORE_FAILED, err);
+        else
+            r = 0;
+        sqlite3_reset(log->read);
+    }
+    pthread_mutex_unlock(&log->read_lock);
+    return r;
+}
+
+int gb_feed_log_recent(struct gb_feed_log *log, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
+                       struct gb_error *err) {
+    char query[96];
+    int64_t after = 0;
+
+    snprintf(query, sizeof(query), "SELECT id FROM feed ORDER BY id DESC LIMIT 1 OFFSET %zu", max);
+    if (gb_db_int(log->db, query, &after, err) < 0)
+        return -1;
+    return gb_feed_log_read(log, after, max, visit, arg, err);
+}
+
+void gb_feed_log_bounds(struct gb_feed_log *log, struct gb_store_feed *ret) {
+    pthread_mutex_lock(&log->lock);
+    *ret = (struct gb_store_feed){
+        .first_id = log->first_id, .last_id = log->last_id, .dropped_through = log->dropped_through};
+    pthread_mutex_unlock(&log->lock);
+}

@@ -1,0 +1,40 @@
+/* The log of notices: a queue before the writer, a table of bounded length, a connection that reads. Internal to the store. */
+#ifndef GB_STORE_FEED_H
+#define GB_STORE_FEED_H
+
+#include "store/apply.h"
+#include "store/store.h"
+
+struct gb_feed_log;
+
+/* db is the writer's, borrowed; what the table has is counted. */
+int gb_feed_log_new(const struct gb_store_config *config, sqlite3 *db, struct gb_feed_log **ret, struct gb_error *err);
+void gb_feed_log_free(struct gb_feed_log *log); /* before db is closed; NULL is accepted */
+
+/* [any thread] As gb_store_note. *ret_first: nothing else waits, so the writer must be told. */
+int64_t gb_feed_log_put(struct gb_feed_log *log, const struct gb_notice *notice, bool *ret_first);
+
+/* On the writer's thread. When the next are to be written: 0: now; UINT64_MAX: none wait. */
+uint64_t gb_feed_log_due_ns(struct gb_feed_log *log);
+/* Writes some of those that wait, tells the watch. */
+void gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply);
+
+void gb_feed_log_watch(struct gb_feed_log *log, gb_store_noted_fn *noted, void *arg);
+int gb_feed_log_read(struct gb_feed_log *log, int64_t after, size_t max, int (*visit)(void *, const struct gb_notice *),
+                     void *arg, struct gb_error *err);
+/* The same of the newest; before the first change. */
+int gb_feed_log_recent(struct gb_feed_log *log, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
+                       struct gb_error *err);
+void gb_feed_log_bounds(struct gb_feed_log *log, struct gb_store_feed *ret);
+
+/* feed_rows.c: to the statement; texts are borrowed until it has run. From a row; false: of a type unknown here. */
+#define GB_FEED_INSERT_SQL                                                                                             \
+    "INSERT INTO feed(id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail)"        \
+    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+#define GB_FEED_READ_SQL                                                                                               \
+    "SELECT id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail FROM feed"         \
+    " WHERE id > ?1 ORDER BY id LIMIT ?2"
+void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *notice);
+bool gb_feed_row(sqlite3_stmt *stmt, struct gb_notice *ret);
+
+#endif

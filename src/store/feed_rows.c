@@ -1,0 +1,68 @@
+/* Notices to and from rows of the table feed. */
+#include <string.h>
+
+#include "store/feed.h"
+
+static void bind_text(sqlite3_stmt *stmt, int at, const char *text) {
+    if (text[0])
+        sqlite3_bind_text(stmt, at, text, -1, SQLITE_STATIC);
+    else
+        sqlite3_bind_null(stmt, at);
+}
+
+static void bind_count(sqlite3_stmt *stmt, int at, int64_t value) {
+    if (value > 0)
+        sqlite3_bind_int64(stmt, at, value);
+    else
+        sqlite3_bind_null(stmt, at);
+}
+
+void gb_feed_bind(sqlite3_stmt *stmt, const struct gb_notice *n) {
+    sqlite3_bind_int64(stmt, 1, n->id);
+    sqlite3_bind_int64(stmt, 2, n->at_us);
+    bind_text(stmt, 3, gb_notice_word(n->type));
+    bind_text(stmt, 4, n->session.s);
+    bind_text(stmt, 5, n->pool.s);
+    bind_text(stmt, 6, n->buffer.s);
+    if (n->device >= 0)
+        sqlite3_bind_int(stmt, 7, n->device);
+    else
+        sqlite3_bind_null(stmt, 7);
+    if (n->has_bytes && n->bytes <= INT64_MAX)
+        sqlite3_bind_int64(stmt, 8, (int64_t)n->bytes);
+    else
+        sqlite3_bind_null(stmt, 8);
+    bind_count(stmt, 9, (int64_t)n->count);
+    bind_count(stmt, 10, n->generation);
+    bind_count(stmt, 11, n->lease);
+    bind_text(stmt, 12, n->detail);
+}
+
+static void copy_text(sqlite3_stmt *stmt, int at, char *out, size_t size) {
+    const char *text = (const char *)sqlite3_column_text(stmt, at);
+    size_t n = text ? strnlen(text, size - 1) : 0;
+
+    if (n > 0)
+        memcpy(out, text, n);
+    out[n] = '\0';
+}
+
+bool gb_feed_row(sqlite3_stmt *stmt, struct gb_notice *ret) {
+    char word[40];
+
+    copy_text(stmt, 2, word, sizeof(word));
+    ret->id = sqlite3_column_int64(stmt, 0);
+    ret->at_us = sqlite3_column_int64(stmt, 1);
+    ret->type = gb_notice_type_of(word);
+    copy_text(stmt, 3, ret->session.s, sizeof(ret->session.s));
+    copy_text(stmt, 4, ret->pool.s, sizeof(ret->pool.s));
+    copy_text(stmt, 5, ret->buffer.s, sizeof(ret->buffer.s));
+    ret->device = sqlite3_column_type(stmt, 6) == SQLITE_NULL ? -1 : sqlite3_column_int(stmt, 6);
+    ret->has_bytes = sqlite3_column_type(stmt, 7) != SQLITE_NULL;
+    ret->bytes = (uint64_t)sqlite3_column_int64(stmt, 7);
+    ret->count = (uint64_t)sqlite3_column_int64(stmt, 8);
+    ret->generation = sqlite3_column_int64(stmt, 9);
+    ret->lease = sqlite3_column_int64(stmt, 10);
+    copy_text(stmt, 11, ret->detail, sizeof(ret->detail));
+    return ret->type < GB_NOTICE_TYPES;
+}
