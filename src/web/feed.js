@@ -4,6 +4,7 @@ import {Gone, Refused, ask} from './ask.js';
 
 const KEEP = 200;
 const AGAIN_MS = 2000;
+const BEFORE = 50; // events of before the page was opened
 const GROUPS = ['all', 'session', 'pool', 'buffer', 'memory', 'quota', 'lease', 'device', 'daemon'];
 const BAD = /lost|exhausted|exceeded|failed|health|gap/;
 
@@ -92,7 +93,7 @@ export class Feed {
 
   add(event) {
     const at = new Date(event.at);
-    const item = el('li', {'data-type': event.type, class: BAD.test(event.type) ? 'bad' : null},
+    const item = el('li', {'data-type': event.type, 'data-id': event.id ?? null, class: BAD.test(event.type) ? 'bad' : null},
       el('time', {datetime: event.at}, Number.isNaN(at.getTime()) ? '' : clock(at)), ' ', el('b', {}, event.type), ' ', sentence(event));
     item.hidden = !this.shown(item);
     this.log.prepend(item);
@@ -142,8 +143,15 @@ export class Feed {
     }
   }
 
+  // Where to begin: what was last is of interest, too.
+  async begin(signal) {
+    const {last_id: last} = await (await ask('/v1/feed?limit=1', {more: {Accept: 'application/json'}, signal})).json();
+    if (Number.isInteger(last)) this.last = String(Math.max(0, last - BEFORE));
+  }
+
   async follow(signal) {
     const more = {Accept: 'text/event-stream'};
+    if (!this.last) await this.begin(signal);
     if (this.last) more['Last-Event-ID'] = this.last;
     const response = await ask('/v1/feed', {more, signal});
     this.say('Following');

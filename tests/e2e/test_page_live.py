@@ -21,6 +21,31 @@ def test_follows_changes(start, open_page):
     page.until("the session is there", "document.getElementById('sessions').textContent.includes('new')")
 
 
+def feed(page):
+    return page.js("[...document.querySelectorAll('#feed li')].filter(e => e.checkVisibility()).map(e => e.innerText.split(' ').slice(1).join(' '))")
+
+
+def test_the_feed(start, open_page):
+    d = start()
+    d.put("early", b"1234", query="?dtype=uint8&shape=4").expect(201)
+    page = open_page(d)
+    page.until("what was before is told", "document.getElementById('feed').textContent.includes('early')")
+    d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
+    page.until("the newest stands first", "/buffer.created.*default.*x.* 4 B/.test(document.querySelector('#feed li').textContent)")
+    d.ask("POST", "/v1/sessions", {"name": "new"}).expect(201)
+    page.until("another event", "document.querySelector('#feed li').dataset.type === 'session.created'")
+    page.choose("#feed-type", "buffer")
+    assert feed(page) and all(text.startswith("buffer.") for text in feed(page))
+    page.choose("#feed-type", "all")
+    page.click("#feed-pause")
+    d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+    page.until("it waits", "document.getElementById('feed-state').textContent.includes('1 wait')")
+    assert "buffer.deleted" not in "".join(feed(page))
+    page.click("#feed-pause")
+    page.until("it is shown", "document.querySelector('#feed li').dataset.type === 'buffer.deleted'")
+    page.keep("feed")
+
+
 def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     d = start(state=str(tmp_path))
     d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
@@ -36,4 +61,7 @@ def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     page.until("the buffer is marked", "document.querySelector('#buffers td.bad')?.textContent === 'lost'")
     page.keep("lost")
     d.put("x", b"1234", query="?dtype=uint8&shape=4")
+    page.until("the feed goes on", "document.getElementById('feed').textContent.includes('daemon.started')")
+    ids = page.js("[...document.querySelectorAll('#feed li')].map(e => e.dataset.id)")
+    assert len(ids) == len(set(ids)) > 0
     page.until("and all is well again", "document.getElementById('alarm').hidden")
