@@ -14,6 +14,15 @@ static const char *type_name(enum gb_metric_type type) {
     return type == GB_METRIC_COUNTER ? "counter" : type == GB_METRIC_GAUGE ? "gauge" : "histogram";
 }
 
+static const char *const unit_names[] = {
+    [GB_UNIT_NONE] = "",       [GB_UNIT_BYTES] = "bytes", [GB_UNIT_SECONDS] = "seconds", [GB_UNIT_CELSIUS] = "celsius",
+    [GB_UNIT_WATTS] = "watts", [GB_UNIT_HERTZ] = "hertz", [GB_UNIT_RATIO] = "ratio"};
+
+uint64_t gb_millionths(double value) {
+    return value > -1e12 && value < 1e12 ? (uint64_t)(int64_t)(value * 1e6 + (value < 0 ? -0.5 : 0.5))
+                                         : GB_METRIC_UNKNOWN;
+}
+
 void gb_exposition_family(FILE *out, enum gb_exposition form, const struct gb_family *family) {
     bool open = form == GB_EXPOSITION_OPENMETRICS;
     /* OpenMetrics names a counter's family without what its samples end in. */
@@ -23,12 +32,14 @@ void gb_exposition_family(FILE *out, enum gb_exposition form, const struct gb_fa
     fprintf(out, "# HELP %s%s%s %s\n", prefix, family->name, total, family->help);
     fprintf(out, "# TYPE %s%s%s %s\n", prefix, family->name, total, type_name(family->type));
     if (open && family->unit != GB_UNIT_NONE)
-        fprintf(out, "# UNIT %s%s %s\n", prefix, family->name, family->unit == GB_UNIT_BYTES ? "bytes" : "seconds");
+        fprintf(out, "# UNIT %s%s %s\n", prefix, family->name, unit_names[family->unit]);
 }
 
 static void put_value(FILE *out, enum gb_metric_unit unit, uint64_t value) {
     if (value == UINT64_MAX)
         fputs("+Inf\n", out);
+    else if (unit >= GB_UNIT_CELSIUS)
+        fprintf(out, "%.15g\n", (double)(int64_t)value / 1e6);
     else if (unit == GB_UNIT_SECONDS)
         fprintf(out, "%" PRIu64 ".%09" PRIu64 "\n", value / (uint64_t)GB_NS_PER_S, value % (uint64_t)GB_NS_PER_S);
     else
@@ -37,6 +48,8 @@ static void put_value(FILE *out, enum gb_metric_unit unit, uint64_t value) {
 
 void gb_exposition_sample(FILE *out, const struct gb_family *family, const char *suffix, const char *labels,
                           enum gb_metric_unit unit, uint64_t value) {
+    if (value == GB_METRIC_UNKNOWN)
+        return;
     fputs(family->prefix, out);
     fputs(family->name, out);
     fputs(family->type == GB_METRIC_COUNTER ? "_total" : suffix, out);

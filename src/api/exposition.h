@@ -15,8 +15,18 @@ enum gb_metric_type { GB_METRIC_COUNTER, GB_METRIC_GAUGE, GB_METRIC_HISTOGRAM };
 enum gb_metric_unit {
     GB_UNIT_NONE,
     GB_UNIT_BYTES,
-    GB_UNIT_SECONDS /* values are given in nanoseconds */
+    GB_UNIT_SECONDS, /* values are given in nanoseconds */
+    /* Values are given in millionths (gb_millionths), and may be less than 0. */
+    GB_UNIT_CELSIUS,
+    GB_UNIT_WATTS,
+    GB_UNIT_HERTZ,
+    GB_UNIT_RATIO
 };
+
+/* No sample is written for this value: what it would tell is not known. */
+#define GB_METRIC_UNKNOWN (UINT64_MAX - 1)
+/* NAN is not known. */
+uint64_t gb_millionths(double value);
 
 /* All text is static. */
 struct gb_family {

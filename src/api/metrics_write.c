@@ -14,6 +14,8 @@ enum scope {
     SCOPE_DAEMON,
     SCOPE_PROCESS,
     SCOPE_DEVICE,
+    SCOPE_HEALTH,
+    SCOPE_REASON,
     SCOPE_POOL,
     SCOPE_DIRECTION,
     SCOPE_SOCKET,
@@ -25,6 +27,8 @@ enum scope {
 #define V_DAEMON struct gb_daemon_numbers
 #define V_PROCESS struct gb_daemon_numbers
 #define V_DEVICE struct gb_device_rec
+#define V_HEALTH struct gb_sheet_health
+#define V_REASON uint64_t
 #define V_POOL struct gb_pool_view
 #define V_DIRECTION struct gb_direction_numbers
 #define V_SOCKET struct gb_direction_numbers
@@ -71,7 +75,10 @@ struct writer {
 static size_t count_of(const struct gb_sheet *sheet, enum scope scope) {
     switch (scope) {
     case SCOPE_DEVICE:
+    case SCOPE_HEALTH:
         return (size_t)sheet->device_count;
+    case SCOPE_REASON:
+        return (size_t)sheet->device_count * GB_CLOCK_REASONS;
     case SCOPE_POOL:
         return sheet->pool_count;
     case SCOPE_DIRECTION:
@@ -124,6 +131,17 @@ static void set_series(struct series *s, const struct gb_sheet *sheet, enum scop
         s->v = &sheet->devices[i];
         label_device(s, (int)i);
         return;
+    case SCOPE_HEALTH:
+        s->v = &sheet->health[i];
+        label_device(s, (int)i);
+        label(s, "uuid", sheet->devices[i].uuid);
+        return;
+    case SCOPE_REASON:
+        s->v = &sheet->reasons[i];
+        label_device(s, (int)(i / GB_CLOCK_REASONS));
+        label(s, "uuid", sheet->devices[i / GB_CLOCK_REASONS].uuid);
+        label(s, "reason", gb_clock_reason_name((enum gb_clock_reason)(i % GB_CLOCK_REASONS)));
+        return;
     case SCOPE_POOL:
         set_pool(s, &sheet->pools[i]);
         return;
@@ -164,6 +182,17 @@ static int fill_list(struct list *list, const struct gb_sheet *sheet, enum scope
 
 /* --- families ------------------------------------------------------------------------------------------------------------ */
 
+/* What nobody knows of any device has no family either. */
+static bool known(const struct metric *m, const struct list *list) {
+    size_t i;
+
+    for (i = 0; i < list->count; i++) {
+        if (m->read(list->items[i].v) != GB_METRIC_UNKNOWN)
+            return true;
+    }
+    return list->count == 0;
+}
+
 static void write_metrics(const struct writer *w) {
     static const struct metric metrics[] = {
 #define GB_METRIC(scope, type, name, unit, help, value)                                                                \
@@ -178,6 +207,8 @@ static void write_metrics(const struct writer *w) {
         const struct metric *m = &metrics[i];
         const struct list *list = &w->scopes[m->scope];
 
+        if (!known(m, list))
+            continue;
         gb_exposition_family(w->out, w->form, &m->family);
         for (k = 0; k < list->count; k++)
             gb_exposition_sample(w->out, &m->family, "", list->items[k].labels, m->family.unit,

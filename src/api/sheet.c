@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
 }
@@ -42,6 +44,32 @@ static int read_devices(struct gb_sheet *sheet, const struct gb_api *api, struct
             return -1;
     }
     sheet->device_count = api->devices;
+    return 0;
+}
+
+/* Not from a simulated device, which would fill pages with what nobody knows: those have no source. */
+static int read_health(struct gb_sheet *sheet, const struct gb_api *api, struct gb_error *err) {
+    size_t count = (size_t)api->devices;
+    int64_t now_us = gb_wall_us();
+    size_t i;
+    size_t k;
+
+    sheet->health = calloc(count + 1, sizeof(*sheet->health));
+    sheet->reasons = calloc(count * GB_CLOCK_REASONS + 1, sizeof(*sheet->reasons));
+    if (!sheet->health || !sheet->reasons)
+        return no_memory(err);
+    for (i = 0; i < count; i++) {
+        struct gb_sheet_health *h = &sheet->health[i];
+
+        if (gb_device_health(api->core, (int)i, &h->health, err) < 0)
+            return -1;
+        h->age_ns = GB_METRIC_UNKNOWN;
+        if (h->health.source != GB_HEALTH_NONE && now_us >= h->health.at_us)
+            h->age_ns = (uint64_t)(now_us - h->health.at_us) * 1000;
+        for (k = 0; k < GB_CLOCK_REASONS; k++)
+            sheet->reasons[i * GB_CLOCK_REASONS + k] =
+                h->health.has_reasons ? h->health.reasons >> k & 1 : GB_METRIC_UNKNOWN;
+    }
     return 0;
 }
 
@@ -106,7 +134,7 @@ int gb_sheet_read(struct gb_sheet *sheet, struct gb_api *api, struct gb_http_ser
     sheet->daemon.started_ns = api->process_started_ns;
     read_directions(sheet);
     gb_operations_count(&api->operations, sheet->operations);
-    if (read_devices(sheet, api, err) < 0 || read_pools(sheet, api, err) < 0) {
+    if (read_devices(sheet, api, err) < 0 || read_health(sheet, api, err) < 0 || read_pools(sheet, api, err) < 0) {
         gb_sheet_done(sheet);
         return -1;
     }
@@ -115,6 +143,8 @@ int gb_sheet_read(struct gb_sheet *sheet, struct gb_api *api, struct gb_http_ser
 
 void gb_sheet_done(struct gb_sheet *sheet) {
     free(sheet->devices);
+    free(sheet->health);
+    free(sheet->reasons);
     free(sheet->pools);
     *sheet = (struct gb_sheet){.pool_count = 0};
 }

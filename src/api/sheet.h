@@ -4,6 +4,7 @@
 #define GB_API_SHEET_H
 
 #include "api/context.h"
+#include "api/exposition.h"
 #include "base/process.h"
 
 /* What the lines of metrics.def call v. */
@@ -35,12 +36,20 @@ struct gb_sheet_pool {
     struct gb_pool_view view;
 };
 
+/* The last reading of a device. */
+struct gb_sheet_health {
+    struct gb_health health;
+    uint64_t age_ns; /* GB_METRIC_UNKNOWN: there is no reading */
+};
+
 struct gb_sheet {
     struct gb_daemon_numbers daemon;
     struct gb_direction_numbers directions[GB_SHEET_DIRECTIONS];
     uint64_t operations[GB_OPERATION_STATES];
     struct gb_device_rec *devices;
     int device_count;
+    struct gb_sheet_health *health; /* of each */
+    uint64_t *reasons;              /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
     struct gb_sheet_pool *pools;
     size_t pool_count;
     size_t pool_room;

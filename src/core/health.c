@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "core/core_internal.h"
+#include "core/feed.h"
 
 /* For a call that is under way when the daemon stops; one that hangs is left behind. */
 #define STOP_MS 500
@@ -31,12 +32,6 @@ struct gb_health_watch {
 };
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
-
-const char *gb_health_change_name(enum gb_health_change change) {
-    static const char *const names[GB_HEALTH_CHANGES] = {"ecc_uncorrected", "slowdown_began", "slowdown_ended", "lost"};
-
-    return (unsigned)change < GB_HEALTH_CHANGES ? names[change] : "unknown";
-}
 
 unsigned gb_health_changes(const struct gb_health *before, const struct gb_health *now) {
     bool slow = now->has_reasons && (now->reasons & GB_CLOCK_TROUBLE) != 0;
@@ -228,12 +223,32 @@ int gb_core_health_start(struct gb_core *core, struct gb_error *err) {
     return r;
 }
 
-static void note_changes(struct gb_core *core, int device, unsigned changes) {
-    int change;
+static void tell(struct gb_core *core, int device, const struct gb_health *before, const struct gb_health *now) {
+    unsigned changes = gb_health_changes(before, now);
+    char text[128];
+    int i;
 
-    for (change = 0; change < GB_HEALTH_CHANGES; change++) {
-        if (changes >> change & 1)
-            gb_feed_health(core, device, gb_health_change_name((enum gb_health_change)change));
+    if (changes & 1u << GB_HEALTH_ECC_ROSE) {
+        snprintf(text, sizeof(text), "%llu errors more that ECC could not correct, %llu in its lifetime",
+                 (unsigned long long)(now->ecc_uncorrected - before->ecc_uncorrected),
+                 (unsigned long long)now->ecc_uncorrected);
+        gb_feed_health(core, device, text);
+    }
+    if (changes & 1u << GB_HEALTH_SLOWED_DOWN) {
+        int used = snprintf(text, sizeof(text), "slowed down:");
+
+        for (i = 0; i < GB_CLOCK_REASONS; i++) {
+            if (now->reasons & GB_CLOCK_TROUBLE & 1u << i)
+                used += snprintf(text + used, sizeof(text) - (size_t)used, " %s",
+                                 gb_clock_reason_name((enum gb_clock_reason)i));
+        }
+        gb_feed_health(core, device, text);
+    }
+    if (changes & 1u << GB_HEALTH_RECOVERED)
+        gb_feed_health(core, device, "the slowdown is over");
+    if (changes & 1u << GB_HEALTH_LOST) {
+        snprintf(text, sizeof(text), "not known any more: %.70s", now->reason);
+        gb_feed_health(core, device, text);
     }
 }
 
@@ -247,7 +262,8 @@ void gb_core_health_tick(struct gb_core *core) {
         gb_health_watch_get(core->health, i, &now);
         if (now.at_us == 0 || now.at_us == seen->at_us)
             continue;
-        note_changes(core, i, seen->at_us ? gb_health_changes(seen, &now) : 0);
+        if (seen->at_us > 0) /* how it was found at the start is no news */
+            tell(core, i, seen, &now);
         *seen = now;
     }
 }

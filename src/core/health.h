@@ -13,7 +13,7 @@
 struct gb_core;
 struct gb_health_watch;
 
-/* What a notice is about; see gb_health_changes. */
+/* What a notice of the feed (device.health) is about. */
 enum gb_health_change {
     GB_HEALTH_ECC_ROSE,    /* there are more errors that ECC could not correct */
     GB_HEALTH_SLOWED_DOWN, /* a thermal or power-brake slowdown began */
@@ -21,7 +21,6 @@ enum gb_health_change {
     GB_HEALTH_LOST,        /* the device was known, and is no longer */
     GB_HEALTH_CHANGES
 };
-const char *gb_health_change_name(enum gb_health_change change);
 
 /* What happened between two readings of a device: bits 1u << enum gb_health_change. */
 unsigned gb_health_changes(const struct gb_health *before, const struct gb_health *now);
