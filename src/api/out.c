@@ -146,6 +146,13 @@ void gb_out_limit(struct gb_out *out, const char *key, uint64_t value) {
         gb_out_u64(out, key, value);
 }
 
+void gb_out_number(struct gb_out *out, const char *key, double value) {
+    char digits[40];
+
+    snprintf(digits, sizeof(digits), "%.15g", value);
+    gb_out_raw(out, key, digits);
+}
+
 void gb_out_seconds(struct gb_out *out, const char *key, uint64_t ns) {
     char digits[40];
 

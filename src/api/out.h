@@ -32,6 +32,8 @@ void gb_out_bool(struct gb_out *out, const char *key, bool value);
 void gb_out_null(struct gb_out *out, const char *key);
 /* null for GB_UNLIMITED. */
 void gb_out_limit(struct gb_out *out, const char *key, uint64_t value);
+/* A finite number, as short as 15 digits permit. */
+void gb_out_number(struct gb_out *out, const char *key, double value);
 /* Nanoseconds as seconds with all their digits. */
 void gb_out_seconds(struct gb_out *out, const char *key, uint64_t ns);
 /* Microseconds since the epoch as RFC 3339. */

@@ -1,5 +1,6 @@
-/* /v1/stats and /v1/sessions/{s}/stats */
-#include "api/context.h"
+/* The statistics of the daemon, of a session, of a pool and of a device: now, or their past. */
+#include "api/common.h"
+#include "api/history.h"
 #include "api/render.h"
 #include "base/clock.h"
 
@@ -92,12 +93,17 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
 }
 
 enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    static const struct gb_history_key daemon = {.scope = GB_HISTORY_DAEMON};
     struct gb_api *api = gb_api_of(request);
     uint64_t sequence = gb_core_sequence(api->core);
     uint64_t now_ns = gb_clock_ns();
     struct gb_http_canned *canned = gb_snapshot_get(&api->stats, sequence, now_ns);
     struct gb_out out = {0};
 
+    if (gb_history_wanted(request)) {
+        gb_http_canned_unref(canned);
+        return gb_history_reply(request, &daemon, err);
+    }
     if (!canned) {
         render_stats(&out, api);
         canned = gb_snapshot_put(&api->stats, sequence, now_ns, api->started_us, &out);
@@ -113,9 +119,16 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
 enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_session_stats stats;
+    struct gb_history_key key;
     struct gb_out out = {0};
     struct gb_name name;
 
+    if (gb_history_wanted(request)) {
+        if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
+            gb_history_of_session(gb_api_of(request)->core, &name, &key, err) < 0)
+            return GB_STEP_ERROR;
+        return gb_history_reply(request, &key, err);
+    }
     if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
         gb_session_stats(gb_api_of(request)->core, &name, &stats, err) < 0)
         return GB_STEP_ERROR;
@@ -140,4 +153,68 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_render_counters(&out, &stats.counters, NULL);
     gb_out_close(&out, '}');
     return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
+enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    struct gb_history_key key;
+    struct gb_pool_view view;
+    struct gb_out out = {0};
+    struct gb_name session;
+    struct gb_name pool;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_pool_get(api->core, &session, &pool, &view, err) < 0 ||
+        gb_history_of_pool(api->core, &session, &pool, &key, err) < 0)
+        return GB_STEP_ERROR;
+    if (gb_history_wanted(request))
+        return gb_history_reply(request, &key, err);
+    gb_out_open(&out, NULL, '{');
+    gb_out_string(&out, "pool", view.name.s);
+    gb_render_device_id(&out, "device", api, view.device);
+    gb_out_string(&out, "state", view.lost ? "lost" : "ready");
+    gb_out_u64(&out, "used_bytes", view.stat.used_bytes);
+    gb_out_u64(&out, "used_peak_bytes", view.stat.used_peak_bytes);
+    gb_out_u64(&out, "reserved_bytes", view.stat.reserved_bytes);
+    gb_out_u64(&out, "reserved_peak_bytes", view.stat.reserved_peak_bytes);
+    gb_out_u64(&out, "fragmentation_bytes", less(view.stat.reserved_bytes, view.stat.used_bytes));
+    gb_out_u64(&out, "buffers", view.live_buffers);
+    gb_out_u64(&out, "allocations", view.allocations);
+    gb_out_u64(&out, "allocated_bytes", view.allocated_bytes);
+    gb_out_u64(&out, "frees", view.frees);
+    gb_out_u64(&out, "freed_bytes", view.freed_bytes);
+    gb_out_u64(&out, "allocation_failures", view.failures);
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_device_stats(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    struct gb_history_key key;
+    struct gb_device_numbers now;
+    struct gb_out out = {0};
+    int device;
+
+    if (gb_device_text(api, request->param[0].s, request->param[0].len, &device, err) < 0 ||
+        gb_history_of_device(api->core, device, &key, err) < 0 || gb_device_numbers(api->core, device, &now, err) < 0)
+        return GB_STEP_ERROR;
+    if (gb_history_wanted(request))
+        return gb_history_reply(request, &key, err);
+    gb_out_open(&out, NULL, '{');
+    gb_render_device_id(&out, "device", api, device);
+    gb_out_u64(&out, "total_bytes", now.total_bytes);
+    gb_out_u64(&out, "free_bytes", now.free_bytes);
+    gb_out_u64(&out, "used_bytes", less(now.total_bytes, now.free_bytes));
+    gb_out_u64(&out, "reserved_bytes", now.reserved_bytes);
+    gb_out_u64(&out, "pools_used_bytes", now.pools_used_bytes);
+    gb_out_u64(&out, "pools", now.pools);
+    gb_out_u64(&out, "fragmentation_bytes", less(now.reserved_bytes, now.pools_used_bytes));
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
 }

@@ -88,6 +88,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     pthread_mutex_init(&core->blank_lock, NULL);
     pthread_cond_init(&core->objects_gone, NULL);
     gb_house_init(core);
+    gb_sampler_init(core);
     gb_tokens_init(&core->tokens);
     gb_keys_init(core);
     gb_leases_init(core);
@@ -133,6 +134,9 @@ void gb_core_close(struct gb_core *core) {
         return;
     atomic_store(&core->closing, true);
     gb_house_stop(core);
+    gb_sampler_wait(core);
+    if (core->house.began && core->config.history.interval_s > 0)
+        gb_sampler_take(core, GB_SAMPLE_ALL);
     gb_health_watch_stop(core->health);
     core->health = NULL;
     gb_leases_end(core);
@@ -140,7 +144,9 @@ void gb_core_close(struct gb_core *core) {
     wait_for_all(core);
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         gb_lane_done(&core->compute[i]);
+    gb_sampler_wait(core);
     gb_house_save(core);
+    gb_sampler_wait(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);
     gb_map_done(&core->sessions);
@@ -150,6 +156,7 @@ void gb_core_close(struct gb_core *core) {
     gb_leases_done(&core->leases);
     gb_trace_done(&core->trace);
     gb_feed_done(core);
+    gb_sampler_done(core);
     gb_house_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);

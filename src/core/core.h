@@ -16,6 +16,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "core/intake.h"
+#include "core/past.h"
 #include "core/pool.h"
 #include "core/stream.h"
 #include "model/model.h"
@@ -36,12 +37,12 @@ struct gb_core_config {
     uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
     uint64_t streams_max;
     uint64_t events_max;
-    uint64_t intakes_max;          /* open uploads of a session; 0: GB_INTAKES_MAX */
-    uint64_t intake_bytes_max;     /* that open uploads hold in all sessions; 0: no limit */
-    uint64_t intake_ttl_s;         /* an upload of which nothing comes; 0: GB_INTAKE_TTL_S */
-    struct gb_quota default_quota; /* of a session that gives none */
-    uint64_t sample_interval_s;    /* pool history; 0: none */
-    uint64_t keys_max;             /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
+    uint64_t intakes_max;             /* open uploads of a session; 0: GB_INTAKES_MAX */
+    uint64_t intake_bytes_max;        /* that open uploads hold in all sessions; 0: no limit */
+    uint64_t intake_ttl_s;            /* an upload of which nothing comes; 0: GB_INTAKE_TTL_S */
+    struct gb_quota default_quota;    /* of a session that gives none */
+    struct gb_history_limits history; /* interval_s 0: no samples */
+    uint64_t keys_max;                /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
     uint64_t key_ttl_s;
     uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
     uint64_t holder_leases_max;

@@ -23,6 +23,7 @@
 #include "core/lane.h"
 #include "core/lease_table.h"
 #include "core/note.h"
+#include "core/sampler.h"
 #include "core/slots.h"
 #include "core/tally.h"
 #include "core/tokens.h"
@@ -35,6 +36,9 @@ struct gb_core_device {
     int index;
     struct gb_device_rec rec; /* as at start */
     _Atomic uint64_t free_bytes;
+    _Atomic uint64_t pools_live; /* as of the last housekeeping, as the next two */
+    _Atomic uint64_t pools_used_bytes;
+    _Atomic uint64_t reserved_bytes;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_task relief;      /* gives back what pools keep above their threshold */
@@ -99,6 +103,7 @@ struct gb_core {
 
     struct gb_house house;
     struct gb_health_watch *health; /* NULL: nobody looks */
+    struct gb_sampler sampler;
     struct gb_tokens tokens;
     struct gb_keys keys;
     struct gb_leases leases;

@@ -45,6 +45,11 @@ struct gb_core_pool {
     _Atomic uint64_t failures;
     _Atomic uint64_t allocated_bytes;
     _Atomic uint64_t freed_bytes;
+    struct { /* as of the last sample */
+        _Atomic uint64_t allocations;
+        _Atomic uint64_t frees;
+        _Atomic uint64_t failures;
+    } past;
     _Atomic int access[]; /* of each device: enum gb_pool_access, or GB_POOL_CLOSED */
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/sampler.h"
 #include "core/session.h"
 
 #define SAVE_NS (10 * GB_NS_PER_S)
@@ -124,7 +125,7 @@ static void mark_lost(struct gb_core *core) {
 
 /* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
 
-static struct gb_core_pool *next_pool(struct gb_session *s, int64_t *id) {
+struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
     struct gb_core_pool *p;
 
     pthread_mutex_lock(&s->lock);
@@ -135,8 +136,27 @@ static struct gb_core_pool *next_pool(struct gb_session *s, int64_t *id) {
     return p;
 }
 
+/* What the pools of a device come to. */
+struct sum {
+    uint64_t pools;
+    uint64_t used_bytes;
+    uint64_t reserved_bytes;
+};
+
+static void refresh_pool(struct gb_core_pool *p, struct sum *sums) {
+    struct gb_pool_stat stat;
+
+    gb_core_pool_refresh(p);
+    if (!p->device)
+        return;
+    gb_core_pool_stat(p, &stat);
+    sums[p->device->index].pools++;
+    sums[p->device->index].used_bytes += stat.used_bytes;
+    sums[p->device->index].reserved_bytes += stat.reserved_bytes;
+}
+
 /* Those of sessions. */
-static void refresh_pools(struct gb_core *core) {
+static void refresh_pools(struct gb_core *core, struct sum *sums) {
     struct gb_session *s;
     int64_t id = 0;
 
@@ -145,9 +165,9 @@ static void refresh_pools(struct gb_core *core) {
         int64_t pool_id = 0;
 
         id = s->id;
-        while ((p = next_pool(s, &pool_id))) {
+        while ((p = gb_session_pool_after(s, &pool_id))) {
             if (atomic_load(&p->state) == GB_POOL_LIVE)
-                gb_core_pool_refresh(p);
+                refresh_pool(p, sums);
             gb_core_pool_unref(p);
         }
         gb_session_unref(s);
@@ -155,31 +175,26 @@ static void refresh_pools(struct gb_core *core) {
 }
 
 static void refresh(struct gb_core *core) {
+    struct sum *sums = calloc((size_t)core->device_count, sizeof(*sums));
     struct gb_device_rec rec;
     int i;
 
-    refresh_pools(core);
+    if (!sums) /* another time */
+        return;
+    refresh_pools(core, sums);
 
     for (i = 0; i < core->device_count; i++) {
         struct gb_core_device *d = &core->devices[i];
 
-        gb_core_pool_refresh(d->pool);
+        refresh_pool(d->pool, sums);
+        atomic_store(&d->pools_live, sums[i].pools);
+        atomic_store(&d->pools_used_bytes, sums[i].used_bytes);
+        atomic_store(&d->reserved_bytes, sums[i].reserved_bytes);
         gb_core_pool_relieve(d);
         if (gb_backend_device_get(core->backend, i, &rec, NULL) == 0)
             atomic_store(&d->free_bytes, rec.free_bytes);
     }
-}
-
-static void sample(struct gb_core *core) {
-    int i;
-
-    for (i = 0; i < core->device_count; i++) {
-        struct gb_core_device *d = &core->devices[i];
-        struct gb_pool_sample sample = {.at_us = gb_wall_us(), .device = i, .pool = d->pool->rec.name};
-
-        gb_core_pool_stat(d->pool, &sample.stat);
-        gb_store_put_sample(core->store, &sample, NULL, NULL);
-    }
+    free(sums);
 }
 
 void gb_house_save(struct gb_core *core) {
@@ -188,7 +203,11 @@ void gb_house_save(struct gb_core *core) {
     gb_tally_read(&core->tally, &now);
     if (memcmp(&now, &core->house.saved, sizeof(now)) == 0)
         return;
-    gb_store_put_counters(core->store, &now, NULL, NULL);
+    /* Never without a sample: the history must come to what the counters say. */
+    if (core->config.history.interval_s > 0 && !gb_sampler_take(core, GB_SAMPLE_COUNTERS))
+        return;
+    if (core->config.history.interval_s == 0)
+        gb_store_put_counters(core->store, &now, NULL, NULL);
     core->house.saved = now;
 }
 
@@ -204,11 +223,10 @@ static void tick(struct gb_core *core) {
     gb_leases_expire(core);
     gb_core_health_tick(core);
     gb_feed_tick(core);
-    if (core->config.sample_interval_s > 0 &&
-        now_ns - house->sampled_ns >= core->config.sample_interval_s * GB_NS_PER_S) {
-        sample(core);
+    if (core->config.history.interval_s > 0 &&
+        now_ns - house->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S &&
+        gb_sampler_take(core, GB_SAMPLE_ALL))
         house->sampled_ns = now_ns;
-    }
     if (now_ns - house->saved_ns >= SAVE_NS) {
         gb_house_save(core);
         house->saved_ns = now_ns;
@@ -257,9 +275,11 @@ int gb_house_start(struct gb_core *core, struct gb_error *err) {
     house->sampled_ns = gb_clock_ns();
     house->saved_ns = house->sampled_ns;
     gb_tally_read(&core->tally, &house->saved);
+    core->sampler.counted = house->saved;
     if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
         return -1;
     house->started = true;
+    house->began = true;
     return 0;
 }
 

@@ -17,6 +17,7 @@ struct gb_house {
     pthread_cond_t wake;
     pthread_t thread;
     bool started;
+    bool began; /* it was started */
     bool stopping;
     bool kicked;
     /* The thread's alone: */

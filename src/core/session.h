@@ -110,6 +110,9 @@ void gb_session_release(struct gb_session *session);
 /* event_calls.c: at the end, nobody else is left. */
 void gb_events_forget(struct gb_session *session);
 
+/* The next of its pools by id, with a reference; NULL at the end. */
+struct gb_core_pool *gb_session_pool_after(struct gb_session *session, int64_t *id);
+
 /* Takes all its pools out of sight, to be dropped by gb_session_drop_pools without the lock. */
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);

@@ -45,6 +45,17 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     gb_store_stat(core->store, &ret->store);
 }
 
+int gb_device_numbers(struct gb_core *core, int device, struct gb_device_numbers *ret, struct gb_error *err) {
+    struct gb_core_device *d;
+
+    if (device < 0 || device >= core->device_count)
+        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d", device);
+    d = &core->devices[device];
+    *ret = (struct gb_device_numbers){d->rec.total_bytes, atomic_load(&d->free_bytes), atomic_load(&d->pools_live),
+                                      atomic_load(&d->pools_used_bytes), atomic_load(&d->reserved_bytes)};
+    return 0;
+}
+
 int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
                      struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, name, err);

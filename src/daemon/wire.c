@@ -43,12 +43,28 @@ static int open_paths(struct gb_daemon *daemon, struct gb_error *err) {
     return daemon->database == NULL || daemon->listen_file == NULL ? out_of_memory(err) : 0;
 }
 
+static struct gb_history_limits history_limits(const struct gb_options *o) {
+    return (struct gb_history_limits){.keep_s = {o->history_samples, o->history_minutes, o->history_hours},
+                                      .rows = {o->samples_max, o->minutes_max, o->hours_max},
+                                      .series = o->history_series,
+                                      .interval_s = o->sample_interval};
+}
+
+/* The numbers of the history that the core does not know. */
+static void read_outside(void *arg, struct gb_outside *ret) {
+    struct gb_http_server_stat stat;
+
+    gb_http_server_stat(arg, &stat);
+    ret->connections = stat.connections;
+    ret->requests = stat.requests;
+}
+
 static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_store_config config = {
         .path = daemon->database,
         .sync_full = strcmp(daemon->options.store_sync, "full") == 0,
-        .samples_max = daemon->options.samples_max,
         .feed_max = daemon->options.feed_max,
+        .history = history_limits(&daemon->options),
         .queue_max = 65536,
     };
 
@@ -79,10 +95,10 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .adopted_bytes_max = o->max_adopted_bytes,
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
-        .sample_interval_s = o->sample_interval,
         .allocation_log = o->allocation_log,
         .health_interval_ms = o->health_interval * 1000,
         .health_root = o->health_root,
+        .history = history_limits(o),
     };
 
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0)
@@ -156,6 +172,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_http_server_start(&config, &daemon->server, err) != 0)
         return -1;
     gb_feed_watch(daemon->core, tell, daemon->server);
+    gb_core_set_outside(daemon->core, read_outside, daemon->server);
     for (i = 0; i < daemon->listeners.count; i++)
         gb_log(&daemon->log, GB_LOG_INFO, "listening", "%s", daemon->listeners.items[i].text);
     return 0;
@@ -228,6 +245,8 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     }
     if (daemon->core)
         gb_feed_watch(daemon->core, NULL, NULL);
+    if (served)
+        gb_core_set_outside(daemon->core, NULL, NULL);
     gb_http_server_stop(daemon->server, 0);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);

@@ -100,14 +100,6 @@ struct gb_pool_rec {
     int64_t updated_at_us;
 };
 
-/* One row of a pool's history. */
-struct gb_pool_sample {
-    int64_t at_us;
-    int device;
-    struct gb_name pool;
-    struct gb_pool_stat stat;
-};
-
 enum gb_direction { GB_UPLOAD, GB_DOWNLOAD, GB_DIRECTION_COUNT };
 
 /* Lifetime counters; they survive restarts. Times in nanoseconds. */

@@ -10,16 +10,17 @@ static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_e
     return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
 }
 
-int gb_apply_init(struct gb_apply *apply, sqlite3 *db, uint64_t samples_max, struct gb_error *err) {
+int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_limits *limits, struct gb_error *err) {
     int i;
 
     memset(apply, 0, sizeof(*apply));
     apply->db = db;
-    apply->samples_max = samples_max < INT64_MAX ? (int64_t)samples_max : INT64_MAX;
     for (i = 0; i < GB_ROW_STMT_COUNT; i++) {
         if (prepare(db, gb_row_put_sql[i], &apply->stmts[i], err) < 0)
             return -1;
     }
+    if (gb_past_init(&apply->past, db, limits, err) < 0)
+        return -1;
     if (prepare(db, "BEGIN IMMEDIATE", &apply->begin, err) < 0)
         return -1;
     return prepare(db, "COMMIT", &apply->commit, err);
@@ -30,6 +31,7 @@ void gb_apply_done(struct gb_apply *apply) {
 
     for (i = 0; i < GB_ROW_STMT_COUNT; i++)
         sqlite3_finalize(apply->stmts[i]);
+    gb_past_done(&apply->past);
     sqlite3_finalize(apply->begin);
     sqlite3_finalize(apply->commit);
     memset(apply, 0, sizeof(*apply));
@@ -54,12 +56,18 @@ static int run_with_int(struct gb_apply *apply, enum gb_row_stmt which, int64_t 
     return run(apply, stmt, sqlite3_bind_int64(stmt, 1, value), err);
 }
 
-static int put_sample(struct gb_apply *apply, const struct gb_pool_sample *sample, struct gb_error *err) {
-    sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_SAMPLE];
+static int put_history(struct gb_apply *apply, const struct gb_history_record *record, struct gb_error *err) {
+    size_t i;
 
-    if (run(apply, stmt, gb_row_bind_sample(stmt, sample), err) < 0)
-        return -1;
-    return run_with_int(apply, GB_ROW_DROP_SAMPLES, apply->samples_max, err);
+    for (i = 0; i < record->count; i++) {
+        if (gb_past_put(&apply->past, &record->samples[i], err) < 0)
+            return -1;
+    }
+    return record->counted ? gb_apply_change(apply, GB_CHANGE_PUT_COUNTERS, &record->counters, err) : 0;
+}
+
+static int roll(struct gb_apply *apply, const struct gb_roll_record *record, struct gb_error *err) {
+    return gb_past_roll(&apply->past, record->now_us, record->ret_more, err);
 }
 
 /* A failure takes the whole transaction with it. */
@@ -116,8 +124,10 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
         return edit_buffers(apply, record, err);
     case GB_CHANGE_PUT_ANSWER:
         return put_answer(apply, record, err);
-    case GB_CHANGE_PUT_SAMPLE:
-        return put_sample(apply, record, err);
+    case GB_CHANGE_PUT_HISTORY:
+        return put_history(apply, record, err);
+    case GB_CHANGE_ROLL:
+        return roll(apply, record, err);
     case GB_CHANGE_FLUSH:
     case GB_CHANGE_REFUSED:
         break;

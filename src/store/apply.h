@@ -6,19 +6,20 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "store/past.h"
 #include "store/rows.h"
 #include "store/writer.h"
 
 struct gb_apply {
     sqlite3 *db; /* borrowed */
-    int64_t samples_max;
+    struct gb_past past;
     sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
     sqlite3_stmt *begin;
     sqlite3_stmt *commit;
 };
 
 /* Returns 0, or -1 with INTERNAL. */
-int gb_apply_init(struct gb_apply *apply, sqlite3 *db, uint64_t samples_max, struct gb_error *err);
+int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_limits *limits, struct gb_error *err);
 
 /* Accepts a zeroed or half-built value. */
 void gb_apply_done(struct gb_apply *apply);

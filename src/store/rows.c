@@ -29,10 +29,6 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
     [GB_ROW_DEL_SESSION] = "DELETE FROM sessions WHERE id = ?1",
     [GB_ROW_DEL_BUFFER] = "DELETE FROM buffers WHERE id = ?1",
     [GB_ROW_DEL_POOL] = "DELETE FROM pools WHERE id = ?1",
-    [GB_ROW_PUT_SAMPLE] = "INSERT INTO pool_samples(at_us, device, pool, used_bytes, used_peak_bytes, reserved_bytes,"
-                          " reserved_peak_bytes) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    /* Ids follow one another without gaps, so the newest ?1 rows are those above this one. */
-    [GB_ROW_DROP_SAMPLES] = "DELETE FROM pool_samples WHERE id <= last_insert_rowid() - ?1",
     [GB_ROW_PUT_COUNTERS] = "INSERT OR REPLACE INTO counters(id"
 #define GB_COUNTER(name) ", " #name
 #include "model/counters.def"
@@ -157,19 +153,6 @@ int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec) {
     bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
-    return b.result;
-}
-
-int gb_row_bind_sample(sqlite3_stmt *stmt, const struct gb_pool_sample *sample) {
-    struct binder b = {.stmt = stmt};
-
-    bind_i64(&b, sample->at_us);
-    bind_i64(&b, sample->device);
-    bind_text(&b, sample->pool.s);
-    bind_u64(&b, sample->stat.used_bytes);
-    bind_u64(&b, sample->stat.used_peak_bytes);
-    bind_u64(&b, sample->stat.reserved_bytes);
-    bind_u64(&b, sample->stat.reserved_peak_bytes);
     return b.result;
 }
 

@@ -14,8 +14,6 @@ enum gb_row_stmt {
     GB_ROW_DEL_SESSION,
     GB_ROW_DEL_BUFFER,
     GB_ROW_DEL_POOL,
-    GB_ROW_PUT_SAMPLE,
-    GB_ROW_DROP_SAMPLES,
     GB_ROW_PUT_COUNTERS,
     GB_ROW_PUT_ANSWER,
     GB_ROW_EXPIRE_ANSWERS,
@@ -30,7 +28,6 @@ extern const char *const gb_row_put_sql[GB_ROW_STMT_COUNT];
 int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec);
 int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec);
 int gb_row_bind_pool(sqlite3_stmt *stmt, const struct gb_pool_rec *rec);
-int gb_row_bind_sample(sqlite3_stmt *stmt, const struct gb_pool_sample *sample);
 int gb_row_bind_counters(sqlite3_stmt *stmt, const struct gb_counters *counters);
 struct gb_store_mark;
 int gb_row_bind_answer(sqlite3_stmt *stmt, const struct gb_store_mark *mark, int status, const char *headers,

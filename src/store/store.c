@@ -3,10 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "store/db.h"
 #include "store/feed.h"
 #include "store/lock.h"
 #include "store/migrate.h"
+#include "store/past.h"
+#include "store/reader.h"
 #include "store/rows.h"
 #include "store/writer.h"
 
@@ -15,6 +18,7 @@ struct gb_store {
     sqlite3 *db; /* the opener's until the first change, then the writer's */
     struct gb_feed_log *feed;
     struct gb_writer *writer;
+    struct gb_reader *reader;
 };
 
 /* A checkpoint each 16 MiB: at the default of 4 MiB it would come every few hundred commits. */
@@ -31,9 +35,12 @@ static int open_locked(struct gb_store *s, const struct gb_store_config *config,
     if (gb_db_open(config->path, &s->db, err) < 0 || gb_db_verify(s->db, config->path, err) < 0)
         return -1;
     if (tune(s->db, config->sync_full, err) < 0 || gb_migrate(s->db, config->path, err) < 0 ||
-        gb_migrate_counters(s->db, err) < 0 || gb_feed_log_new(config, s->db, &s->feed, err) < 0)
+        gb_migrate_counters(s->db, err) < 0 || gb_past_migrate(s->db, err) < 0 ||
+        gb_past_started(s->db, gb_wall_us(), err) < 0 || gb_feed_log_new(config, s->db, &s->feed, err) < 0)
         return -1;
-    return gb_writer_new(s->db, config, s->feed, &s->writer, err);
+    if (gb_writer_new(s->db, config, s->feed, &s->writer, err) < 0)
+        return -1;
+    return gb_reader_new(config->path, &s->reader, err);
 }
 
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
@@ -51,11 +58,17 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
 }
 
 void gb_store_close(struct gb_store *s) {
+    bool was_open;
+
     if (!s)
         return;
+    was_open = s->reader != NULL;
+    gb_reader_free(s->reader);
     gb_writer_free(s->writer);
     gb_feed_log_free(s->feed);
     if (s->db) {
+        if (was_open)
+            gb_past_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */
         if (s->writer)
@@ -166,8 +179,36 @@ int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_er
     return 0;
 }
 
-void gb_store_put_sample(struct gb_store *s, const struct gb_pool_sample *sample, gb_store_done_fn *done, void *arg) {
-    gb_writer_submit(s->writer, GB_CHANGE_PUT_SAMPLE, sample, sizeof(*sample), NULL, done, arg);
+void gb_store_put_history(struct gb_store *s, const struct gb_history_sample *samples, size_t count,
+                          const struct gb_counters *counters, gb_store_done_fn *done, void *arg) {
+    size_t bytes = sizeof(struct gb_history_record) + count * sizeof(*samples);
+    struct gb_history_record *record = malloc(bytes);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!record) {
+        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
+        if (done)
+            done(arg, &err);
+        return;
+    }
+    *record = (struct gb_history_record){.counted = counters != NULL, .count = count};
+    if (counters)
+        record->counters = *counters;
+    memcpy(record->samples, samples, count * sizeof(*samples));
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_HISTORY, record, bytes, NULL, done, arg);
+    free(record);
+}
+
+void gb_store_roll(struct gb_store *s, int64_t now_us, bool *ret_more, gb_store_done_fn *done, void *arg) {
+    struct gb_roll_record record = {.now_us = now_us, .ret_more = ret_more};
+
+    *ret_more = false;
+    gb_writer_submit(s->writer, GB_CHANGE_ROLL, &record, sizeof(record), NULL, done, arg);
+}
+
+void gb_store_history(struct gb_store *s, const struct gb_history_key *key, const struct gb_history_plan *plan,
+                      gb_history_done_fn *done, void *arg) {
+    gb_reader_ask(s->reader, key, plan, done, arg);
 }
 
 void gb_store_put_counters(struct gb_store *s, const struct gb_counters *counters, gb_store_done_fn *done, void *arg) {

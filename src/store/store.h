@@ -19,18 +19,17 @@
 #include "base/error.h"
 #include "model/model.h"
 #include "model/notice.h"
+#include "store/history.h"
 
 struct gb_store;
 
 struct gb_store_config {
-    const char *path;     /* of the database file; created with mode 0600 */
-    bool sync_full;       /* synchronous=FULL: survives power loss; else NORMAL: survives the process */
-    uint64_t samples_max; /* rows kept in the pool history, oldest dropped first */
-    uint64_t feed_max;    /* notices kept in the log, oldest dropped first; 0: 100000 */
-    uint64_t queue_max;   /* changes waiting; one more fails at once with SATURATED (through done) */
+    const char *path; /* of the database file; created with mode 0600 */
+    bool sync_full;   /* synchronous=FULL: survives power loss; else NORMAL: survives the process */
+    struct gb_history_limits history;
+    uint64_t feed_max;  /* notices kept in the log, oldest dropped first; 0: 100000 */
+    uint64_t queue_max; /* changes waiting; one more fails at once with SATURATED (through done) */
 };
-
-typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
 
 /* Opens or creates, migrates to the newest schema. A database of a newer schema, a file that is not a database, or one
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so. */
@@ -111,10 +110,6 @@ void gb_store_put_answer(struct gb_store *store, const struct gb_store_answer *a
 int gb_store_load_answers(struct gb_store *store,
                           int (*visit)(void *, const struct gb_store_answer *, struct gb_error *), void *arg,
                           struct gb_error *err);
-
-/* Appends to the pool history and drops the oldest rows beyond samples_max. */
-void gb_store_put_sample(struct gb_store *store, const struct gb_pool_sample *sample, gb_store_done_fn *done,
-                         void *arg);
 
 /* Replaces the lifetime counters. */
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,

@@ -153,20 +153,18 @@ static void *writer_main(void *arg) {
     return NULL;
 }
 
-/* Signals are the daemon's main thread's business. */
-static int start_thread(struct gb_writer *w, struct gb_error *err) {
+int gb_store_thread(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err) {
     sigset_t all;
     sigset_t before;
     int r;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(&w->thread, NULL, writer_main, w);
+    r = pthread_create(ret, NULL, main, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    pthread_setname_np(w->thread, "gb-store");
-    w->thread_started = true;
+    pthread_setname_np(*ret, name);
     return 0;
 }
 
@@ -191,10 +189,12 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_f
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     init_wake(&w->wake);
-    if (gb_apply_init(&w->apply, db, config->samples_max, err) < 0 || start_thread(w, err) < 0) {
+    if (gb_apply_init(&w->apply, db, &config->history, err) < 0 ||
+        gb_store_thread(&w->thread, "gb-store", writer_main, w, err) < 0) {
         gb_writer_free(w);
         return -1;
     }
+    w->thread_started = true;
     *ret = w;
     return 0;
 }

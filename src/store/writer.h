@@ -2,6 +2,7 @@
 #ifndef GB_STORE_WRITER_H
 #define GB_STORE_WRITER_H
 
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +18,8 @@ enum gb_change_kind {
     GB_CHANGE_DEL_POOL,
     GB_CHANGE_EDIT_BUFFERS,
     GB_CHANGE_PUT_ANSWER,
-    GB_CHANGE_PUT_SAMPLE,
+    GB_CHANGE_PUT_HISTORY,
+    GB_CHANGE_ROLL,
     GB_CHANGE_PUT_COUNTERS,
     GB_CHANGE_FLUSH,   /* writes nothing */
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
@@ -34,12 +36,29 @@ struct gb_answer_record {
     char text[]; /* headers, body */
 };
 
+/* Of GB_CHANGE_PUT_HISTORY. */
+struct gb_history_record {
+    bool counted;
+    struct gb_counters counters;
+    size_t count;
+    struct gb_history_sample samples[];
+};
+
+/* Of GB_CHANGE_ROLL. */
+struct gb_roll_record {
+    int64_t now_us;
+    bool *ret_more;
+};
+
 struct gb_writer;
 
 /* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. */
 struct gb_feed_log;
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
                   struct gb_error *err);
+
+/* A thread of the store, without signals: these are the daemon's main thread's business. */
+int gb_store_thread(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);

@@ -24,7 +24,7 @@ static void wait_for(sem_t *sem) {
 }
 
 void raw_record_open(const char *path) {
-    struct gb_store_config config = {.path = path, .samples_max = 1, .queue_max = 1000};
+    struct gb_store_config config = {.path = path, .queue_max = 1000};
     struct gb_session_rec session = {.id = 1, .labels = "{}", .version = 1};
     struct gb_error err = GB_ERROR_INIT;
     sem_t sem;

@@ -15,7 +15,13 @@ void store_fixture_dir(struct store_fixture *f) {
     strcpy(f->dir, "/tmp/gb_store_XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(f->dir));
     snprintf(f->path, sizeof(f->path), "%s/gpubufd.db", f->dir);
-    f->config = (struct gb_store_config){.path = f->path, .sync_full = false, .samples_max = 100, .queue_max = 1000};
+    f->config = (struct gb_store_config){.path = f->path,
+                                         .sync_full = false,
+                                         .history = {.keep_s = {86400, 30 * 86400, 730 * 86400},
+                                                     .rows = {1000, 1000, 1000},
+                                                     .series = 10,
+                                                     .interval_s = 10},
+                                         .queue_max = 1000};
 }
 
 void store_fixture_open(struct store_fixture *f) {

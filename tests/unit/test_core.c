@@ -359,14 +359,15 @@ END_TEST
 static bool sampled(void *arg) {
     struct core_fixture *f = arg;
 
-    return store_sql_int(f->store.path, "SELECT count(*) FROM pool_samples WHERE pool = 'default'") > 0;
+    return store_sql_int(f->store.path, "SELECT count(*) FROM v_pools WHERE pool = 'default'") > 0;
 }
 
 START_TEST(pools_are_sampled) {
     struct core_fixture f;
 
     core_fixture_prepare(&f, "host");
-    f.config.sample_interval_s = 1;
+    f.config.history = f.store.config.history;
+    f.config.history.interval_s = 1;
     core_fixture_open(&f);
     core_until(sampled, &f, "a sample in the database");
     core_fixture_done(&f);

@@ -256,37 +256,6 @@ START_TEST(counters_are_replaced_and_survive) {
 }
 END_TEST
 
-static void put_samples(struct store_fixture *f, int from, int to) {
-    struct gb_pool_sample sample = {.pool = {"default"}, .device = 1, .stat = {1, 2, 3, 4}};
-    struct gb_error err = GB_ERROR_INIT;
-    int i;
-
-    for (i = from; i <= to; i++) {
-        sample.at_us = i;
-        gb_store_put_sample(f->store, &sample, NULL, NULL);
-    }
-    gb_assert_ok(store_flush_now(f->store, &err), err);
-}
-
-START_TEST(samples_are_bounded) {
-    struct store_fixture f;
-
-    store_fixture_init(&f);
-    put_samples(&f, 1, 250);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pool_samples"), 100);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT min(at_us) FROM pool_samples"), 151);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT max(at_us) FROM pool_samples"), 250);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT reserved_peak_bytes FROM pool_samples LIMIT 1"), 4);
-    store_fixture_close(&f);
-    f.config.samples_max = 10;
-    store_fixture_open(&f);
-    put_samples(&f, 251, 251);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pool_samples"), 10);
-    ck_assert_int_eq(store_sql_int(f.path, "SELECT max(at_us) FROM pool_samples"), 251);
-    store_fixture_done(&f);
-}
-END_TEST
-
 START_TEST(a_visitor_can_end_the_walk) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -326,7 +295,6 @@ int main(void) {
     gb_test_add(suite, "cascade", deleting_a_session_takes_its_buffers, 60);
     gb_test_add(suite, "ids", ids_are_not_reused, 60);
     gb_test_add(suite, "counters", counters_are_replaced_and_survive, 60);
-    gb_test_add(suite, "samples", samples_are_bounded, 60);
     gb_test_add(suite, "visitor", a_visitor_can_end_the_walk, 60);
     gb_test_add(suite, "bad_record", a_record_that_cannot_be_understood_is_named, 60);
     return gb_test_run(suite);

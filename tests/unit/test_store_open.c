@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "store_fixture.h"
 
-#define SCHEMA_NEWEST 4
+#define SCHEMA_NEWEST 6
 
 /* Asserts that opening is refused with INTERNAL and a sentence that contains `word`. */
 static void assert_refused(const struct store_fixture *f, const char *word) {
@@ -186,6 +186,18 @@ START_TEST(an_older_schema_is_migrated) {
     store_fixture_close(&f);
     store_sql_exec(
         f.path,
+        "DROP VIEW v_daemon; DROP VIEW v_daemon_minutes; DROP VIEW v_daemon_hours; DROP VIEW v_devices; DROP VIEW "
+        "v_devices_minutes;"
+        "DROP VIEW v_devices_hours; DROP VIEW v_pools; DROP VIEW v_pools_minutes; DROP VIEW v_pools_hours; DROP VIEW "
+        "v_sessions;"
+        "DROP VIEW v_sessions_minutes; DROP VIEW v_sessions_hours; DROP VIEW v_starts; DROP TABLE history_series;"
+        "DROP TABLE history_samples; DROP TABLE history_minutes; DROP TABLE history_hours; DROP TABLE history_starts; "
+        "DROP TABLE feed; DROP TABLE feed_state;"
+        "CREATE TABLE pool_samples(id INTEGER PRIMARY KEY, at_us INTEGER NOT NULL, device INTEGER NOT NULL, pool TEXT "
+        "NOT NULL,"
+        " used_bytes INTEGER, used_peak_bytes INTEGER, reserved_bytes INTEGER, reserved_peak_bytes INTEGER) STRICT;"
+        "INSERT INTO pool_samples VALUES(1, 1000000, 0, 'default', 7, 8, 9, 10), (2, 2000000, 0, 'default', 17, 18, "
+        "19, 20);"
         "DROP TABLE answers; DROP TABLE pools; ALTER TABLE buffers DROP COLUMN mirrored;"
         "ALTER TABLE buffers DROP COLUMN head; ALTER TABLE buffers DROP COLUMN sealed; PRAGMA user_version = 1");
     store_fixture_open(&f);
@@ -195,6 +207,9 @@ START_TEST(an_older_schema_is_migrated) {
     ck_assert(!seen.mirrored);
     ck_assert(!seen.sealed);
     ck_assert_int_eq(seen.head, GB_HEAD_UNINITIALIZED);
+    ck_assert_int_eq(
+        store_sql_int(f.path, "SELECT sum(used_bytes) + sum(reserved_bytes) FROM v_pools WHERE pool = 'default'"),
+        7 + 17 + 9 + 19);
     store_put_pool(f.store, &pool, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 1);

@@ -1,0 +1,109 @@
+/* Numbers with a past: what is sampled, and what is made of the samples. Values only; times are microseconds since the epoch, UTC. A
+ * number that is not known is NaN. */
+#ifndef GB_MODEL_HISTORY_H
+#define GB_MODEL_HISTORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/name.h"
+#include "model/device.h"
+
+enum gb_history_scope { GB_HISTORY_DAEMON, GB_HISTORY_DEVICE, GB_HISTORY_POOL, GB_HISTORY_SESSION, GB_HISTORY_SCOPES };
+const char *gb_history_scope_name(enum gb_history_scope scope);
+
+enum gb_history_gauge {
+#define GB_GAUGE(name, type, scopes) GB_GAUGE_##name,
+#include "model/history.def"
+    GB_HISTORY_GAUGES
+};
+enum gb_history_counter {
+#define GB_COUNTER(name, type, scopes) GB_COUNTER_##name,
+#include "model/history.def"
+    GB_HISTORY_COUNTERS
+};
+
+struct gb_history_field {
+    const char *name;
+    unsigned scopes; /* 1u << enum gb_history_scope */
+};
+extern const struct gb_history_field gb_history_gauges[GB_HISTORY_GAUGES];
+extern const struct gb_history_field gb_history_counters[GB_HISTORY_COUNTERS];
+static inline bool gb_history_has(const struct gb_history_field *field, enum gb_history_scope scope) {
+    return (field->scopes & 1u << scope) != 0;
+}
+
+/* Whose numbers: never one that has another's past. A session or pool that is made again under the same name has another id. */
+struct gb_history_key {
+    enum gb_history_scope scope;
+    int64_t id;                   /* of the session, or of the pool; 0: the daemon, a device, a device's own pool */
+    char uuid[GB_UUID_TEXT_SIZE]; /* of the device, or of the device whose own pool it is; else "" */
+};
+
+/* One look. Counters: the increase since the look before. */
+struct gb_history_sample {
+    struct gb_history_key key;
+    char session[GB_NAME_MAX + 1]; /* names for people; "" where there is none */
+    char name[GB_NAME_MAX + 1];    /* of a pool */
+    int device;                    /* index; -1: none */
+    int64_t at_us;
+    double gauge[GB_HISTORY_GAUGES];
+    double counter[GB_HISTORY_COUNTERS];
+};
+void gb_history_sample_init(struct gb_history_sample *sample, enum gb_history_scope scope, int64_t at_us);
+
+/* How finely it is kept. */
+enum gb_history_level { GB_HISTORY_SAMPLES, GB_HISTORY_MINUTES, GB_HISTORY_HOURS, GB_HISTORY_LEVELS };
+const char *gb_history_level_name(enum gb_history_level level);
+
+struct gb_history_span {
+    double min, mean, max, last;
+};
+
+/* What a span of time came to. */
+struct gb_history_point {
+    int64_t at_us; /* its beginning */
+    int64_t samples;
+    struct gb_history_span gauge[GB_HISTORY_GAUGES];
+    double counter[GB_HISTORY_COUNTERS]; /* increase */
+};
+
+/* What is kept for how long, and how much of it at most. */
+struct gb_history_limits {
+    uint64_t keep_s[GB_HISTORY_LEVELS];
+    uint64_t rows[GB_HISTORY_LEVELS]; /* of sessions and pools together; shared evenly among them */
+    uint64_t series;                  /* sessions and pools that have a past */
+    uint64_t interval_s;              /* of the samples */
+};
+
+#define GB_HISTORY_POINTS 300      /* where no step is asked for */
+#define GB_HISTORY_POINTS_MAX 1500 /* of one answer */
+#define GB_HISTORY_ROWS_MAX 10080  /* read for one answer, nearly: a week of minutes */
+
+struct gb_history_query {
+    struct gb_history_key key;
+    int64_t since_us;
+    int64_t until_us;
+    uint64_t step_s; /* 0: chosen */
+};
+
+/* What answers a query: times are whole multiples of the step. */
+struct gb_history_plan {
+    enum gb_history_level level;
+    int64_t since_us;
+    int64_t until_us;
+    uint64_t step_s;
+};
+
+/* The least step, and the finest level that is still there, with which the rows that must be read are few. A step is raised to a multiple of
+ * its level's. INVALID_ARGUMENT where the step is too small for the range. */
+int gb_history_plan(const struct gb_history_query *query, const struct gb_history_limits *limits, int64_t now_us,
+                    struct gb_history_plan *ret, struct gb_error *err);
+
+/* Microseconds of a row of the level; of samples: 1. */
+int64_t gb_history_period_us(enum gb_history_level level);
+/* The beginning of the span that holds at_us. */
+int64_t gb_history_floor(int64_t at_us, int64_t span_us);
+
+#endif

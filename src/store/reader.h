@@ -1,0 +1,17 @@
+/* The thread that answers queries of the past, on a connection of its own that only reads. Internal to the store. */
+#ifndef GB_STORE_READER_H
+#define GB_STORE_READER_H
+
+#include "store/history.h"
+
+struct gb_reader;
+
+/* The database is there and has the newest schema. */
+int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err);
+/* What waits ends with DRAINING. NULL is accepted. */
+void gb_reader_free(struct gb_reader *reader);
+/* [any thread, never blocks] As gb_store_history. */
+void gb_reader_ask(struct gb_reader *reader, const struct gb_history_key *key, const struct gb_history_plan *plan,
+                   gb_history_done_fn *done, void *arg);
+
+#endif
