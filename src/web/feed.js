@@ -44,8 +44,9 @@ export class Parser {
 }
 
 function sentence(event) {
-  const where = [event.session, event.pool && `pool ${event.pool}`, event.buffer].filter((x) => typeof x === 'string' && x).join('/');
-  const parts = [where];
+  const what = [event.session, event.buffer || event.pool].filter((x) => typeof x === 'string' && x).join('/');
+  const parts = [what];
+  if (event.buffer && event.pool && event.pool !== 'default') parts.push(`pool ${event.pool}`);
   const device = event.device?.index ?? event.device;
   if (Number.isInteger(device)) parts.push(`device ${device}`);
   if (Number.isFinite(event.bytes)) parts.push(bytes(event.bytes));

@@ -56,6 +56,10 @@ function state(cell, text) {
 const sized = (key, label, show = bytes) => ({key, label, number: true, value: (x) => x[key], text: (x) => show(x[key])});
 const named = (key, label) => ({key, label, value: (x) => x[key] || '', text: (x) => x[key] || '', class: 'name'});
 
+function since(at) {
+  return new Date(at).toLocaleString('sv'); // as 2026-11-22 13:20:00, in the reader's zone
+}
+
 function limitOf(pool, watch) {
   return pool.max_bytes ?? watch.devices.find((d) => d.index === pool.device.index)?.total_bytes ?? 0;
 }
@@ -81,9 +85,13 @@ function sessionTable() {
   return new Table(byId('sessions'), {
     caption: 'Sessions', sort: 'used_bytes', id: (s) => s.name,
     columns: [
-      named('name', 'Session'), sized('used_bytes', 'Size'),
+      named('name', 'Session'),
+      {key: 'share', label: 'Of its quota', value: (s) => s.used_bytes / (s.quota.bytes || Infinity), class: 'share', text: () => '',
+        fill: (cell, s) => bar(cell, {used: s.used_bytes, reserved: 0, peak: 0, total: s.quota.bytes ?? 0})},
+      sized('used_bytes', 'Size'),
       {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota.bytes ?? Infinity, text: (s) => (s.quota.bytes === null ? 'none' : bytes(s.quota.bytes))},
       sized('buffers', 'Buffers', count), sized('used_pinned_bytes', 'Pinned'),
+      {key: 'changed', label: 'Changed', value: (s) => s.updated_at, text: (s) => since(s.updated_at)},
     ],
   });
 }
@@ -102,7 +110,8 @@ function bufferTable(look) {
       named('session', 'Session'), sized('bytes', 'Size'), named('dtype', 'Type'),
       {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => b.shape.join(' × ') || 'scalar', class: 'name'},
       {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => (b.mirrored ? `${b.kind}, mirrored` : b.kind)},
-      sized('generation', 'Gen.', count),
+      sized('generation', 'Generation', count), sized('leases', 'Leases', count),
+      {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => since(b.updated_at)},
       {key: 'state', label: 'State', value: (b) => b.state, text: (b) => b.state, fill: (cell, b) => state(cell, b.state)},
     ],
   });

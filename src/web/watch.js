@@ -91,10 +91,10 @@ export class Watch extends EventTarget {
     this.devices = (await get('/v1/devices')).value.items;
     const others = this.lists.pools.filter((p) => p.session);
     this.lists.pools = [...stats.pools.map((p) => ({...p, session: ''})), ...others];
-    this.sample();
     if (stats.sequence !== this.sequence) this.stale = SETTLE;
     else if (Date.now() >= this.next + REFRESH_MS) this.stale = 1;
     if (this.stale > 0 && Date.now() >= this.next) await this.readLists(stats);
+    this.sample();
   }
 
   sample() {

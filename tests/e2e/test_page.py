@@ -18,7 +18,7 @@ def test_true_numbers(start, open_page):
     assert page.text("#now-session-count") == "2"
     assert names(page)[0] == "act" and [row[2] for row in rows(page, "buffers")] == [
         human(b["bytes"]) for b in sorted(listed, key=lambda b: -b["bytes"])]
-    assert {row[0]: row[1] for row in rows(page, "sessions")} == {s["name"]: human(s["used_bytes"]) for s in sessions}
+    assert {row[0]: row[2] for row in rows(page, "sessions")} == {s["name"]: human(s["used_bytes"]) for s in sessions}
     pools = {row[0]: row for row in rows(page, "pools")}
     own = d.get("/v1/sessions/training/pools/activations")
     assert pools["activations"][4:8] == [human(own[k]) for k in ("used_bytes", "used_peak_bytes", "reserved_bytes", "max_bytes")]
