@@ -174,7 +174,7 @@ static int headers(struct gb_http_response *response, struct gb_error *err) {
 
 /* An id that was never given is of another database: what came since is not known. */
 static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
-    int64_t last = gb_feed_last(api->core);
+    int64_t last = gb_feed_given(api->core);
     struct gb_notice gap;
 
     if (!a->has_after)
@@ -196,10 +196,8 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
         return GB_STEP_ERROR;
     if (a.json)
         return send_page(request, &a, response, err);
-    if (headers(response, err) < 0)
-        return GB_STEP_ERROR;
     if (request->method == GB_HTTP_HEAD)
-        return GB_STEP_REPLY;
+        return headers(response, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
     if (atomic_load(&api->draining)) {
         gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
         return GB_STEP_ERROR;
@@ -213,7 +211,9 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
         return GB_STEP_ERROR;
     }
     gb_http_response_take(response, out.s, out.used);
-    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, err) < 0)
+    /* A refusal has no such headers. */
+    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, err) < 0 ||
+        headers(response, err) < 0)
         return GB_STEP_ERROR;
     return GB_STEP_REPLY;
 }

@@ -103,6 +103,13 @@ int64_t gb_feed_last(struct gb_core *core) {
     return last;
 }
 
+int64_t gb_feed_given(struct gb_core *core) {
+    struct gb_store_feed bounds;
+
+    gb_store_feed_bounds(core->store, &bounds);
+    return bounds.last_id;
+}
+
 /* --- pieces --------------------------------------------------------------------------------------------------------- */
 
 static bool matches(const struct gb_feed_filter *filter, const struct gb_notice *n) {

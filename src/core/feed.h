@@ -36,8 +36,9 @@ struct gb_feed_piece {
 /* [any thread, never blocks] wake is called when there is more; it must not block nor call the core. NULL: nobody. */
 void gb_feed_watch(struct gb_core *core, void (*wake)(void *arg), void *arg);
 
-/* [now] The newest. */
+/* [now] The newest that can be read; the newest that was given an id. */
 int64_t gb_feed_last(struct gb_core *core);
+int64_t gb_feed_given(struct gb_core *core);
 
 /* [now] From memory. False: it reaches further back than that. */
 bool gb_feed_recall(struct gb_core *core, struct gb_feed_piece *piece);

@@ -93,7 +93,7 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
         return -1;
     strncpy(l->owner, owner, sizeof(l->owner) - 1);
     l->topics = topics;
-    l->after = after;
+    l->after = l->begin = after;
     response->listener = l;
     return 0;
 }

@@ -35,6 +35,7 @@ struct gb_listener {
     struct gb_peer *peer;
     char owner[129]; /* "": hears all */
     uint64_t topics;
+    uint64_t begin; /* only what has a higher id */
     uint64_t after; /* the last that was looked at, while it is behind the ring */
     uint64_t seq;   /* the next in the ring */
     bool behind;

@@ -11,7 +11,8 @@
 #define TURN_BYTES (256u << 10) /* to one that catches up, before others get their turn */
 
 static bool hears(const struct gb_listener *l, const struct gb_http_frame *f) {
-    return (f->topics & l->topics) && (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0);
+    return f->id > l->begin && (f->topics & l->topics) &&
+           (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0);
 }
 
 /* --- what comes next ------------------------------------------------------------------------------------------------ */
