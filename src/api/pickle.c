@@ -46,13 +46,16 @@ static void text(struct gb_pickle *p, const char *s) {
 }
 
 static void word(struct gb_pickle *p, const char *s) {
-    unsigned i;
+    unsigned i = 0;
 
-    for (i = 0; i < p->key_count; i++) {
-        if (p->keys[i] == s || strcmp(p->keys[i], s) == 0) {
-            coded(p, 'h', i, 1); /* BINGET */
-            return;
-        }
+    while (i < p->key_count && p->keys[i] != s)
+        i++;
+    if (i == p->key_count) /* the same text may stand elsewhere */
+        for (i = 0; i < p->key_count && strcmp(p->keys[i], s) != 0;)
+            i++;
+    if (i < p->key_count) {
+        coded(p, 'h', i, 1); /* BINGET */
+        return;
     }
     text(p, s);
     if (p->key_count < GB_PICKLE_KEYS) {
