@@ -119,6 +119,19 @@ static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
     }
 }
 
+/* That nobody knows how a device is, is no fault. */
+static void check_health(struct gb_cli_doctor *doctor, json_t *device) {
+    const char *source = gb_cli_text(device, "health.source");
+    const char *why = gb_cli_text(device, "health.reason");
+    char check[64];
+
+    snprintf(check, sizeof check, "device %.0f health", gb_cli_number(device, "index"));
+    if (source[0] == '\0' || strcmp(source, "none") == 0)
+        gb_cli_doctor_skip(doctor, check, "%s", *why != '\0' ? why : "not known");
+    else
+        gb_cli_doctor_add(doctor, check, true, "", "read from %s", source);
+}
+
 static void check_devices(struct gb_cli_doctor *doctor) {
     json_t *devices = gb_cli_items(doctor->cli, "/v1/devices");
     json_t *device;
@@ -128,6 +141,7 @@ static void check_devices(struct gb_cli_doctor *doctor) {
         gb_cli_doctor_add(doctor, "devices", false, "see the daemon's log", "%s", doctor->cli->error.detail);
     json_array_foreach(devices, i, device) {
         check_device(doctor, device);
+        check_health(doctor, device);
     }
     json_decref(devices);
 }

@@ -133,7 +133,7 @@ def test_doctor_finds_sharing_in_order(cli, backend):
                   "right to map", "memfd"):
         assert found[check]["ok"], found[check]
     if backend.startswith("host") and not sees_gpu():  # what a GPU would need is no failure where there is none
-        for check in ("backend", "device 0 vmm_export_fd", "kernel driver", "device files", "libcuda"):
+        for check in ("backend", "device 0 vmm_export_fd", "device 0 health", "kernel driver", "device files", "libcuda"):
             assert found[check]["ok"] is None, found[check]
         assert "host" in found["backend"]["detail"] and cli("doctor").expect(DONE).out.count("\n--  ") >= 5
     assert cli.json("ls") == []

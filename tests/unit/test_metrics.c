@@ -23,7 +23,8 @@ static void check_text(enum gb_exposition form, const char *wanted) {
     gb_exposition_family(out, form, &counter);
     gb_exposition_sample(out, &counter, "", "kind=\"pinned\"", counter.unit, 1000000001);
     gb_exposition_family(out, form, &gauge);
-    gb_exposition_sample(out, &gauge, "", "", gauge.unit, UINT64_MAX - 1);
+    gb_exposition_sample(out, &gauge, "", "", gauge.unit, UINT64_MAX - 2);
+    gb_exposition_sample(out, &gauge, "", "", gauge.unit, GB_METRIC_UNKNOWN); /* nothing */
     gb_exposition_sample(out, &gauge, "", "", gauge.unit, UINT64_MAX);
     gb_exposition_end(out, form);
     ck_assert_int_eq(fclose(out), 0);
@@ -37,7 +38,7 @@ START_TEST(test_formats) {
                                    "gpubufd_copy_seconds_total{kind=\"pinned\"} 1.000000001\n"
                                    "# HELP gpubufd_buffers Buffers.\n"
                                    "# TYPE gpubufd_buffers gauge\n"
-                                   "gpubufd_buffers 18446744073709551614\n"
+                                   "gpubufd_buffers 18446744073709551613\n"
                                    "gpubufd_buffers +Inf\n");
     check_text(GB_EXPOSITION_OPENMETRICS, "# HELP gpubufd_copy_seconds Time.\n"
                                           "# TYPE gpubufd_copy_seconds counter\n"
@@ -45,7 +46,7 @@ START_TEST(test_formats) {
                                           "gpubufd_copy_seconds_total{kind=\"pinned\"} 1.000000001\n"
                                           "# HELP gpubufd_buffers Buffers.\n"
                                           "# TYPE gpubufd_buffers gauge\n"
-                                          "gpubufd_buffers 18446744073709551614\n"
+                                          "gpubufd_buffers 18446744073709551613\n"
                                           "gpubufd_buffers +Inf\n"
                                           "# EOF\n");
 }
