@@ -82,6 +82,10 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
     gb_metrics_init(&api->metrics);
+    if (gb_polls_init(&api->polls, core) < 0) {
+        gb_api_free(api);
+        return NULL;
+    }
     api->process_started_ns = gb_process_started_ns();
     if (gb_digests_init(&api->digests) < 0) {
         gb_api_free(api);
@@ -114,6 +118,7 @@ void gb_api_free(struct gb_api *api) {
     gb_metrics_done(&api->metrics);
     gb_digests_done(&api->digests);
     gb_operations_done(&api->operations);
+    gb_polls_done(&api->polls);
     free(api->uuid);
     free(api->peers);
     free(api->version);
@@ -132,6 +137,7 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers) 
 
 void gb_api_set_draining(struct gb_api *api) {
     atomic_store(&api->draining, true);
+    gb_polls_end(&api->polls);
 }
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */

@@ -174,6 +174,17 @@ static enum gb_step get_attributes(struct gb_http_request *request, const struct
     return gb_async_end(request, response, reply_attributes, 0, err);
 }
 
+static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+    struct gb_name session;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+
+    return read_path(request, &session, &name, &err) == 0 && gb_buffer_get(core, &session, &name, &rec, &err) == 0 &&
+           strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
+}
+
 enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_buffer_rec rec;
@@ -181,6 +192,7 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
+    uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
     int r;
 
     if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
@@ -190,8 +202,11 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     if (gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
-    if (r <= 0)
-        return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
+                                 sequence);
     return send_buffer(request, &rec, 200, response, err);
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/api.h"
 #include "api/digest.h"
+#include "api/longpoll.h"
 #include "api/metrics.h"
 #include "api/operations.h"
 #include "api/query.h"
@@ -48,6 +49,7 @@ struct gb_api {
     uint64_t process_started_ns; /* since the epoch */
     struct gb_digests digests;
     struct gb_operations operations;
+    struct gb_polls polls;
 };
 
 static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {

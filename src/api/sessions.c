@@ -92,19 +92,33 @@ enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_ht
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
+static bool same_session(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_view view;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+
+    return gb_param_name(request, 0, "session name", &name, &err) == 0 &&
+           gb_session_get(core, &name, &view, &err) == 0 && strcmp(gb_etag_session(&view, etag), tag) == 0;
+}
+
 enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_session_view view;
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
+    uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
     int r;
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
         gb_session_get(gb_api_of(request)->core, &name, &view, err) < 0)
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_session(&view, etag), response, err);
-    if (r <= 0)
-        return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
+                                 sequence);
     return send_session(&view, 200, response, err);
 }
 

@@ -113,6 +113,8 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
         return GB_STEP_ERROR;
     }
     gb_http_response_canned(response, canned);
+    if (gb_http_canned_known(canned, request))
+        return gb_poll_unchanged(&api->polls, request, response, gb_api_stats, NULL, "", sequence);
     return GB_STEP_REPLY;
 }
 

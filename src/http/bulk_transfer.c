@@ -146,6 +146,11 @@ static void unpack_canned(struct gb_exchange *ex, const char **ret_body, size_t 
     gb_http_response_header(&ex->resp, NULL, "Content-Type", "%s", type);
     if (etag)
         gb_http_response_header(&ex->resp, NULL, "ETag", "%s", etag);
+    gb_http_response_header(&ex->resp, NULL, "Cache-Control", "no-cache");
+    if (gb_http_canned_known(ex->resp.canned, &ex->req)) {
+        ex->resp.status = 304;
+        *ret_n = 0;
+    }
 }
 
 /* A small body goes out with the head. */

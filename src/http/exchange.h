@@ -154,7 +154,6 @@ size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len,
 const char *gb_http_reason(int status);
 void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char **ret_type, const char **ret_etag,
                      const char **ret_body, size_t *ret_n);
-bool gb_canned_matches(const struct gb_http_canned *canned, const struct gb_http_request *request);
 
 /* collector.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */
 struct gb_http_sink *gb_collector_new(size_t max);

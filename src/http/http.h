@@ -221,6 +221,8 @@ struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, 
                                           size_t n); /* copies; NULL when memory is exhausted */
 struct gb_http_canned *gb_http_canned_ref(struct gb_http_canned *canned);
 void gb_http_canned_unref(struct gb_http_canned *canned);
+/* The request's If-None-Match has its tag: the answer will be the 304. */
+bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request);
 
 struct gb_http_response {
     int status; /* 200 unless changed */

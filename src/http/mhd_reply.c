@@ -89,7 +89,7 @@ void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char 
     *ret_n = canned->body_len;
 }
 
-bool gb_canned_matches(const struct gb_http_canned *canned, const struct gb_http_request *request) {
+bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request) {
     const char *asked = canned->etag ? gb_http_header(request, "If-None-Match") : NULL;
 
     /* The tag carries its quotes, so that finding it in the list is a comparison with one member of it. */
@@ -144,6 +144,6 @@ int gb_mhd_reply(struct gb_exchange *ex) {
     if (!canned)
         return queue(ex);
     /* libmicrohttpd sends no body with a 304, and the length in its header is then that of the 200, as it should be. */
-    ex->resp.status = gb_canned_matches(canned, &ex->req) ? 304 : canned->status;
+    ex->resp.status = gb_http_canned_known(canned, &ex->req) ? 304 : canned->status;
     return MHD_queue_response(ex->conn, (unsigned)ex->resp.status, canned->full) == MHD_YES ? 0 : -1;
 }

@@ -1,0 +1,80 @@
+"""A GET that waits for a change: Prefer: wait=N with If-None-Match."""
+import time
+
+import pytest
+
+
+def waits(d, target, etag, seconds=30, unix=False):
+    c = d.client(unix=unix)
+    c.http.connect()
+    c.http.request("GET", target, None, {"If-None-Match": etag, "Prefer": f"wait={seconds}"})
+    return c
+
+
+def answer(c):
+    r = c.http.getresponse()
+    body = r.read()
+    return r.status, r.headers, body
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_statistics(daemon, session, unix):
+    first = daemon.ask("GET", "/v1/stats").expect(200)
+    c = waits(daemon, "/v1/stats", first.headers["ETag"], unix=unix)
+    daemon.put("x", b"1", session).expect(201)
+    status, headers, _ = answer(c)
+    assert status == 200 and headers["ETag"] != first.headers["ETag"]
+
+
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("of", ["session", "buffer"])
+def test_one_thing(daemon, session, of, unix):
+    path = f"/v1/sessions/{session}" + ("/buffers/x" if of == "buffer" else "")
+    daemon.put("x", b"1", session).expect(201)
+    etag = daemon.ask("GET", path).expect(200).headers["ETag"]
+    c = waits(daemon, path, etag, unix=unix)
+    daemon.put("other", b"1").expect(201)  # of another session: no reason to wake
+    daemon.ask("PATCH", path, {"labels": {"a": "b"}}).expect(200)
+    status, headers, body = answer(c)
+    assert status == 200 and headers["ETag"] != etag and b'"a":"b"' in body
+    daemon.ask("DELETE", "/v1/sessions/default/buffers/other")
+
+
+def test_one_thing_goes(daemon, session):
+    path = f"/v1/sessions/{session}/buffers/x"
+    daemon.put("x", b"1", session).expect(201)
+    c = waits(daemon, path, daemon.ask("GET", path).headers["ETag"])
+    daemon.ask("DELETE", path).expect(204)
+    assert answer(c)[0] == 404
+
+
+def test_nothing_happens(daemon, session):
+    path = f"/v1/sessions/{session}"
+    etag = daemon.ask("GET", path).headers["ETag"]
+    began = time.monotonic()
+    c = waits(daemon, path, etag, 1)
+    status, headers, body = answer(c)
+    assert (status, headers["ETag"], body) == (304, etag, b"") and time.monotonic() - began >= 0.9
+    c.http.request("GET", path, None, {})  # the connection goes on
+    assert answer(c)[0] == 200
+
+
+def test_the_stop_waits_for_none(start):
+    d = start()
+    etag = d.ask("GET", "/v1/sessions/default").headers["ETag"]
+    held = [waits(d, "/v1/sessions/default", etag, 60, unix) for unix in (False, True)]
+    assert d.get("/v1/sessions/default")
+    began = time.monotonic()
+    d.process.terminate()
+    assert [answer(c)[0] for c in held] == [304, 304] and time.monotonic() - began < 10
+
+
+def test_many(start):
+    d = start()
+    etag = d.ask("GET", "/v1/sessions/default").headers["ETag"]
+    many = [waits(d, "/v1/sessions/default", etag, 60) for _ in range(200)]
+    local = [waits(d, "/v1/sessions/default", etag, 60, unix=True) for _ in range(70)]
+    assert d.get("/v1/sessions/default")
+    d.put("x", b"1").expect(201)
+    assert {answer(c)[0] for c in many} == {200}
+    assert [answer(c)[0] for c in local].count(200) >= 60  # one more than 64 at a time is answered at once
