@@ -122,10 +122,10 @@ class Plot {
 
   describe() {
     const parts = this.lines.map((line) => {
-      const values = line.points.map((p) => p.y).filter((y) => y !== null && y !== undefined);
-      if (!values.length) return `${line.label}: no values yet`;
-      const most = values.reduce((a, b) => Math.max(a, b));
-      return `${line.label} ${this.spec.show(values[values.length - 1])}, at most ${this.spec.show(most)}`;
+      const known = line.points.filter((p) => p.y !== null && p.y !== undefined);
+      if (!known.length) return `${line.label}: no values yet`;
+      const most = known.reduce((a, p) => Math.max(a, p.most ?? p.y), 0);
+      return `${line.label} ${this.spec.show(known.at(-1).y)}, at most ${this.spec.show(most)}`;
     });
     const text = parts.join('; ');
     setText(this.summary, text);

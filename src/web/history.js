@@ -5,12 +5,13 @@ export const RANGES = [[300, '5 minutes'], [900, '15 minutes'], [3600, '1 hour']
   [604800, '7 days'], [2592000, '30 days']];
 
 const gauge = (name) => (item) => (item[name] ? item[name].mean ?? item[name].last : null);
+const most = (name) => (item) => item[name]?.max;
 const perSecond = (name) => (item) => (item[name] ? item[name].rate_per_s : null);
 
-// name: {past(item), live(sample, before)}
+// name: {past(item), most(item), live(sample, before)}; most: where a step has more than one value that tells it
 export const SERIES = {
-  used: {past: gauge('used_bytes'), live: (s) => s.used_bytes},
-  reserved: {past: gauge('reserved_bytes'), live: (s) => s.reserved_bytes},
+  used: {past: gauge('used_bytes'), most: most('used_bytes'), live: (s) => s.used_bytes},
+  reserved: {past: gauge('reserved_bytes'), most: most('reserved_bytes'), live: (s) => s.reserved_bytes},
   upload: {past: perSecond('upload_bytes'), live: (s, b) => b && speed(s, b, 'upload_bytes')},
   download: {past: perSecond('download_bytes'), live: (s, b) => b && speed(s, b, 'download_bytes')},
   copying: {past: perSecond('copy_seconds'), live: (s, b) => b && speed(s, b, 'copy_seconds')},
@@ -73,15 +74,15 @@ export class History {
     return {past: {all: value.items || [], devices}, restarts, step: value.step_s || 1};
   }
 
-  // [{x, y}] in milliseconds; null breaks the line.
-  points(items, past, live) {
+  // [{x, y, most}] in milliseconds; y null breaks the line; most: within the step, where that is known.
+  points(items, {past, most: top, live}) {
     const from = Date.now() - this.range * 1000;
     const points = [];
     let last = from;
     for (const item of items) {
       const x = Date.parse(item.at);
       if (x < from) continue;
-      points.push({x, y: past(item)});
+      points.push({x, y: past(item), most: top?.(item)});
       last = x;
     }
     let before = null;
@@ -98,11 +99,11 @@ export class History {
   }
 
   series(name) {
-    return this.points(this.past.all, SERIES[name].past, SERIES[name].live);
+    return this.points(this.past.all, SERIES[name]);
   }
 
   device(index) {
     const items = this.past.devices.get(index) || [];
-    return this.points(items, gauge('used_bytes'), (s) => s.devices[index]);
+    return this.points(items, {past: gauge('used_bytes'), most: most('used_bytes'), live: (s) => s.devices[index]});
   }
 }

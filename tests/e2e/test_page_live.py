@@ -46,6 +46,24 @@ def test_the_feed(start, open_page):
     page.keep("feed")
 
 
+def test_history_is_there_when_the_page_is_opened(start, open_page):
+    d = start("--sample-interval", "1")
+    d.put("x", bytes(40 << 20), query=f"?dtype=uint8&shape={40 << 20}").expect(201)
+    high = until("it was sampled", lambda: [i for i in d.get("/v1/stats?since=-300")["items"] if i["used_bytes"]["max"] >= 40 << 20])
+    d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
+    assert high
+    page = open_page(d)
+    page.until("what was is in the chart", "/used .*, at most 40[.]0 MiB/.test(document.getElementById('chart-pools').ariaLabel)")
+    page.until("and the rate", "!/uploads .*at most 0 B/.test(document.getElementById('chart-rates').ariaLabel)")
+    assert page.text("#history-note") == ""
+    page.click("#charts figure:nth-child(2) summary")
+    page.until("values as a table", "document.querySelectorAll('#charts figure:nth-child(2) tbody tr').length > 0")
+    for seconds in page.js("[...document.getElementById('range').options].map(o => o.value)"):
+        page.choose("#range", seconds)
+        page.until("that range was asked for", f"performance.getEntriesByType('resource').some(e => e.name.includes('/v1/stats?since=-{seconds}'))")
+    page.keep("history")
+
+
 def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     d = start(state=str(tmp_path))
     d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
