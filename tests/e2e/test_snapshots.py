@@ -191,3 +191,15 @@ def test_ten_thousand_buffers(start, simulated):
     assert len(blocks(snapshot)) == 10000 and sum(map(len, snapshot["device_traces"])) >= 10000
     assert time.monotonic() - began < 60  # also under a sanitizer; see the measured figure in the report
     assert len(rows(s.ask("GET", CSV))) >= 10000
+    # At most four at a time; more are told to come again.
+    clients = [s.daemon.raw() for _ in range(16)]
+    for c in clients:
+        c.request("GET", SNAPSHOT)
+    replies = [c.reply() for c in clients]
+    assert {r.status for r in replies} == {200, 503} and sum(r.status == 200 for r in replies) >= 4
+    for r in replies:
+        assert r.status == 200 or r.problem(503, "saturated")["retryable"]
+    for c in clients[8:]:  # some go away in the middle
+        c.request("GET", SNAPSHOT)
+        c.close()
+    until("there is room again", lambda: s.ask("GET", SNAPSHOT).status == 200)
