@@ -1,0 +1,193 @@
+/* The feed's thread: many listeners, events from another thread, those that do not read, and the end. For the thread sanitizer. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gb_test.h"
+#include "http/feed.h"
+
+#define LISTENERS 16
+#define EVENTS 3000
+
+struct source {
+    struct gb_feed feed;
+    pthread_mutex_t lock;
+    uint64_t last;
+};
+
+static size_t read_events(void *app, uint64_t after, struct gb_http_frame **frames, size_t max, uint64_t *ret_through) {
+    struct source *s = app;
+    char text[32];
+    size_t n = 0;
+    uint64_t last;
+
+    pthread_mutex_lock(&s->lock);
+    last = s->last;
+    pthread_mutex_unlock(&s->lock);
+    *ret_through = after;
+    while (n < max && *ret_through < last) {
+        uint64_t id = ++*ret_through;
+
+        snprintf(text, sizeof(text), "%llu\n", (unsigned long long)id);
+        frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", text, strlen(text));
+    }
+    return n;
+}
+
+static uint64_t newest(void *app) {
+    struct source *s = app;
+    uint64_t last;
+
+    pthread_mutex_lock(&s->lock);
+    last = s->last;
+    pthread_mutex_unlock(&s->lock);
+    return last;
+}
+
+static const struct gb_http_feed_hooks hooks = {
+    .read = read_events, .newest = newest, .heartbeat = ":\n", .farewell = "bye\n"};
+
+static void source_init(struct source *s, unsigned heartbeat_ms, unsigned stall_ms) {
+    struct gb_feed_hooks config = {.app = s, .hooks = &hooks, .heartbeat_ms = heartbeat_ms, .stall_ms = stall_ms};
+    struct gb_error err = GB_ERROR_INIT;
+
+    s->last = 0;
+    pthread_mutex_init(&s->lock, NULL);
+    gb_assert_ok(gb_feed_start(&s->feed, &config, &err), err);
+}
+
+static void happen(struct source *s, uint64_t count) {
+    pthread_mutex_lock(&s->lock);
+    s->last += count;
+    pthread_mutex_unlock(&s->lock);
+    gb_feed_wake(&s->feed);
+}
+
+/* Returns the client's end. */
+static int listen_to(struct source *s, uint64_t after, uint64_t topics, const char *owner) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_listener *l = gb_listener_new(&s->feed.count, LISTENERS, &err);
+    int pair[2];
+
+    ck_assert_ptr_nonnull(l);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    l->fd = pair[0];
+    l->after = l->begin = after;
+    l->topics = topics;
+    strcpy(l->owner, owner);
+    gb_feed_give(&s->feed, l);
+    return pair[1];
+}
+
+/* The next number; 0: a comment or a last word; -1: the end. */
+static long next_number(FILE *in) {
+    char line[64];
+
+    return fgets(line, sizeof(line), in) ? atol(line) : -1;
+}
+
+static void *make_events(void *arg) {
+    int i;
+
+    for (i = 0; i < EVENTS; i++)
+        happen(arg, 1);
+    return NULL;
+}
+
+START_TEST(each_hears_what_is_its) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *in[LISTENERS];
+    pthread_t maker;
+    int i;
+
+    source_init(s, 60000, 60000);
+    happen(s, 100);
+    for (i = 0; i < LISTENERS; i++)
+        in[i] = fdopen(listen_to(s, i % 2 ? 0 : 100, i % 4 < 2 ? 3 : 1, i % 8 < 4 ? "" : "b"), "r");
+    pthread_create(&maker, NULL, make_events, s);
+    for (i = 0; i < LISTENERS; i++) {
+        long id;
+
+        for (id = i % 2 ? 1 : 101; id <= 100 + EVENTS; id++) {
+            if ((i % 4 >= 2 && id % 2 == 0) || (i % 8 >= 4 && id % 3 == 0))
+                continue;
+            ck_assert_int_eq(next_number(in[i]), id);
+        }
+    }
+    pthread_join(maker, NULL);
+    ck_assert_uint_eq(atomic_load(&s->feed.count), LISTENERS);
+    gb_feed_end(&s->feed);
+    for (i = 0; i < LISTENERS; i++) {
+        ck_assert_int_eq(next_number(in[i]), -1);
+        fclose(in[i]);
+    }
+    ck_assert_uint_eq(atomic_load(&s->feed.count), 0);
+    free(s);
+}
+END_TEST
+
+START_TEST(who_does_not_read_is_dropped) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *slow;
+    FILE *quick;
+    long id;
+    long last = 0;
+
+    source_init(s, 60000, 1000);
+    slow = fdopen(listen_to(s, 0, 3, ""), "r");
+    quick = fdopen(listen_to(s, 0, 3, ""), "r");
+    for (id = 1; atomic_load(&s->feed.count) == 2; id++) {
+        happen(s, 1);
+        ck_assert_int_eq(next_number(quick), id);
+    }
+    for (; (id = next_number(slow)) > 0;)
+        ck_assert_int_eq(id, ++last);
+    ck_assert_int_ge(last, 1);
+    happen(s, 1);
+    ck_assert_int_ge(next_number(quick), last);
+    fclose(slow);
+    fclose(quick);
+    gb_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
+START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
+    struct source *s = calloc(1, sizeof(*s));
+    struct gb_error err = GB_ERROR_INIT;
+    FILE *in;
+    int i;
+
+    source_init(s, 1, 60000);
+    in = fdopen(listen_to(s, 0, 3, ""), "r");
+    ck_assert_int_eq(next_number(in), 0);
+    for (i = 1; i < LISTENERS; i++)
+        close(listen_to(s, 0, 3, ""));
+    while (atomic_load(&s->feed.count) > 1)
+        ck_assert_int_eq(next_number(in), 0);
+    for (i = 1; i < LISTENERS; i++)
+        ck_assert_ptr_nonnull(gb_listener_new(&s->feed.count, LISTENERS, &err)); /* freed with the process */
+    ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
+    ck_assert_int_eq(err.code, GB_ERR_SATURATED);
+    atomic_store(&s->feed.draining, true);
+    gb_feed_wake(&s->feed);
+    while (next_number(in) == 0)
+        ;
+    fclose(in);
+    gb_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("http_feed");
+
+    gb_test_add(suite, "hears", each_hears_what_is_its, 120);
+    gb_test_add(suite, "dropped", who_does_not_read_is_dropped, 120);
+    gb_test_add(suite, "quiet", quiet_ones_get_comments_and_dead_ones_go, 120);
+    return gb_test_run(suite);
+}
