@@ -150,9 +150,17 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
     return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
+static void note_largest(struct gb_core *core, uint64_t bytes) {
+    uint64_t largest = atomic_load(&core->largest_allocation);
+
+    while (bytes > largest && !atomic_compare_exchange_weak(&core->largest_allocation, &largest, bytes))
+        ;
+}
+
 void gb_content_count_alloc(struct gb_content *c) {
     bool pooled = c->kind == GB_KIND_DEVICE;
 
+    note_largest(c->device->core, c->bytes);
     atomic_fetch_add(&c->pool->allocations, pooled);
     atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
     GB_TALLY(c->device->core, c->session, allocations, 1);

@@ -92,7 +92,7 @@ def cost(program, seconds):
             d = Daemon(program, state, "--sample-interval", interval)
             for i in range(POOLS):
                 d.ask("/v1/sessions/default/pools", {"name": f"p{i}"})
-                d.ask("/v1/sessions/default/batch", {"operations": [{"op": "create", "name": f"b{i}.{k}", "bytes": 64, "pool": f"p{i}"}
+                d.ask("/v1/sessions/default/batch", {"operations": [{"op": "create", "buffer": f"b{i}.{k}", "bytes": 64, "pool": f"p{i}"}
                                                                     for k in range(100)]})
             time.sleep(2)
             before = d.cpu_s()

@@ -211,3 +211,18 @@ def test_views_beside_the_running_daemon(start, tmp_path):
             assert rows or level
     assert view(state, "select pool, session, used_bytes from v_pools limit 1") == [("default", "", 0)]
     assert view(state, "select session, buffers, pinned_bytes from v_sessions limit 1") == [("default", 0, 0)]
+
+
+def test_metrics_say_the_same(start, tmp_path):
+    d = start("--sample-interval", "1", state=str(tmp_path))
+    d.put("x", payload(100000)).expect(201)
+    until("the upload is in the past", lambda: total(items(d), "upload_bytes") == 100000)
+    lines = [line.rsplit(" ", 1) for line in d.ask("GET", "/metrics").expect(200).body.decode().splitlines() if line[:1] != "#"]
+    metrics = {name: float(value) for name, value in lines}
+    stats = d.stats()
+    assert metrics['gpubufd_transfer_bytes_total{direction="upload"}'] == stats["transfers"]["upload"]["bytes"] == 100000
+    assert metrics["gpubufd_buffers_bytes"] == stats["buffers"]["bytes"] == items(d)[-1]["buffer_bytes"]["last"]
+    assert metrics["gpubufd_largest_allocation_bytes"] >= 100000
+    pool = d.get("/v1/sessions/default/pools/default/stats")
+    assert metrics['gpubufd_pool_fragmentation_bytes{pool="default",device="0"}'] == pool["fragmentation_bytes"]
+    assert metrics['gpubufd_pool_used_bytes{pool="default",device="0"}'] == pool["used_bytes"]
