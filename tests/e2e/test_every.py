@@ -31,6 +31,8 @@ class Operation:
         self.keyed = "Idempotency-Key" in [p["name"] for p in map(described.resolve, self.item.get("parameters", []))]
         kinds = list(body.get("content", {}))
         self.headers = [f"Content-Type: {kinds[0]}"] if len(kinds) == 1 else []
+        if route == "/v1/feed":
+            self.headers.append("Accept: application/json")  # the other form has no end
         for p in map(described.resolve, self.item.get("parameters", [])):
             if p["in"] == "header" and p.get("required"):
                 self.headers.append(f"{p['name']}: {HEADERS[p['name']]}")

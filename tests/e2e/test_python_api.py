@@ -3,18 +3,20 @@ import os
 import re
 import socket
 import threading
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 from pyclient import ROOT, client_of, gpubuf
 
+from harness import until
 from test_access import token
 from values import payload
 
 # Routes without a method, and why. Client.request reaches them.
 EXCEPT = {
     "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
-    "web_page": "for browsers", "web_file": "for browsers",
+    "feed": "does not end; request() reads its pages", "web_page": "for browsers", "web_file": "for browsers",
     "allocation_list": "a file for RMM's tools", "memory_snapshot": "a file for PyTorch's memory_viz",
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
@@ -56,7 +58,7 @@ def test_every_route_has_a_method(monkeypatch):
         (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
-        (c.pools.access, "P", 0, "none"), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
+        (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
         (c.streams.sync, "T"), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
         (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
         (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
@@ -72,6 +74,20 @@ def test_every_route_has_a_method(monkeypatch):
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)
+
+
+def test_a_past(start):
+    """As the daemon tells it; moments are given in any form."""
+    d = start("--sample-interval", "1")
+    with client_of(d, "default") as c:
+        c.put("x", np.zeros(1000, np.float32))
+        until("there is a sample", lambda: c.stats(since=-60)["items"])
+        began = datetime.now(timezone.utc) - timedelta(minutes=1)
+        for since in (-60, began, began.astimezone(timezone(timedelta(hours=5))), began.strftime("%Y-%m-%dT%H:%M:%SZ")):
+            until("the last sample has the buffer", lambda: c.stats(since=since)["items"][-1]["buffers"]["last"] == 1)
+        assert c.stats(since=began, until=-1, step=10)["step_s"] == 10
+        for past in (c.sessions.stats(since=-60), c.pools.stats(since=-60), c.devices.stats(since=-60)):
+            assert past["source"] == "samples" and past["items"]
 
 
 # --- resources ----------------------------------------------------------------------------------------------------------

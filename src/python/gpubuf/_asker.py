@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, cast
+from datetime import datetime, timezone
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._transport import Answer, Progress, Transport
 from .errors import BadArgument, BadType
 from .types import Operation
+
+Moment = Union[str, float, datetime]
 
 PAGE = 1000  # items that are asked for at once; the daemon gives no more
 
@@ -24,6 +27,13 @@ def path_of(*parts: str) -> str:
 def given(**fields: Any) -> Dict[str, Any]:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def span(since: Optional[Moment], until: Optional[Moment], step: Optional[float]) -> Dict[str, Any]:
+    """The query of a past."""
+    def text(moment: Optional[Moment]) -> Union[str, float, None]:
+        return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(moment, datetime) else moment
+    return given(since=text(since), until=text(until), step=step)
 
 
 def query_of(fields: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
-from ._asker import Asker, conditions, given, path_of
+from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
 from .types import Device, Event, Exported, Lease, Operation, Pool, Quota, Reuse, Session, Stream
 
@@ -47,9 +47,10 @@ class Sessions(Asker):
         """Says that the session is in use: its idle time begins anew."""
         return cast(Dict[str, Any], self._post(self._below("heartbeat", session=name)))
 
-    def stats(self, name: Optional[str] = None) -> Dict[str, Any]:
-        """Its transfers, allocations and buffers."""
-        return cast(Dict[str, Any], self._get(self._below("stats", session=name)))
+    def stats(self, name: Optional[str] = None, *, since: Optional[Moment] = None, until: Optional[Moment] = None,
+              step: Optional[float] = None) -> Dict[str, Any]:
+        """Its transfers, allocations and buffers; with one of the three its past (see ``Client.stats``)."""
+        return cast(Dict[str, Any], self._get(self._below("stats", session=name), span(since, until, step)))
 
     def sync(self, name: Optional[str] = None, *, wait: Optional[float] = None) -> None:
         """Waits until all its queued work is done; TimedOut after wait seconds (default 30, at most 60)."""
@@ -91,6 +92,11 @@ class Pools(Asker):
     def reset_peak(self, name: str = "default") -> Pool:
         """Lets the peaks begin anew from what is in use."""
         return cast(Pool, self._post(self._below("pools", name, "reset-peak")))
+
+    def stats(self, name: str = "default", *, since: Optional[Moment] = None, until: Optional[Moment] = None,
+              step: Optional[float] = None) -> Dict[str, Any]:
+        """What it holds and did; with one of the three its past (see ``Client.stats``)."""
+        return cast(Dict[str, Any], self._get(self._below("pools", name, "stats"), span(since, until, step)))
 
     def access(self, name: str, device: Union[int, str], access: str) -> Pool:
         """Lets another device reach the pool's memory (read_write), or no longer (none)."""
@@ -160,6 +166,11 @@ class Devices(Asker):
     def get(self, device: Union[int, str] = 0) -> Device:
         """One device: its memory, the kinds of memory it has, what it can do and why not."""
         return cast(Device, self._get(path_of("devices", str(device))))
+
+    def stats(self, device: Union[int, str] = 0, *, since: Optional[Moment] = None, until: Optional[Moment] = None,
+              step: Optional[float] = None) -> Dict[str, Any]:
+        """Its memory and how it is; with one of the three its past (see ``Client.stats``)."""
+        return cast(Dict[str, Any], self._get(path_of("devices", str(device), "stats"), span(since, until, step)))
 
     def sync(self, device: Union[int, str] = 0, *, wait: Optional[float] = None) -> None:
         """Waits until all work queued on it is done; TimedOut after wait seconds (default 30, at most 60)."""

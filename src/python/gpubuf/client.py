@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type,
 from . import _arrays, _parts, _safetensors
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
-from ._asker import Asker, Left, conditions, given, path_of, query_of, tagged
+from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
@@ -384,9 +384,13 @@ class Client(Asker):
             return left.operation
         return Operation(id="", state="done", result=result, problem=None)
 
-    def stats(self) -> Dict[str, Any]:
-        """The daemon's statistics; a session's are had by ``sessions.stats()``."""
-        return cast(Dict[str, Any], self._get(path_of("stats")))
+    def stats(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, step: Optional[float] = None) -> Dict[str, Any]:
+        """The daemon's statistics; those of a session, pool or device are had by ``sessions.stats()`` and so on.
+
+        With one of the three what they were: ``items`` from since to until (a datetime, RFC 3339, or seconds as -3600, counted from
+        now), one for each step seconds (chosen by the daemon where it is not given), with min, mean, max and last of what goes up
+        and down and delta and rate_per_s of what only rises."""
+        return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
 
     def about(self) -> Dict[str, Any]:
         """Version, backend and links of the daemon."""
