@@ -32,17 +32,16 @@ static bool wants_json(const struct gb_http_request *request) {
 /* The header goes first: a browser that connects again repeats the query of the first time. */
 static int read_after(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {
     const char *last = gb_http_header(request, "Last-Event-ID");
-    int r;
+    int r = gb_query_u64(request, "after", &a->after, err);
 
-    if (last) {
-        a->has_after = true;
-        if (gb_parse_u64(last, strlen(last), &a->after) == GB_PARSE_OK && a->after <= INT64_MAX)
-            return 0;
+    if (r < 0)
+        return -1;
+    if (r > 0 && a->after > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "after must be the id of an event");
+    if (last && (gb_parse_u64(last, strlen(last), &a->after) != GB_PARSE_OK || a->after > INT64_MAX))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Last-Event-ID must be the id of an event, a whole number");
-    }
-    r = gb_query_u64(request, "after", &a->after, err);
-    a->has_after = r > 0;
-    return r < 0 ? -1 : 0;
+    a->has_after = r > 0 || last;
+    return 0;
 }
 
 static int read_asked(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {

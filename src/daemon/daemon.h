@@ -59,8 +59,9 @@ void gb_daemon_done(struct gb_daemon *daemon);
 /* Reads the tokens again and puts them in force; without any, an exposed daemon lets nobody in. *ret_count: how many. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
 
-/* Raises the limit on open files so that this many connections fit, or says what to do. */
-int gb_limits_raise(uint64_t connections, struct gb_error *err);
+/* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are to be
+ * beside them, and on return how many there can be. */
+int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err);
 
 /* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */
 int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, struct gb_id_list *ret,

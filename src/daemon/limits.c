@@ -8,21 +8,31 @@
 /* Buffers that other processes can map have a descriptor each, in that half of all which connections leave (backend/memfd.h). */
 #define MAPPED_FILES 32768
 
-int gb_limits_raise(uint64_t connections, struct gb_error *err) {
+/* Who only listens to the feed gets what connections leave. */
+static void share(rlim_t files, rlim_t need, uint64_t *listeners) {
+    if (files < need + *listeners)
+        *listeners = files > need ? files - need : 1;
+}
+
+int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err) {
     rlim_t need = (rlim_t)(connections + OTHER_FILES);
-    rlim_t wish = 2 * (need > MAPPED_FILES ? need : MAPPED_FILES);
+    rlim_t most = need + (rlim_t)*listeners;
+    rlim_t wish = 2 * (most > MAPPED_FILES ? most : MAPPED_FILES);
     struct rlimit limit;
+    rlim_t before;
     rlim_t hard;
-    bool enough;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wish)
         return 0;
-    enough = limit.rlim_cur >= need;
+    before = limit.rlim_cur;
     hard = limit.rlim_max;
     if (limit.rlim_max < need)
         limit.rlim_max = need;
     limit.rlim_cur = limit.rlim_max < wish ? limit.rlim_max : wish;
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 || enough)
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        limit.rlim_cur = before;
+    share(limit.rlim_cur, need, listeners);
+    if (limit.rlim_cur >= need)
         return 0;
     return gb_error_set(err, GB_ERR_INTERNAL,
                         "--max-connections %llu needs %llu open files, but this process may have %llu: raise the limit "

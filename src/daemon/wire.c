@@ -199,6 +199,20 @@ static enum gb_exit exit_of(const struct gb_error *err) {
     return err->code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
 }
 
+static int raise_limits(struct gb_daemon *daemon, struct gb_error *err) {
+    struct gb_options *o = &daemon->options;
+    uint64_t listeners = o->max_feed_listeners;
+
+    if (gb_limits_raise(o->max_connections, &listeners, err) != 0)
+        return -1;
+    if (listeners < o->max_feed_listeners)
+        gb_log(&daemon->log, GB_LOG_WARNING, "start",
+               "of --max-feed-listeners %llu there will be %llu: the limit on open files (LimitNOFILE=) leaves no more",
+               (unsigned long long)o->max_feed_listeners, (unsigned long long)listeners);
+    o->max_feed_listeners = listeners;
+    return 0;
+}
+
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     enum gb_exit status;
@@ -211,7 +225,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_daemon_read_ids(&o->map_uids, "--map-uids", &daemon->map_peers.uids, err) != 0 ||
         gb_daemon_read_ids(&o->map_gids, "--map-gids", &daemon->map_peers.gids, err) != 0)
         return GB_EXIT_USAGE;
-    if (gb_limits_raise(o->max_connections + o->max_feed_listeners, err) != 0 || open_paths(daemon, err) != 0)
+    if (raise_limits(daemon, err) != 0 || open_paths(daemon, err) != 0)
         return GB_EXIT_CONFIG;
     if (open_store(daemon, err) != 0)
         return exit_of(err);

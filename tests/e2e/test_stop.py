@@ -115,7 +115,7 @@ def test_who_waits_is_told_at_the_end(start):
 
 
 def test_what_nobody_waits_for_is_bounded(start):
-    s = Session(start(spec="fault:place_fill@1=stall/3000:host:discrete"))
+    s = Session(start(spec="fault:place_fill@1=stall/8000:host:discrete"))
     s.put("x", b"12345678")
     replies = [s.ask("POST", "buffers/x/fill", {"pattern": 1, "bytes": 4}, headers={"Prefer": "respond-async"}) for _ in range(1100)]
     refused = [r for r in replies if r.status == 503]
