@@ -385,11 +385,8 @@ class Client(Asker):
         return Operation(id="", state="done", result=result, problem=None)
 
     def stats(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, step: Optional[float] = None) -> Dict[str, Any]:
-        """The daemon's statistics; those of a session, pool or device are had by ``sessions.stats()`` and so on.
-
-        With one of the three what they were: ``items`` from since to until (a datetime, RFC 3339, or seconds as -3600, counted from
-        now), one for each step seconds (chosen by the daemon where it is not given), with min, mean, max and last of what goes up
-        and down and delta and rate_per_s of what only rises."""
+        """The daemon's statistics. With one of the three their past: ``items`` from since to until (a datetime, RFC 3339, or
+        seconds from now, as -3600), one for each step seconds: min, mean, max and last, or delta and rate_per_s."""
         return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
 
     def about(self) -> Dict[str, Any]:
