@@ -39,9 +39,10 @@ static bool piece_get(struct gb_feed *feed, struct gb_listener *l) {
     return true;
 }
 
-/* The place in the ring, for one that has caught up. */
+/* The place in the ring, for one that has caught up; it may know more than the ring, which is filled later. */
 static void join_ring(struct gb_feed *feed, struct gb_listener *l) {
     piece_done(l);
+    l->begin = l->after;
     l->behind = false;
     l->seq = feed->ring_first;
     while (l->seq < feed->ring_end && feed->ring[l->seq % GB_FEED_RING]->id <= l->after)

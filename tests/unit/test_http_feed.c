@@ -159,6 +159,7 @@ END_TEST
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
+    struct gb_listener *places[LISTENERS] = {NULL};
     FILE *in;
     int i;
 
@@ -169,8 +170,10 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
         close(listen_to(s, 0, 3, ""));
     while (atomic_load(&s->feed.count) > 1)
         ck_assert_int_eq(next_number(in), 0);
-    for (i = 1; i < LISTENERS; i++)
-        ck_assert_ptr_nonnull(gb_listener_new(&s->feed.count, LISTENERS, &err)); /* freed with the process */
+    for (i = 1; i < LISTENERS; i++) {
+        places[i] = gb_listener_new(&s->feed.count, LISTENERS, &err);
+        ck_assert_ptr_nonnull(places[i]);
+    }
     ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     atomic_store(&s->feed.draining, true);
@@ -178,6 +181,8 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     while (next_number(in) == 0)
         ;
     fclose(in);
+    for (i = 1; i < LISTENERS; i++)
+        gb_listener_free(places[i]);
     gb_feed_end(&s->feed);
     free(s);
 }
