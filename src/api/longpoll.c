@@ -1,13 +1,12 @@
 #include "api/longpoll.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "api/conditional.h"
 #include "api/snapshot.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "core/core.h"
 
 #define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */
@@ -63,10 +62,7 @@ static bool sleep_a_while(struct gb_polls *polls) {
     pthread_mutex_lock(&polls->lock);
     while (polls->count == 0 && !polls->stopping)
         pthread_cond_wait(&polls->wake, &polls->lock);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)GB_SNAPSHOT_AGE_NS;
-    until.tv_sec += until.tv_nsec / (long)GB_NS_PER_S;
-    until.tv_nsec %= (long)GB_NS_PER_S;
+    until = gb_after_ms(GB_SNAPSHOT_AGE_NS / GB_NS_PER_MS);
     if (!polls->stopping)
         pthread_cond_timedwait(&polls->wake, &polls->lock, &until);
     go_on = !polls->stopping;
@@ -83,19 +79,11 @@ static void *polls_main(void *arg) {
 }
 
 int gb_polls_init(struct gb_polls *polls, struct gb_core *core) {
-    sigset_t all;
-    sigset_t before;
-
     *polls = (struct gb_polls){.core = core};
     TAILQ_INIT(&polls->list);
     pthread_mutex_init(&polls->lock, NULL);
-    pthread_cond_init(&polls->wake, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    polls->started = pthread_create(&polls->thread, NULL, polls_main, polls) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (polls->started)
-        pthread_setname_np(polls->thread, "gb-poll");
+    gb_cond_init(&polls->wake);
+    polls->started = gb_thread_start(&polls->thread, "gb-poll", polls_main, polls, NULL) == 0;
     return polls->started ? 0 : -1;
 }
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 struct gb_task {
     struct gb_task *next;
@@ -55,12 +56,5 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
  * is not free, post instead. poke: something may now be tried again. */
 bool gb_lane_enter(struct gb_lane *lane);
 void gb_lane_leave(struct gb_lane *lane, bool poke);
-
-/* A condition on the monotonic clock, and the absolute time that is ms from now. */
-void gb_cond_init(pthread_cond_t *cond);
-struct timespec gb_after_ms(uint64_t ms);
-
-/* A thread that takes no signals: they are the daemon's main thread's business. */
-int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
 
 #endif

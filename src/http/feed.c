@@ -1,7 +1,6 @@
 #include "http/feed.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/server.h"
 
 #define EVENTS 64
@@ -309,19 +309,8 @@ static void *feed_main(void *arg) {
 }
 
 static int start_thread(struct gb_feed *feed, struct gb_error *err) {
-    sigset_t all;
-    sigset_t before;
-    int r;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(&feed->thread, NULL, feed_main, feed);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    pthread_setname_np(feed->thread, "gb-feed");
-    feed->started = true;
-    return 0;
+    feed->started = gb_thread_start(&feed->thread, "gb-feed", feed_main, feed, err) == 0;
+    return feed->started ? 0 : -1;
 }
 
 int gb_feed_start(struct gb_feed *feed, const struct gb_feed_hooks *config, struct gb_error *err) {

@@ -1,0 +1,18 @@
+/* Threads and timed waits. */
+#ifndef GB_BASE_THREAD_H
+#define GB_BASE_THREAD_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/error.h"
+
+/* A condition on the monotonic clock, and the absolute time that is ms from now. */
+void gb_cond_init(pthread_cond_t *cond);
+struct timespec gb_after_ms(uint64_t ms);
+
+/* A thread that takes no signals: they are the daemon's main thread's business. */
+int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
+
+#endif
