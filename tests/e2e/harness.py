@@ -185,7 +185,7 @@ class Raw:
         head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         lines = head.decode("latin-1").split("\r\n")
         status, headers = int(lines[0].split()[1]), {k.title(): v.strip() for k, v in (x.split(":", 1) for x in lines[1:])}
-        if self.asked and status != 100:
+        if self.asked and status >= 200:
             RECORD.note(*self.asked.pop(0), status, headers)
         return status, headers
 
