@@ -2,7 +2,7 @@
 import contextlib
 import time
 
-from . import measure, servers
+from . import measure, others, servers
 from .measure import Side
 from .servers import BUFFERS, GIB
 
@@ -11,12 +11,15 @@ KIB = 1 << 10
 
 
 class Case:
-    """One line of the table. `targets` maps a side to the least ratio ours / side."""
+    """One line of the table. `targets` maps a side to the least ratio ours / side, or a further figure to the least that it may be; `limits` maps
+    a further figure to the most."""
 
     mode = ""
     connections = 1
     bytes = 0
     unix = False  # over a UNIX socket
+    limits = {}
+    daemon_args = ()
     unit = "GB/s"
 
     def __init__(self, key, title, targets, **kwargs):
@@ -69,11 +72,11 @@ class Transfer(Case):
         if self.unix:
             return [servers.Daemon, servers.Raw]
         if settings.device == "cuda":
-            return [servers.Daemon, servers.Raw, servers.Aiohttp]
+            return [servers.Daemon, servers.Raw, others.Aiohttp]
         if self.mode == "get":
-            return [servers.Daemon, servers.Raw, servers.Nginx]
+            return [servers.Daemon, servers.Raw, others.Nginx]
         recorded = [servers.RawRecorded] if self.bytes <= MIB else []
-        return [servers.Daemon, servers.Raw] + recorded + [servers.Nginx, servers.Redis]
+        return [servers.Daemon, servers.Raw] + recorded + [others.Nginx, others.Redis]
 
     def targets_of(self, running):
         """(name of the side, server, words for the generator)"""
@@ -131,9 +134,9 @@ class Poll(Case):
         return Side(name, server, lambda: measure.load(settings, target + self.words()), "requests_per_s")
 
     def run(self, settings, notes):
-        kinds = [servers.Daemon, servers.Mhd, servers.Nginx]
+        kinds = [servers.Daemon, servers.Mhd, others.Nginx]
         if settings.device == "cuda":
-            kinds.append(servers.Aiohttp)
+            kinds.append(others.Aiohttp)
         with self.started(settings, kinds, notes) as running:
             sides = [self.side(settings, "ours" if s.name == "gpubufd" else s.name, s, s.poll_target())
                      for s in running.values()]
@@ -145,7 +148,7 @@ class NotModified(Poll):
     """304s of a buffer's bytes and metadata, against polls that are answered in full."""
 
     def run(self, settings, notes):
-        with self.started(settings, [servers.Daemon, servers.Nginx], notes) as running:
+        with self.started(settings, [servers.Daemon, others.Nginx], notes) as running:
             sides = []
             ours = running.get("gpubufd")
             if ours:
@@ -186,7 +189,7 @@ class PollBesideUploads(Poll):
         return {"k polls/s": ours.median("requests_per_s") / 1e3, "GB/s up": ours.median("uploads_bytes_per_s") / 1e9}
 
     def run(self, settings, notes):
-        kinds = [servers.Daemon] if settings.device == "cuda" else [servers.Daemon, servers.Nginx]
+        kinds = [servers.Daemon] if settings.device == "cuda" else [servers.Daemon, others.Nginx]
         with self.started(settings, kinds, notes) as running:
             sides = [Side("ours" if s.name == "gpubufd" else s.name, s, lambda s=s: self.turn(settings, s), "p99_ms")
                      for s in running.values()]
@@ -328,35 +331,6 @@ class Batch(Case):
         return sides
 
 
-class Idle(Case):
-    """Idle keep-alive connections: what each costs, and the rate of polls beside them. A fresh daemon for each round,
-    since memory that was once used is not always given back."""
-
-    mode = "idle"
-    unit = "KiB"
-    lower_is_better = True
-    idle = 4000
-
-    def run(self, settings, notes):
-        side = None
-        for _ in range(min(settings.rounds, 3)):
-            with self.started(settings, [servers.Daemon], notes) as running:
-                for server in running.values():
-                    side = side or Side("ours", server, None, "kib_per_connection")
-                    result = measure.load(settings, ["idle"] + server.poll_target()[1:] + [
-                        "--connections", 64, "--seconds", 1, "--idle", self.idle, "--pid", server.process.pid])
-                    result["kib_per_connection"] = result["bytes_per_connection"] / KIB
-                    result["polls_kept"] = result["with"]["requests_per_s"] / result["without"]["requests_per_s"]
-                    result["server_cpu_s"] = 0
-                    side.turns.append(result)
-                    if result["errors"] or result["still_open"] < self.idle:
-                        side.failure = f"{result['errors']} errors, {result['still_open']} of {self.idle} left open"
-        return [side] if side else []
-
-    def extra(self, ours):
-        return {"polls kept beside them": ours.median("polls_kept")}
-
-
 def transfers(device):
     many = 8 if device == "cuda" else 4
     put = {"expect": {1: 0.95, many: 0.90}, "at once": {1: 0.90, many: 0.80}}
@@ -395,5 +369,4 @@ def all_cases(device):
     cases.append(Copy("copy1g", "copy of 1 GiB on the device", {"raw": 0.95, "by the device's clock": 0.95}))
     cases.append(SmallCopies("copy4k", "copies of 4 KiB on one stream", {}))
     cases.append(Batch("batch", "1,000 copies of 4 KiB in one request", {"one by one": 3}))
-    cases.append(Idle("idle", "idle connection, 4,000 held", {"ours": 40, "polls kept beside them": 0.95}))
     return cases

@@ -15,10 +15,11 @@ def number(value, unit):
 
 
 def met(case, name, value, target):
-    """Whether a target is met: a least ratio, or a limit of ours alone."""
+    """Whether a target is met: a least ratio or figure, or a limit."""
     if value is None or target is None:
         return None
-    return value <= target if name == "ours" and getattr(case, "lower_is_better", False) else value >= target
+    limit = name in case.limits or (name == "ours" and getattr(case, "lower_is_better", False))
+    return value <= target if limit else value >= target
 
 
 def summarise(case, sides):
@@ -40,7 +41,7 @@ def summarise(case, sides):
             row["ratios"][side.name] = measure.ratio(ours, side)
     if ours and ours.turns:
         row["extra"] = case.extra(ours)
-    for name, target in case.targets.items():
+    for name, target in {**case.targets, **case.limits}.items():
         value = row["ratios"].get(name, row["extra"].get(name))
         if name == "ours":
             value = row["sides"].get("ours", {}).get("median")
@@ -59,6 +60,12 @@ def verdict(row):
     return "met" if any(target["met"] for target in row["targets"].values()) else "-"
 
 
+def further(row, name, value):
+    """A figure beside ours, with its aim where it has one."""
+    target = row["targets"].get(name)
+    return f"{name} {value:.3g}" + (f" (aim {target['target']:g})" if target else "")
+
+
 def cells(row):
     sides = row["sides"]
     ceiling = next((name for name in CEILINGS if name in sides), None)
@@ -69,7 +76,7 @@ def cells(row):
                   if name != "ours" and "median" in side]
     else:
         others = [f"{name} {value:.2f}" for name, value in row["ratios"].items() if name != ceiling and value]
-    others += [f"{name} {value:.3g}" for name, value in row["extra"].items()]
+    others += [further(row, name, value) for name, value in row["extra"].items()]
     cpu = [f"{sides[name]['server_cpu_ms_per_gib']:.0f}" if sides.get(name, {}).get("server_cpu_ms_per_gib") else "-"
            for name in ("ours", ceiling)]
     return [row["title"], number(sides.get("ours", {}).get("median"), row["unit"]),

@@ -9,7 +9,6 @@ import signal
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -143,6 +142,15 @@ class Server:
             pass
         return found
 
+    def memory_bytes(self):
+        """What is resident of the process."""
+        with open(f"/proc/{self.process.pid}/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_fine_s(self):
+        """Of the process alone, in nanoseconds: Linux's number of its CPU clock is made of its id."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
+
     def cpu_s(self):
         total = 0
         for pid in self.pids():
@@ -168,7 +176,7 @@ class Server:
     def clean(self):
         """After each turn: gives back what another side needs to fit into memory."""
 
-    def stop(self):
+    def end(self):
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:
@@ -176,6 +184,9 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+    def stop(self):
+        self.end()
         if self.process and self.process.stdout:
             self.process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -183,16 +194,28 @@ class Server:
 
 class Daemon(Server):
     name = "gpubufd"
+    own_args = ()
 
     def start(self):
         if not os.access(self.settings.daemon, os.X_OK):
             raise Missing(f"no daemon at {self.settings.daemon} (--daemon)")
-        state = os.path.join(self.folder, "state")
-        listen = os.path.join(state, "listen")
-        os.mkdir(state)
-        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none", "--state-dir", state,
-                    "--backend", self.settings.backend, "--log-level", "warning"] + self.settings.daemon_args)
+        os.mkdir(self.state())
+        self.begin()
+
+    def state(self):
+        return os.path.join(self.folder, "state")
+
+    def begin(self):
+        listen = os.path.join(self.state(), "listen")
+        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
+                    "--state-dir", self.state(), "--backend", self.settings.backend, "--log-level", "warning", *self.case.daemon_args,
+                    *self.own_args, *self.settings.daemon_args])
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
+
+    def restart(self):
+        """Another process over the same state."""
+        self.end()
+        self.begin()
 
     def read_port(self, listen):
         with open(listen) as f:
@@ -253,6 +276,22 @@ class Raw(Server):
         pass
 
 
+class DaemonUnsampled(Daemon):
+    """The same without a history."""
+
+    name = "unsampled"
+    own_args = ("--sample-interval", "0")
+
+
+class Fan(Server):
+    """A loop of send() over all listeners, at the case's rate, of as many bytes as the daemon's events have."""
+
+    name = "raw"
+
+    def start(self):
+        self.spawn_and_read_port([self.settings.program("gb-bench-fan"), "--rate", str(self.case.rate), "--bytes", str(self.case.event_bytes)])
+
+
 class Mhd(Server):
     """Made after the daemon: it answers as many bytes as the daemon's statistics have."""
 
@@ -273,112 +312,3 @@ class RawRecorded(Raw):
 
     def words(self):
         return ["--record", os.path.join(self.folder, "database")]
-
-
-class Nginx(Server):
-    name = "nginx"
-
-    CONF = """
-daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/log error; {user}
-events {{ worker_connections 8192; }}
-http {{
-    access_log off; default_type application/octet-stream; etag on;
-    client_max_body_size 0; client_body_buffer_size 1m; client_body_temp_path {shm}/tmp;
-    proxy_temp_path {folder}/t1; fastcgi_temp_path {folder}/t2; uwsgi_temp_path {folder}/t3; scgi_temp_path {folder}/t4;
-    keepalive_requests 1000000000; keepalive_timeout 3600; tcp_nodelay on; output_buffers 2 512k;
-    server {{
-        listen 127.0.0.1:{port} backlog=4096;
-        root {shm};
-        location /dav/ {{ dav_methods PUT DELETE; create_full_put_path on; sendfile off; }}
-        location /sendfile/ {{ alias {shm}/dav/; sendfile on; }}
-        location = /small {{ default_type application/json; return 200 "{small}"; }}
-    }}
-}}
-"""
-
-    def start(self):
-        nginx = system_program("nginx", "nginx-light")
-        self.port = free_port()
-        self.shm = tempfile.mkdtemp(prefix="nginx-", dir=self.settings.shm)
-        for name in ("dav", "tmp"):
-            os.mkdir(os.path.join(self.shm, name))
-        conf = os.path.join(self.folder, "nginx.conf")
-        with open(conf, "w") as f:
-            f.write(self.CONF.format(folder=self.folder, shm=self.shm, port=self.port, small="x" * 1024,
-                                     user="user root;" if os.geteuid() == 0 else ""))
-        self.spawn([nginx, "-p", self.folder, "-e", self.log_path, "-c", conf])
-        self.wait_until(self.accepts, "listening")
-
-    def put_target(self):
-        return ["put", "--port", self.port, "--path", "/dav/%d"]
-
-    def get_target(self):
-        return ["get", "--port", self.port, "--path", "/dav/%d"]
-
-    def get_sendfile_target(self):
-        return ["get", "--port", self.port, "--path", "/sendfile/%d"]
-
-    def poll_target(self):
-        return ["poll", "--port", self.port, "--path", "/small"]
-
-    def poll_file_target(self):
-        path = os.path.join(self.shm, "dav", "small")
-        with open(path, "w") as f:
-            f.write("x" * 1024)
-        return ["poll", "--port", self.port, "--path", "/dav/small", "--etag"]
-
-    def clean(self):
-        if self.case.mode == "put":
-            for name in os.listdir(os.path.join(self.shm, "dav")):
-                os.unlink(os.path.join(self.shm, "dav", name))
-
-    def stop(self):
-        super().stop()
-        if hasattr(self, "shm"):
-            shutil.rmtree(self.shm, ignore_errors=True)
-
-
-class Redis(Server):
-    name = "redis"
-
-    def start(self):
-        redis = system_program("redis-server", "redis-server")
-        self.port = free_port()
-        self.spawn([redis, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                    "--proto-max-bulk-len", "8gb", "--client-query-buffer-limit", "8gb", "--dir", self.folder])
-        self.wait_until(self.accepts, "listening")
-
-    def put_target(self):
-        return ["redis", "--port", self.port, "--path", "bench-%d"]
-
-    def clean(self):
-        if self.case.bytes * self.case.connections >= GIB:
-            with socket.create_connection(("127.0.0.1", self.port), 30) as s:
-                s.sendall(b"*1\r\n$8\r\nFLUSHALL\r\n")
-                s.recv(64)
-
-
-class Aiohttp(Server):
-    """What a user would write: aiohttp, uvloop and torch, the tensor on the device."""
-
-    name = "aiohttp"
-
-    def start(self):
-        python = self.settings.python or sys.executable
-        missing = subprocess.run([python, "-c", "import aiohttp, uvloop, torch"], capture_output=True, text=True)
-        if missing.returncode:
-            raise Missing("no aiohttp + uvloop + torch: " + missing.stderr.strip().rsplit("\n", 1)[-1])
-        script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "aiohttp_server.py")
-        self.spawn_and_read_port([python, script, "--bytes", str(self.case.bytes)])
-
-    def put_target(self):
-        return ["put", "--port", self.port, "--path", "/buffers/%d"]
-
-    def get_target(self):
-        return ["get", "--port", self.port, "--path", "/buffers/%d"]
-
-    def get_streamed_target(self):
-        return ["get", "--port", self.port, "--path", "/buffers/%d?streamed=1"]
-
-    def poll_target(self):
-        return ["poll", "--port", self.port, "--path", "/stats"]

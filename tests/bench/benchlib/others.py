@@ -1,0 +1,118 @@
+"""What else a user could take: nginx, Redis, and aiohttp with torch."""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+from .servers import GIB, Missing, Server, free_port, system_program
+
+
+class Nginx(Server):
+    name = "nginx"
+
+    CONF = """
+daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/log error; {user}
+events {{ worker_connections 8192; }}
+http {{
+    access_log off; default_type application/octet-stream; etag on;
+    client_max_body_size 0; client_body_buffer_size 1m; client_body_temp_path {shm}/tmp;
+    proxy_temp_path {folder}/t1; fastcgi_temp_path {folder}/t2; uwsgi_temp_path {folder}/t3; scgi_temp_path {folder}/t4;
+    keepalive_requests 1000000000; keepalive_timeout 3600; tcp_nodelay on; output_buffers 2 512k;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        root {shm};
+        location /dav/ {{ dav_methods PUT DELETE; create_full_put_path on; sendfile off; }}
+        location /sendfile/ {{ alias {shm}/dav/; sendfile on; }}
+        location = /small {{ default_type application/json; return 200 "{small}"; }}
+    }}
+}}
+"""
+
+    def start(self):
+        nginx = system_program("nginx", "nginx-light")
+        self.port = free_port()
+        self.shm = tempfile.mkdtemp(prefix="nginx-", dir=self.settings.shm)
+        for name in ("dav", "tmp"):
+            os.mkdir(os.path.join(self.shm, name))
+        conf = os.path.join(self.folder, "nginx.conf")
+        with open(conf, "w") as f:
+            f.write(self.CONF.format(folder=self.folder, shm=self.shm, port=self.port, small="x" * 1024,
+                                     user="user root;" if os.geteuid() == 0 else ""))
+        self.spawn([nginx, "-p", self.folder, "-e", self.log_path, "-c", conf])
+        self.wait_until(self.accepts, "listening")
+
+    def put_target(self):
+        return ["put", "--port", self.port, "--path", "/dav/%d"]
+
+    def get_target(self):
+        return ["get", "--port", self.port, "--path", "/dav/%d"]
+
+    def get_sendfile_target(self):
+        return ["get", "--port", self.port, "--path", "/sendfile/%d"]
+
+    def poll_target(self):
+        return ["poll", "--port", self.port, "--path", "/small"]
+
+    def poll_file_target(self):
+        path = os.path.join(self.shm, "dav", "small")
+        with open(path, "w") as f:
+            f.write("x" * 1024)
+        return ["poll", "--port", self.port, "--path", "/dav/small", "--etag"]
+
+    def clean(self):
+        if self.case.mode == "put":
+            for name in os.listdir(os.path.join(self.shm, "dav")):
+                os.unlink(os.path.join(self.shm, "dav", name))
+
+    def stop(self):
+        super().stop()
+        if hasattr(self, "shm"):
+            shutil.rmtree(self.shm, ignore_errors=True)
+
+
+class Redis(Server):
+    name = "redis"
+
+    def start(self):
+        redis = system_program("redis-server", "redis-server")
+        self.port = free_port()
+        self.spawn([redis, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                    "--proto-max-bulk-len", "8gb", "--client-query-buffer-limit", "8gb", "--dir", self.folder])
+        self.wait_until(self.accepts, "listening")
+
+    def put_target(self):
+        return ["redis", "--port", self.port, "--path", "bench-%d"]
+
+    def clean(self):
+        if self.case.bytes * self.case.connections >= GIB:
+            with socket.create_connection(("127.0.0.1", self.port), 30) as s:
+                s.sendall(b"*1\r\n$8\r\nFLUSHALL\r\n")
+                s.recv(64)
+
+
+class Aiohttp(Server):
+    """What a user would write: aiohttp, uvloop and torch, the tensor on the device."""
+
+    name = "aiohttp"
+
+    def start(self):
+        python = self.settings.python or sys.executable
+        missing = subprocess.run([python, "-c", "import aiohttp, uvloop, torch"], capture_output=True, text=True)
+        if missing.returncode:
+            raise Missing("no aiohttp + uvloop + torch: " + missing.stderr.strip().rsplit("\n", 1)[-1])
+        script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "aiohttp_server.py")
+        self.spawn_and_read_port([python, script, "--bytes", str(self.case.bytes)])
+
+    def put_target(self):
+        return ["put", "--port", self.port, "--path", "/buffers/%d"]
+
+    def get_target(self):
+        return ["get", "--port", self.port, "--path", "/buffers/%d"]
+
+    def get_streamed_target(self):
+        return ["get", "--port", self.port, "--path", "/buffers/%d?streamed=1"]
+
+    def poll_target(self):
+        return ["poll", "--port", self.port, "--path", "/stats"]
