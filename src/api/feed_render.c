@@ -76,21 +76,25 @@ static size_t add_frame(const struct gb_api *api, const struct gb_notice *n, str
     return frames[count] ? count + 1 : count;
 }
 
-/* How many notices are looked at in one go. */
+/* How many notices are given in one go, and looked at for them. */
 #define PIECE 64
+#define LOOK 512
 
-static size_t feed_read(void *app, uint64_t after, struct gb_http_frame **frames, size_t max, uint64_t *ret_through) {
+static size_t feed_read(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
+                        size_t max, uint64_t *ret_through) {
     struct gb_api *api = app;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_notice notices[PIECE];
     struct gb_feed_piece piece = {.after = (int64_t)after,
-                                  .filter.types = UINT64_MAX,
+                                  .look_max = LOOK,
+                                  .filter.types = topics,
                                   .notices = notices,
                                   .max = max - 1 < PIECE ? max - 1 : PIECE}; /* a gap may go before them */
     struct gb_notice gap;
     size_t count = 0;
     size_t i;
 
+    snprintf(piece.filter.session.s, sizeof(piece.filter.session.s), "%s", owner);
     if (gb_feed_read(api->core, &piece, &err) < 0) {
         gap = gb_notice_of_gap((int64_t)after, piece.last, "the log cannot be read");
         *ret_through = (uint64_t)piece.last;

@@ -12,6 +12,7 @@
 #include "http/server.h"
 
 #define EVENTS 64
+#define TURN_PIECES 16 /* of what is new, before others get their turn */
 #define TICK_NS GB_NS_PER_S
 #define DRAIN_NS (1000 * GB_NS_PER_MS) /* for those that do not take the last event at once */
 #define DRAIN_TICK_MS 20
@@ -142,7 +143,7 @@ static bool pull(struct gb_feed *feed) {
     const struct gb_feed_hooks *c = &feed->config;
     struct gb_http_frame *frames[GB_FEED_PIECE];
     uint64_t through = feed->ring_last;
-    size_t n = c->hooks->read(c->app, feed->ring_last, frames, GB_FEED_PIECE, &through);
+    size_t n = c->hooks->read(c->app, feed->ring_last, UINT64_MAX, "", frames, GB_FEED_PIECE, &through);
     bool more = n > 0 || through > feed->ring_last;
     size_t i;
 
@@ -252,6 +253,7 @@ static void enter(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) 
 static void on_woken(struct gb_feed *feed, uint64_t now_ns) {
     struct gb_listener *list = take_entering(feed);
     struct gb_listener *l;
+    unsigned pieces;
     uint64_t count;
 
     if (read(feed->event_fd, &count, sizeof(count)) < 0)
@@ -260,9 +262,12 @@ static void on_woken(struct gb_feed *feed, uint64_t now_ns) {
         list = l->next;
         enter(feed, l, now_ns);
     }
-    /* In pieces, so that what comes fast does not run out of the ring before anybody was asked. */
-    while (feed->listeners && pull(feed))
+    /* In pieces, so that what comes fast does not run out of the ring before anybody was asked; and not without end, as sockets
+     * that take more again are waiting. */
+    for (pieces = 0; feed->listeners && pieces < TURN_PIECES && pull(feed); pieces++)
         tell_all(feed, now_ns);
+    if (pieces == TURN_PIECES)
+        gb_feed_wake(feed);
     if (atomic_exchange(&feed->dismiss, false)) {
         while (feed->listeners)
             drop(feed, feed->listeners);

@@ -8,7 +8,9 @@
 
 #include "http/feed.h"
 
-#define TURN_BYTES (256u << 10) /* to one that catches up, before others get their turn */
+/* For one that catches up, before others get their turn; of a long log it may hear nothing. */
+#define TURN_BYTES (256u << 10)
+#define TURN_PIECES 8
 
 static bool hears(const struct gb_listener *l, const struct gb_http_frame *f) {
     return f->id > l->begin && (f->topics & l->topics) &&
@@ -33,7 +35,7 @@ static bool piece_get(struct gb_feed *feed, struct gb_listener *l) {
     if (!l->piece)
         return false;
     l->piece_at = 0;
-    l->piece_count = c->hooks->read(c->app, l->after, l->piece, GB_FEED_PIECE, &through);
+    l->piece_count = c->hooks->read(c->app, l->after, l->topics, l->owner, l->piece, GB_FEED_PIECE, &through);
     /* Nothing there, though the ring begins further up: it is lost. */
     l->after = l->piece_count == 0 && through == l->after ? feed->ring_after : through;
     return true;
@@ -49,28 +51,33 @@ static void join_ring(struct gb_feed *feed, struct gb_listener *l) {
         l->seq++;
 }
 
-/* Frames that it hears, each with a reference: what it is to be sent next. 0 while it is behind: memory is exhausted. */
-static unsigned gather(struct gb_feed *feed, struct gb_listener *l, struct gb_http_frame **frames, unsigned max) {
-    unsigned n = 0;
-
-    while (l->behind && n < max) {
+/* To l->hold, each with a reference: what it hears and is to be sent next. None while it is behind: this turn's pieces had
+ * nothing for it. False: memory is exhausted, or what comes next for it is not in the ring any more. */
+static bool gather(struct gb_feed *feed, struct gb_listener *l, unsigned *pieces) {
+    if (!l->behind && l->seq < feed->ring_first) {
+        gb_listener_farewell(feed, l);
+        return false;
+    }
+    while (l->behind && l->held < GB_FEED_HELD) {
         if (l->piece_at < l->piece_count) {
-            frames[n] = l->piece[l->piece_at++];
-            if (hears(l, frames[n]))
-                n++;
+            l->hold[l->held] = l->piece[l->piece_at++];
+            if (hears(l, l->hold[l->held]))
+                l->held++;
             else
-                gb_http_frame_unref(frames[n]);
+                gb_http_frame_unref(l->hold[l->held]);
         } else if (l->after >= feed->ring_after) {
             join_ring(feed, l);
-        } else if (n > 0 || !piece_get(feed, l)) {
-            return n;
+        } else if (l->held > 0 || (*pieces)++ >= TURN_PIECES) {
+            return true;
+        } else if (!piece_get(feed, l)) {
+            return false;
         }
     }
-    for (; l->seq < feed->ring_end && n < max; l->seq++) {
+    for (; l->seq < feed->ring_end && l->held < GB_FEED_HELD; l->seq++) {
         if (hears(l, feed->ring[l->seq % GB_FEED_RING]))
-            frames[n++] = gb_http_frame_ref(feed->ring[l->seq % GB_FEED_RING]);
+            l->hold[l->held++] = gb_http_frame_ref(feed->ring[l->seq % GB_FEED_RING]);
     }
-    return n;
+    return true;
 }
 
 /* --- sending -------------------------------------------------------------------------------------------------------- */
@@ -111,15 +118,20 @@ static void consume(struct gb_listener *l, size_t n) {
 }
 
 bool gb_listener_run(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+    unsigned pieces = 0;
     size_t turn = 0;
 
     while (turn < TURN_BYTES) {
         ssize_t n;
 
-        if (l->held == 0)
-            l->held = gather(feed, l, l->hold, GB_FEED_HELD);
-        if (l->held == 0)
-            return !l->behind && await_room(feed, l, false);
+        if (l->held == 0 && !gather(feed, l, &pieces))
+            return false;
+        if (l->held == 0 && !l->behind)
+            return await_room(feed, l, false);
+        if (l->held == 0) {
+            l->blocked_ns = now_ns; /* it is not its socket that makes it wait */
+            break;
+        }
         n = send_held(l);
         if (n < 0 && errno == EINTR)
             continue;

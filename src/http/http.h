@@ -291,9 +291,10 @@ void gb_http_frame_unref(struct gb_http_frame *frame); /* NULL is accepted */
 
 /* Called on the feed's thread, which they may hold up for some milliseconds. */
 struct gb_http_feed_hooks {
-    /* What comes after `after`, at most max frames, all topics, oldest first; *ret_through: up to there nothing else comes. 0 and
-     * *ret_through == after: there is no more now. */
-    size_t (*read)(void *app, uint64_t after, struct gb_http_frame **frames, size_t max, uint64_t *ret_through);
+    /* What comes after `after` of these topics and this owner ("": all), at most max frames, oldest first; *ret_through: up to
+     * there nothing else comes. 0 and *ret_through == after: there is no more now. */
+    size_t (*read)(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
+                   size_t max, uint64_t *ret_through);
     uint64_t (*newest)(void *app);
     const char *heartbeat; /* texts */
     const char *farewell;  /* to one that is dropped because it does not read */

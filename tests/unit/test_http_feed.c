@@ -12,26 +12,39 @@
 
 #define LISTENERS 16
 #define EVENTS 3000
+#define NOTHING 4 /* no event is of this topic */
 
 struct source {
     struct gb_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
+    uint64_t known;   /* all up to there is in the ring */
+    uint64_t scanned; /* who listens to NOTHING got to there */
 };
 
-static size_t read_events(void *app, uint64_t after, struct gb_http_frame **frames, size_t max, uint64_t *ret_through) {
+static size_t read_events(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
+                          size_t max, uint64_t *ret_through) {
     struct source *s = app;
     char text[32];
     size_t n = 0;
     uint64_t last;
 
+    if (topics == NOTHING)
+        usleep(100);
     pthread_mutex_lock(&s->lock);
     last = s->last;
+    if (topics == UINT64_MAX)
+        s->known = after;
+    if (topics == NOTHING)
+        s->scanned = after;
     pthread_mutex_unlock(&s->lock);
     *ret_through = after;
-    while (n < max && *ret_through < last) {
+    while (n < max && *ret_through < last && *ret_through < after + max) {
         uint64_t id = ++*ret_through;
+        bool wanted = (topics & (id % 2 ? 1 : 2)) && (!owner[0] || id % 3 || strcmp(owner, "a") == 0);
 
+        if (!wanted)
+            continue;
         snprintf(text, sizeof(text), "%llu\n", (unsigned long long)id);
         frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", text, strlen(text));
     }
@@ -55,7 +68,7 @@ static void source_init(struct source *s, unsigned heartbeat_ms, unsigned stall_
     struct gb_feed_hooks config = {.app = s, .hooks = &hooks, .heartbeat_ms = heartbeat_ms, .stall_ms = stall_ms};
     struct gb_error err = GB_ERROR_INIT;
 
-    s->last = 0;
+    s->last = s->known = s->scanned = 0;
     pthread_mutex_init(&s->lock, NULL);
     gb_assert_ok(gb_feed_start(&s->feed, &config, &err), err);
 }
@@ -156,6 +169,65 @@ START_TEST(who_does_not_read_is_dropped) {
 }
 END_TEST
 
+static uint64_t get(struct source *s, const uint64_t *of) {
+    uint64_t value;
+
+    pthread_mutex_lock(&s->lock);
+    value = *of;
+    pthread_mutex_unlock(&s->lock);
+    return value;
+}
+
+/* It takes bytes again when what it is to get next has left the ring. */
+START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *slow;
+    long id;
+    long last = 1;
+
+    source_init(s, 60000, 60000);
+    slow = fdopen(listen_to(s, 0, 3, ""), "r");
+    happen(s, 1);
+    ck_assert_int_eq(next_number(slow), 1);
+    while (get(s, &s->known) < 10 * GB_FEED_RING) {
+        happen(s, GB_FEED_RING / 2);
+        while (get(s, &s->known) < get(s, &s->last))
+            usleep(100);
+    }
+    while ((id = next_number(slow)) > 0)
+        ck_assert_int_eq(id, ++last);
+    ck_assert_int_eq(id, 0);
+    ck_assert_int_eq(next_number(slow), -1);
+    fclose(slow);
+    gb_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
+START_TEST(who_searches_a_long_log_keeps_nobody_waiting) {
+    struct source *s = calloc(1, sizeof(*s));
+    uint64_t end = 1000000;
+    FILE *quick;
+    int searching;
+
+    source_init(s, 60000, 1);
+    happen(s, end);
+    searching = listen_to(s, 1, NOTHING, "");
+    while (get(s, &s->scanned) == 0)
+        usleep(100);
+    quick = fdopen(listen_to(s, end, 3, ""), "r");
+    happen(s, 1);
+    ck_assert_int_eq(next_number(quick), (long)end + 1);
+    ck_assert_uint_lt(get(s, &s->scanned), end / 2);
+    sleep(2); /* nor is it dropped for taking nothing */
+    ck_assert_uint_eq(atomic_load(&s->feed.count), 2);
+    gb_feed_end(&s->feed);
+    fclose(quick);
+    close(searching);
+    free(s);
+}
+END_TEST
+
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
@@ -193,6 +265,8 @@ int main(void) {
 
     gb_test_add(suite, "hears", each_hears_what_is_its, 120);
     gb_test_add(suite, "dropped", who_does_not_read_is_dropped, 120);
+    gb_test_add(suite, "overtaken", who_is_overtaken_hears_nothing_out_of_turn, 120);
+    gb_test_add(suite, "searches", who_searches_a_long_log_keeps_nobody_waiting, 120);
     gb_test_add(suite, "quiet", quiet_ones_get_comments_and_dead_ones_go, 120);
     return gb_test_run(suite);
 }
