@@ -1,6 +1,7 @@
 /* The ceiling on a GPU: recv into one of two pinned slots while the other is copied to the device, and back. */
 #include "raw.h"
 
+#include "base/crc32c.h"
 #include "util.h"
 
 #ifdef HAVE_CUDA
@@ -18,6 +19,7 @@ struct raw_place {
     size_t slot_bytes;
     cudaStream_t stream;
     cudaEvent_t copied[SLOTS];
+    long id; /* of its record */
 };
 
 static void must(cudaError_t status, const char *call) {
@@ -33,6 +35,7 @@ static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
     if (!place)
         bench_die("no memory");
     place->slot_bytes = slot_bytes;
+    place->id = raw_record_id();
     must(cudaMalloc(&memory, bytes), "cudaMalloc");
     place->device = memory;
     must(cudaMemset(memory, 0x5a, bytes), "cudaMemset");
@@ -46,6 +49,7 @@ static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
 }
 
 static bool cuda_receive(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length) {
+    uint32_t crc = 0;
     uint64_t done = 0;
     bool ok = true;
     int i = 0;
@@ -64,10 +68,14 @@ static bool cuda_receive(struct raw_place *place, int fd, const void *early, siz
         must(cudaMemcpyAsync(place->device + done, place->slots[i], n, cudaMemcpyHostToDevice, place->stream),
              "cudaMemcpyAsync");
         must(cudaEventRecord(place->copied[i], place->stream), "cudaEventRecord");
+        if (raw_record_wanted())
+            crc = gb_crc32c(crc, place->slots[i], n);
         done += n;
         i = (i + 1) % SLOTS;
     }
     must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    if (ok && raw_record_wanted())
+        raw_record(place->id, length, crc);
     return ok;
 }
 

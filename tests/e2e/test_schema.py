@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from harness import library
 from record import RECORD
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+@pytest.mark.once
 def test_nothing_undeclared(start, tmp_path):
     library("schemathesis")
     d = start("--wait-max", "1", "--slots-bytes", "8M", "--slot-bytes", "256K")

@@ -71,11 +71,11 @@ class Transfer(Case):
     def kinds(self, settings):
         if self.unix:
             return [servers.Daemon, servers.Raw]
+        recorded = [servers.RawRecorded] if self.mode == "put" and self.bytes <= MIB else []
         if settings.device == "cuda":
-            return [servers.Daemon, servers.Raw, others.Aiohttp]
+            return [servers.Daemon, servers.Raw] + recorded + [others.Aiohttp]
         if self.mode == "get":
             return [servers.Daemon, servers.Raw, others.Nginx]
-        recorded = [servers.RawRecorded] if self.bytes <= MIB else []
         return [servers.Daemon, servers.Raw] + recorded + [others.Nginx, others.Redis]
 
     def targets_of(self, running):
