@@ -35,6 +35,7 @@ struct gb_feed_log {
     int64_t max;
     int64_t rows;            /* the writer's alone */
     struct gb_notice *batch; /* the writer's alone */
+    int64_t refused; /* the writer's alone: the last that the database did not take, 0: none since it took some */
 
     pthread_mutex_t watch_lock; /* held while noted runs */
     gb_store_noted_fn *noted;
@@ -252,20 +253,35 @@ static int trim(struct gb_feed_log *log, int64_t rows, int64_t *ret_through, str
     return step(log, DROP, err) < 0 ? -1 : step(log, NOTE_DROP, err);
 }
 
+/* In the place of those that the database did not take: who reads the log in another process' time is to know of them. */
+static int insert_gap(struct gb_feed_log *log, struct gb_error *err) {
+    struct gb_notice gap = {.id = log->refused, .at_us = log->batch[0].at_us, .type = GB_NOTICE_FEED_GAP, .device = -1};
+
+    strcpy(gap.detail, "the database took no events for a time, those before this are missing");
+    return insert(log, &gap, err);
+}
+
 static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, int64_t *ret_through,
                    struct gb_error *err) {
+    int64_t rows = log->rows + (int64_t)n + (log->refused > 0);
     size_t i;
     int r = gb_apply_begin(apply, err);
 
+    if (r == 0 && log->refused > 0)
+        r = insert_gap(log, err);
     for (i = 0; i < n && r == 0; i++)
         r = insert(log, &log->batch[i], err);
     if (r == 0)
-        r = trim(log, log->rows + (int64_t)n, ret_through, err);
+        r = trim(log, rows, ret_through, err);
     if (r == 0)
         r = gb_apply_commit(apply, err);
-    if (r < 0)
+    if (r < 0) {
         gb_apply_rollback(apply);
-    return r;
+        return -1;
+    }
+    log->rows = *ret_through == 0 ? rows : log->max;
+    log->refused = 0;
+    return 0;
 }
 
 /* What the database refuses is told all the same, and is missing in the log. */
@@ -273,15 +289,11 @@ void gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply) {
     struct gb_error err = GB_ERROR_INIT;
     size_t n = take(log);
     int64_t through = 0;
-    int r;
 
     if (n == 0)
         return;
-    r = put_all(log, apply, n, &through, &err);
-    if (r < 0)
-        through = log->batch[n - 1].id;
-    else
-        log->rows = through == 0 ? log->rows + (int64_t)n : log->max;
+    if (put_all(log, apply, n, &through, &err) < 0)
+        through = log->refused = log->batch[n - 1].id;
     pthread_mutex_lock(&log->lock);
     if (through > log->dropped_through)
         log->dropped_through = through;
