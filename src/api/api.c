@@ -140,6 +140,10 @@ void gb_api_set_draining(struct gb_api *api) {
     gb_polls_end(&api->polls);
 }
 
+void gb_api_tokens_changed(struct gb_api *api) {
+    gb_polls_recheck(&api->polls);
+}
+
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
 /* 1: *ret is what follows "Bearer "; 0: none is needed; -1 with UNAUTHENTICATED. */

@@ -49,6 +49,8 @@ void gb_api_free(struct gb_api *api);
 
 /* From now on /readyz says 503. [any thread, never blocks] */
 void gb_api_set_draining(struct gb_api *api);
+/* Requests that wait for a change: may they still? [any thread, never blocks] */
+void gb_api_tokens_changed(struct gb_api *api);
 
 /* gb_http_server_config.authorize: once a token is in force every route that is not open needs one. [now] */
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err);

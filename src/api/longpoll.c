@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/api.h"
 #include "api/conditional.h"
+#include "api/context.h"
 #include "api/snapshot.h"
 #include "base/clock.h"
 #include "base/thread.h"
@@ -16,6 +18,7 @@ struct gb_poll {
     TAILQ_ENTRY(gb_poll) link;
     struct gb_polls *polls;
     struct gb_http_request *request;
+    gb_http_handler *handler;
     gb_poll_same *same;
     uint64_t sequence;
     uint64_t deadline_ns;
@@ -100,14 +103,22 @@ void gb_polls_done(struct gb_polls *polls) {
     pthread_mutex_destroy(&polls->lock);
 }
 
-void gb_polls_end(struct gb_polls *polls) {
+static void wake_all(struct gb_polls *polls, bool ending) {
     struct gb_poll *p;
 
     pthread_mutex_lock(&polls->lock);
-    polls->ending = true;
+    polls->ending = polls->ending || ending;
     TAILQ_FOREACH(p, &polls->list, link)
     gb_http_wake(p->request);
     pthread_mutex_unlock(&polls->lock);
+}
+
+void gb_polls_end(struct gb_polls *polls) {
+    wake_all(polls, true);
+}
+
+void gb_polls_recheck(struct gb_polls *polls) {
+    wake_all(polls, false);
 }
 
 /* --- those that wait ------------------------------------------------------------------------------------------------ */
@@ -162,6 +173,15 @@ static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, 
     return may;
 }
 
+/* The token may be good for it no more. */
+static enum gb_step again(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_poll *p = request->state;
+
+    if (gb_api_authorize(gb_api_of(request), request, err) < 0)
+        return GB_STEP_ERROR;
+    return p->handler(request, response, err);
+}
+
 enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *request,
                                struct gb_http_response *response, gb_http_handler *handler, gb_poll_same *same,
                                const char *tag, uint64_t sequence) {
@@ -174,7 +194,8 @@ enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *r
     if (!p || !list(polls, p, same, tag, sequence))
         return GB_STEP_REPLY;
     gb_http_response_done(response); /* the handler begins anew */
-    request->resume = handler;
+    p->handler = handler;
+    request->resume = again;
     request->deadline_ns = p->deadline_ns;
     request->park = true;
     return GB_STEP_WAIT;

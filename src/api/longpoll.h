@@ -37,6 +37,8 @@ int gb_polls_init(struct gb_polls *polls, struct gb_core *core);
 void gb_polls_done(struct gb_polls *polls);
 /* [any thread, never blocks] All get their 304 now, and so does who comes. */
 void gb_polls_end(struct gb_polls *polls);
+/* [any thread, never blocks] Tokens have changed: who may not ask any more is told so now. */
+void gb_polls_recheck(struct gb_polls *polls);
 
 /* Whether the resource still has that tag. [now] */
 typedef bool gb_poll_same(struct gb_core *core, const struct gb_http_request *request, const char *tag);

@@ -32,8 +32,10 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
         gb_daemon_load_tokens(daemon, &count, &err) == 0)
         gb_log(&daemon->log, count > 0 ? GB_LOG_INFO : GB_LOG_WARNING, "tokens", "%zu in force%s", count,
                count > 0 || daemon->exposed ? "" : ": no request needs one any more");
-    if (changed)
+    if (changed) {
         gb_http_server_dismiss(daemon->server);
+        gb_api_tokens_changed(daemon->api);
+    }
     if (err.code != GB_OK)
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
 }

@@ -38,6 +38,7 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
                              bool *ret_async) {
     unsigned wait_s = fallback_s;
     bool async = false;
+    bool given = false;
     unsigned i;
 
     for (i = 0; i < request->headers; i++) {
@@ -55,9 +56,12 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
                 len--;
             if (len == 13 && strncasecmp(word, "respond-async", 13) == 0)
                 async = true;
-            /* A preference that cannot be read is ignored, as RFC 7240 asks. */
-            if (len > 5 && strncasecmp(word, "wait=", 5) == 0 && gb_parse_u64(word + 5, len - 5, &value) == GB_PARSE_OK)
+            /* One that cannot be read is ignored, and of several the first counts, as RFC 7240 asks. */
+            if (!given && len > 5 && strncasecmp(word, "wait=", 5) == 0 &&
+                gb_parse_u64(word + 5, len - 5, &value) == GB_PARSE_OK) {
                 wait_s = value > max_s ? max_s : (unsigned)value;
+                given = true;
+            }
             at += n + (at[n] != '\0');
         }
     }

@@ -1,13 +1,16 @@
 """A GET that waits for a change: Prefer: wait=N with If-None-Match."""
+import subprocess
 import time
 
 import pytest
 
+from harness import binary, until
 
-def waits(d, target, etag, seconds=30, unix=False):
+
+def waits(d, target, etag, seconds=30, unix=False, token=None):
     c = d.client(unix=unix)
     c.http.connect()
-    c.http.request("GET", target, None, {"If-None-Match": etag, "Prefer": f"wait={seconds}"})
+    c.http.request("GET", target, None, {"If-None-Match": etag, "Prefer": f"wait={seconds}", **({"Authorization": f"Bearer {token}"} if token else {})})
     return c
 
 
@@ -48,13 +51,14 @@ def test_one_thing_goes(daemon, session):
     assert answer(c)[0] == 404
 
 
-def test_nothing_happens(daemon, session):
+@pytest.mark.parametrize("seconds", [1, "1, wait=60"])  # of several preferences the first counts
+def test_nothing_happens(daemon, session, seconds):
     path = f"/v1/sessions/{session}"
     etag = daemon.ask("GET", path).headers["ETag"]
     began = time.monotonic()
-    c = waits(daemon, path, etag, 1)
+    c = waits(daemon, path, etag, seconds)
     status, headers, body = answer(c)
-    assert (status, headers["ETag"], body) == (304, etag, b"") and time.monotonic() - began >= 0.9
+    assert (status, headers["ETag"], body) == (304, etag, b"") and 0.9 <= time.monotonic() - began < 30
     c.http.request("GET", path, None, {})  # the connection goes on
     assert answer(c)[0] == 200
 
@@ -67,6 +71,27 @@ def test_the_stop_waits_for_none(start):
     began = time.monotonic()
     d.process.terminate()
     assert [answer(c)[0] for c in held] == [304, 304] and time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_token_is_revoked(start, tmp_path, unix):
+    def token(*args):
+        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True, check=True)
+        return (done.stdout.split() or [""])[-1]
+
+    every, brief, kept = (token("add", name, "--scope", "write") for name in ("every", "brief", "kept"))
+    d = start(state=str(tmp_path))
+    d.ask("PUT", "/v1/sessions/default/buffers/x/data", b"1", token=every).expect(201)
+    paths = ["/v1/sessions/default", "/v1/sessions/default/buffers/x"]
+    etags = [d.ask("GET", path, token=every).expect(200).headers["ETag"] for path in paths]
+    held = [waits(d, path, etag, 60, unix, brief) for path, etag in zip(paths, etags)]
+    others = [waits(d, path, etag, 60, unix, kept) for path, etag in zip(paths, etags)]
+    token("revoke", "brief")
+    assert [answer(c)[0] for c in held] == [401] * 2
+    until("the token is not good for anything", lambda: d.ask("GET", "/v1", token=brief).status == 401)
+    for path in paths:
+        d.ask("PATCH", path, {"labels": {"a": "b"}}, token=every).expect(200)
+    assert [answer(c)[0] for c in others] == [200] * 2
 
 
 def test_many(start):
