@@ -2,12 +2,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_S 2
+#include "base/thread.h"
+
+#define PATIENCE_MS 2000
 
 struct gb_closer {
     pthread_mutex_t lock;
@@ -64,35 +64,15 @@ static void *closer_main(void *arg) {
     return NULL;
 }
 
-/* Signals are the daemon's main thread's business. */
-static int start(struct gb_closer *closer, struct gb_error *err) {
-    sigset_t all;
-    sigset_t before;
-    int r;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(&closer->thread, NULL, closer_main, closer);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    pthread_setname_np(closer->thread, "gb-closer");
-    return 0;
-}
-
 int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err) {
     struct gb_closer *closer = calloc(1, sizeof(*closer) + max * sizeof(closer->fd[0]));
-    pthread_condattr_t attr;
 
     if (!closer)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     closer->max = max;
     pthread_mutex_init(&closer->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&closer->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    if (start(closer, err) < 0) {
+    gb_cond_init(&closer->changed);
+    if (gb_thread_start(&closer->thread, "gb-closer", closer_main, closer, err) < 0) {
         closer_destroy(closer);
         return -1;
     }
@@ -101,14 +81,12 @@ int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err) {
 }
 
 void gb_closer_free(struct gb_closer *closer) {
-    struct timespec until;
+    struct timespec until = gb_after_ms(PATIENCE_MS);
     bool ended;
     int r = 0;
 
     if (!closer)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PATIENCE_S;
     pthread_mutex_lock(&closer->lock);
     closer->stopping = true;
     pthread_cond_broadcast(&closer->changed);

@@ -246,6 +246,27 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_core_pool *p;
+
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, pool, err);
+    if (p)
+        *ret_session = s;
+    else
+        gb_core_pool_unlock(s);
+    return p;
+}
+
+void gb_core_pool_unlock(struct gb_session *session) {
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
 int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
     if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
         return gb_no_memory(err);

@@ -94,6 +94,12 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes);
 struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
                                               struct gb_error *err);
 
+/* The same by the names of both, with the lock of its session taken, which goes to *ret_session, until gb_core_pool_unlock(). NULL: nothing
+ * is taken. */
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err);
+void gb_core_pool_unlock(struct gb_session *session);
+
 /* Into the session's map and list, which takes over a reference on success. The session's lock is held. */
 int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
 

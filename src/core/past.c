@@ -72,18 +72,14 @@ void gb_history_key_of_pool(const struct gb_core_pool *p, struct gb_history_key 
 
 int gb_history_of_pool(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                        struct gb_history_key *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
-    struct gb_core_pool *p;
+    struct gb_session *s;
+    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
 
-    if (!s)
+    if (!p)
         return -1;
-    pthread_mutex_lock(&s->lock);
-    p = gb_core_pool_find_locked(s, pool, err);
-    if (p)
-        gb_history_key_of_pool(p, ret);
-    pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
-    return p ? 0 : -1;
+    gb_history_key_of_pool(p, ret);
+    gb_core_pool_unlock(s);
+    return 0;
 }
 
 int gb_history_of_device(struct gb_core *core, int device, struct gb_history_key *ret, struct gb_error *err) {

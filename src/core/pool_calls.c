@@ -47,18 +47,14 @@ int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, s
 
 int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                 struct gb_pool_view *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
-    struct gb_core_pool *p;
+    struct gb_session *s;
+    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
 
-    if (!s)
+    if (!p)
         return -1;
-    pthread_mutex_lock(&s->lock);
-    p = gb_core_pool_find_locked(s, pool, err);
-    if (p)
-        gb_core_pool_view(p, ret);
-    pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
-    return p ? 0 : -1;
+    gb_core_pool_view(p, ret);
+    gb_core_pool_unlock(s);
+    return 0;
 }
 
 /* The next one that can be seen. */
@@ -99,21 +95,18 @@ int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t af
 
 int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                   enum gb_pool_access *access, int count, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
-    struct gb_core_pool *p;
+    struct gb_session *s;
+    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
     int i;
 
-    if (!s)
+    if (!p)
         return -1;
-    pthread_mutex_lock(&s->lock);
-    p = gb_core_pool_find_locked(s, pool, err);
-    for (i = 0; p && i < count; i++)
+    for (i = 0; i < count; i++)
         access[i] = i < core->device_count && atomic_load(&p->access[i]) == GB_POOL_ACCESS_READ_WRITE
                         ? GB_POOL_ACCESS_READ_WRITE
                         : GB_POOL_ACCESS_NONE;
-    pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
-    return p ? 0 : -1;
+    gb_core_pool_unlock(s);
+    return 0;
 }
 
 /* --- asking the device ---------------------------------------------------------------------------------------------------- */

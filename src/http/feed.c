@@ -99,7 +99,7 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
     return 0;
 }
 
-static void drop(struct gb_feed *feed, struct gb_listener *l) {
+static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
     if (l->prev)
         l->prev->next = l->next;
     else
@@ -111,7 +111,7 @@ static void drop(struct gb_feed *feed, struct gb_listener *l) {
     gb_listener_free(l);
 }
 
-static void run(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+static void run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
     bool over = !gb_listener_run(feed, l, now_ns);
 
     if (!over && atomic_load(&feed->draining) && gb_listener_level(feed, l))
@@ -122,7 +122,7 @@ static void run(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) {
 
 /* --- the ring ------------------------------------------------------------------------------------------------------- */
 
-static void ring_pop(struct gb_feed *feed) {
+static void ring_pop(struct gb_http_feed *feed) {
     struct gb_http_frame *f = feed->ring[feed->ring_first++ % GB_FEED_RING];
 
     feed->ring_bytes -= f->len;
@@ -130,7 +130,7 @@ static void ring_pop(struct gb_feed *feed) {
     gb_http_frame_unref(f);
 }
 
-static void ring_put(struct gb_feed *feed, struct gb_http_frame *f) {
+static void ring_put(struct gb_http_feed *feed, struct gb_http_frame *f) {
     while (feed->ring_first < feed->ring_end &&
            (feed->ring_end - feed->ring_first == GB_FEED_RING || feed->ring_bytes + f->len > GB_FEED_RING_BYTES))
         ring_pop(feed);
@@ -139,8 +139,8 @@ static void ring_put(struct gb_feed *feed, struct gb_http_frame *f) {
 }
 
 /* One piece of what is new into the ring. False: there is no more. */
-static bool pull(struct gb_feed *feed) {
-    const struct gb_feed_hooks *c = &feed->config;
+static bool pull(struct gb_http_feed *feed) {
+    const struct gb_http_feed_config *c = &feed->config;
     struct gb_http_frame *frames[GB_FEED_PIECE];
     uint64_t through = feed->ring_last;
     size_t n = c->hooks->read(c->app, feed->ring_last, UINT64_MAX, "", frames, GB_FEED_PIECE, &through);
@@ -154,13 +154,13 @@ static bool pull(struct gb_feed *feed) {
 }
 
 /* Nobody has listened: what happened meanwhile is not wanted here. */
-static void ring_restart(struct gb_feed *feed) {
+static void ring_restart(struct gb_http_feed *feed) {
     while (feed->ring_first < feed->ring_end)
         ring_pop(feed);
     feed->ring_after = feed->ring_last = feed->config.hooks->newest(feed->config.app);
 }
 
-static void tell_all(struct gb_feed *feed, uint64_t now_ns) {
+static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
     struct gb_listener *l;
     struct gb_listener *next;
 
@@ -173,7 +173,7 @@ static void tell_all(struct gb_feed *feed, uint64_t now_ns) {
 
 /* --- time ----------------------------------------------------------------------------------------------------------- */
 
-static bool too_slow(const struct gb_feed *feed, const struct gb_listener *l, uint64_t now_ns) {
+static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *l, uint64_t now_ns) {
     if (!l->blocked)
         return false;
     if (feed->config.stall_ms && now_ns - l->blocked_ns > feed->config.stall_ms * GB_NS_PER_MS)
@@ -181,7 +181,7 @@ static bool too_slow(const struct gb_feed *feed, const struct gb_listener *l, ui
     return !l->behind && l->seq < feed->ring_first;
 }
 
-static void tick(struct gb_feed *feed, uint64_t now_ns) {
+static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     bool draining = atomic_load(&feed->draining);
     struct gb_listener *l;
     struct gb_listener *next;
@@ -205,7 +205,7 @@ static void tick(struct gb_feed *feed, uint64_t now_ns) {
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-static struct gb_listener *take_entering(struct gb_feed *feed) {
+static struct gb_listener *take_entering(struct gb_http_feed *feed) {
     struct gb_listener *list;
 
     pthread_mutex_lock(&feed->lock);
@@ -216,7 +216,7 @@ static struct gb_listener *take_entering(struct gb_feed *feed) {
 }
 
 /* The first frame in the ring after that id. */
-static uint64_t place_of(const struct gb_feed *feed, uint64_t after) {
+static uint64_t place_of(const struct gb_http_feed *feed, uint64_t after) {
     uint64_t low = feed->ring_first;
     uint64_t high = feed->ring_end;
 
@@ -231,7 +231,7 @@ static uint64_t place_of(const struct gb_feed *feed, uint64_t after) {
     return low;
 }
 
-static void enter(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
     struct epoll_event ev = {.events = EPOLLRDHUP, .data.ptr = l};
 
     if (!feed->listeners)
@@ -250,7 +250,7 @@ static void enter(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns) 
         run(feed, l, now_ns);
 }
 
-static void on_woken(struct gb_feed *feed, uint64_t now_ns) {
+static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
     struct gb_listener *list = take_entering(feed);
     struct gb_listener *l;
     unsigned pieces;
@@ -267,7 +267,7 @@ static void on_woken(struct gb_feed *feed, uint64_t now_ns) {
     for (pieces = 0; feed->listeners && pieces < TURN_PIECES && pull(feed); pieces++)
         tell_all(feed, now_ns);
     if (pieces == TURN_PIECES)
-        gb_feed_wake(feed);
+        gb_http_feed_wake(feed);
     if (atomic_exchange(&feed->dismiss, false)) {
         while (feed->listeners)
             drop(feed, feed->listeners);
@@ -276,21 +276,21 @@ static void on_woken(struct gb_feed *feed, uint64_t now_ns) {
         tell_all(feed, now_ns);
 }
 
-static void on_listener(struct gb_feed *feed, struct gb_listener *l, uint32_t events, uint64_t now_ns) {
+static void on_listener(struct gb_http_feed *feed, struct gb_listener *l, uint32_t events, uint64_t now_ns) {
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         drop(feed, l);
     else
         run(feed, l, now_ns);
 }
 
-static int timeout_ms(const struct gb_feed *feed) {
+static int timeout_ms(const struct gb_http_feed *feed) {
     if (!feed->listeners)
         return -1;
     return atomic_load(&feed->draining) ? DRAIN_TICK_MS : (int)(TICK_NS / GB_NS_PER_MS);
 }
 
 static void *feed_main(void *arg) {
-    struct gb_feed *feed = arg;
+    struct gb_http_feed *feed = arg;
 
     while (!atomic_load(&feed->stopping)) {
         struct epoll_event events[EVENTS];
@@ -313,15 +313,15 @@ static void *feed_main(void *arg) {
     return NULL;
 }
 
-static int start_thread(struct gb_feed *feed, struct gb_error *err) {
+static int start_thread(struct gb_http_feed *feed, struct gb_error *err) {
     feed->started = gb_thread_start(&feed->thread, "gb-feed", feed_main, feed, err) == 0;
     return feed->started ? 0 : -1;
 }
 
-int gb_feed_start(struct gb_feed *feed, const struct gb_feed_hooks *config, struct gb_error *err) {
+int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err) {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
 
-    *feed = (struct gb_feed){.config = *config};
+    *feed = (struct gb_http_feed){.config = *config};
     pthread_mutex_init(&feed->lock, NULL);
     feed->ring_first = feed->ring_end = 1; /* 0: of one that is behind it */
     feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -335,11 +335,11 @@ int gb_feed_start(struct gb_feed *feed, const struct gb_feed_hooks *config, stru
         gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or eventfd", errno);
     else if (start_thread(feed, err) == 0)
         return 0;
-    gb_feed_end(feed);
+    gb_http_feed_end(feed);
     return -1;
 }
 
-void gb_feed_wake(struct gb_feed *feed) {
+void gb_http_feed_wake(struct gb_http_feed *feed) {
     uint64_t one = 1;
 
     /* Full means that a signal is already pending. */
@@ -347,15 +347,15 @@ void gb_feed_wake(struct gb_feed *feed) {
         return;
 }
 
-void gb_feed_give(struct gb_feed *feed, struct gb_listener *l) {
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
     pthread_mutex_lock(&feed->lock);
     l->next = feed->entering;
     feed->entering = l;
     pthread_mutex_unlock(&feed->lock);
-    gb_feed_wake(feed);
+    gb_http_feed_wake(feed);
 }
 
-void gb_feed_end(struct gb_feed *feed) {
+void gb_http_feed_end(struct gb_http_feed *feed) {
     struct gb_listener *list;
     struct gb_listener *l;
 
@@ -363,7 +363,7 @@ void gb_feed_end(struct gb_feed *feed) {
         return;
     atomic_store(&feed->stopping, true);
     if (feed->started) {
-        gb_feed_wake(feed);
+        gb_http_feed_wake(feed);
         pthread_join(feed->thread, NULL);
     }
     while (feed->listeners)

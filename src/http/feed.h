@@ -19,7 +19,7 @@ struct gb_peer;
 #define GB_FEED_HELD 8u  /* frames of one send */
 #define GB_FEED_PIECE 64 /* frames that are asked for at a time */
 
-struct gb_feed_hooks {
+struct gb_http_feed_config {
     void *app;
     const struct gb_http_feed_hooks *hooks; /* borrowed */
     unsigned heartbeat_ms;
@@ -50,8 +50,8 @@ struct gb_listener {
     size_t piece_count;
 };
 
-struct gb_feed {
-    struct gb_feed_hooks config;
+struct gb_http_feed {
+    struct gb_http_feed_config config;
     pthread_t thread;
     bool started;
     int epoll_fd;
@@ -78,23 +78,23 @@ struct gb_feed {
     atomic_uint count;
 };
 
-int gb_feed_start(struct gb_feed *feed, const struct gb_feed_hooks *config, struct gb_error *err);
+int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err);
 /* [any thread] There is more; or draining, stopping or dismiss was set. */
-void gb_feed_wake(struct gb_feed *feed);
+void gb_http_feed_wake(struct gb_http_feed *feed);
 /* [any thread] Takes over the listener and what it holds. */
-void gb_feed_give(struct gb_feed *feed, struct gb_listener *listener);
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *listener);
 /* Ends the thread; listeners that are left are closed. A zeroed value is accepted. */
-void gb_feed_end(struct gb_feed *feed);
+void gb_http_feed_end(struct gb_http_feed *feed);
 
 /* A place among count, at most max. NULL with SATURATED. */
 struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err);
 void gb_listener_free(struct gb_listener *listener); /* closes; NULL is accepted */
 
 /* feed_send.c, on the thread. Sends what there is for it as far as the socket takes it. False: it is of no use any more. */
-bool gb_listener_run(struct gb_feed *feed, struct gb_listener *l, uint64_t now_ns);
+bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns);
 /* It has got all there is. */
-bool gb_listener_level(const struct gb_feed *feed, const struct gb_listener *l);
+bool gb_listener_level(const struct gb_http_feed *feed, const struct gb_listener *l);
 /* A last word, where it can be written without breaking into another. */
-void gb_listener_farewell(struct gb_feed *feed, struct gb_listener *l);
+void gb_listener_farewell(struct gb_http_feed *feed, struct gb_listener *l);
 
 #endif

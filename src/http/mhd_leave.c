@@ -132,6 +132,6 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     atomic_fetch_sub(&loop->server->connections, 1);
     gb_server_ended(&loop->own, ex);
     gb_exchange_end(ex);
-    gb_feed_give(&loop->server->feed, l);
+    gb_http_feed_give(&loop->server->feed, l);
     return 0;
 }

@@ -83,7 +83,7 @@ static void join_all(struct gb_http_server *server) {
         gb_loop_join(&server->loops[i]);
     for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
         gb_bulk_join(&server->bulks[i]);
-    gb_feed_end(&server->feed);
+    gb_http_feed_end(&server->feed);
     /* Loops and bulk loops hand connections to each other: none is taken apart before all have ended. */
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_done(&server->loops[i]);
@@ -110,12 +110,12 @@ static void release(struct gb_http_server *server) {
 
 static int start_feed(struct gb_http_server *server, struct gb_error *err) {
     const struct gb_http_server_config *config = &server->config;
-    const struct gb_feed_hooks hooks = {.app = config->app,
-                                        .hooks = config->feed,
-                                        .heartbeat_ms = config->heartbeat_s * 1000,
-                                        .stall_ms = config->stall_timeout_s * 1000};
+    const struct gb_http_feed_config hooks = {.app = config->app,
+                                              .hooks = config->feed,
+                                              .heartbeat_ms = config->heartbeat_s * 1000,
+                                              .stall_ms = config->stall_timeout_s * 1000};
 
-    return config->feed ? gb_feed_start(&server->feed, &hooks, err) : 0;
+    return config->feed ? gb_http_feed_start(&server->feed, &hooks, err) : 0;
 }
 
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret,
@@ -163,7 +163,7 @@ void gb_http_server_drain(struct gb_http_server *server) {
 
 void gb_http_server_tell(struct gb_http_server *server) {
     if (server->feed.started)
-        gb_feed_wake(&server->feed);
+        gb_http_feed_wake(&server->feed);
 }
 
 void gb_http_server_dismiss(struct gb_http_server *server) {

@@ -146,7 +146,7 @@ struct gb_http_server {
     atomic_uint accepting; /* loops that accept */
     int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
     struct gb_mailboxes mailboxes;
-    struct gb_feed feed;
+    struct gb_http_feed feed;
     int dead_fd; /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;

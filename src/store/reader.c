@@ -1,11 +1,11 @@
 #include "store/reader.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "store/db.h"
 #include "store/past.h"
 #include "store/writer.h"
@@ -280,7 +280,7 @@ int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err
     r->last = &r->first;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);
-    if (open_db(r, path, err) < 0 || gb_store_thread(&r->thread, "gb-history", reader_main, r, err) < 0) {
+    if (open_db(r, path, err) < 0 || gb_thread_start(&r->thread, "gb-history", reader_main, r, err) < 0) {
         gb_reader_free(r);
         return -1;
     }

@@ -1,13 +1,13 @@
 #include "store/writer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "store/apply.h"
 #include "store/feed.h"
 
@@ -153,31 +153,6 @@ static void *writer_main(void *arg) {
     return NULL;
 }
 
-int gb_store_thread(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err) {
-    sigset_t all;
-    sigset_t before;
-    int r;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(ret, NULL, main, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
-    pthread_setname_np(*ret, name);
-    return 0;
-}
-
-/* On the monotonic clock. */
-static void init_wake(pthread_cond_t *cond) {
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
                   struct gb_error *err) {
     struct gb_writer *w = calloc(1, sizeof(*w));
@@ -188,9 +163,9 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_f
     w->queue_max = config->queue_max;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
-    init_wake(&w->wake);
+    gb_cond_init(&w->wake);
     if (gb_apply_init(&w->apply, db, &config->history, err) < 0 ||
-        gb_store_thread(&w->thread, "gb-store", writer_main, w, err) < 0) {
+        gb_thread_start(&w->thread, "gb-store", writer_main, w, err) < 0) {
         gb_writer_free(w);
         return -1;
     }

@@ -2,7 +2,6 @@
 #ifndef GB_STORE_WRITER_H
 #define GB_STORE_WRITER_H
 
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,9 +55,6 @@ struct gb_writer;
 struct gb_feed_log;
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
                   struct gb_error *err);
-
-/* A thread of the store, without signals: these are the daemon's main thread's business. */
-int gb_store_thread(pthread_t *ret, const char *name, void *(*main)(void *arg), void *arg, struct gb_error *err);
 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);

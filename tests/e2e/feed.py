@@ -1,9 +1,8 @@
 """A listener of /v1/feed."""
 import json
-import socket
 import time
 
-from harness import PATIENCE_S
+from connected import PATIENCE_S, Connected
 from record import RECORD
 
 
@@ -15,17 +14,13 @@ class Event(dict):
         assert fields["event"] == self["type"] and fields.get("id", str(self.get("id", ""))) == str(self.get("id", ""))
 
 
-class Feed:
+class Feed(Connected):
     def __init__(self, daemon, query="", headers=(), unix=False, version="1.1", token=None, receive_bytes=None):
-        self.sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
-        if receive_bytes:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.sock.settimeout(PATIENCE_S)
-        self.sock.connect(daemon.unix if unix else daemon.tcp)
+        super().__init__(daemon.unix if unix else daemon.tcp, receive_bytes)
         lines = [f"GET /v1/feed{query} HTTP/{version}", "Host: localhost", *headers]
         lines += [f"Authorization: Bearer {token}"] if token else []
         self.sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
-        self.buffer, self.comments = b"", 0
+        self.comments = 0
         head = self.until(b"\r\n\r\n").decode().split("\r\n")
         self.status = int(head[0].split()[1])
         self.headers = {k.title(): v.strip() for k, v in (line.split(":", 1) for line in head[1:] if line)}
@@ -68,12 +63,3 @@ class Feed:
             if e["type"] == kind and all(e.get(k) == v for k, v in members.items()):
                 return e
         raise AssertionError(f"no {kind} {members}")
-
-    def close(self):
-        self.sock.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

@@ -12,12 +12,12 @@ import tempfile
 import time
 
 import pytest
+from connected import PATIENCE_S, Connected
 from record import RECORD, requests_in
 
 BACKENDS = os.environ.get("GB_E2E_BACKENDS", "host host:discrete").split()
 SMALL_SLOTS = ("--slots-bytes", "8M", "--slot-bytes", "256K")
 SLOT = 256 * 1024  # of SMALL_SLOTS
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a wait that takes longer has failed
 DATA = "/v1/sessions/{}/buffers/{}/data"
 SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
 
@@ -144,18 +144,13 @@ class Client:
         self.http.close()
 
 
-class Raw:
+class Raw(Connected):
     """A socket that sends exactly what it is told. continues counts the 100 Continue that came."""
 
     def __init__(self, address, receive_bytes=None):
-        unix = isinstance(address, str)
-        self.sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
-        if receive_bytes:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.sock.settimeout(PATIENCE_S)
-        self.sock.connect(address)
+        super().__init__(address, receive_bytes)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\0" * 8)
-        self.buffer, self.continues, self.asked = b"", 0, []
+        self.continues, self.asked = 0, []
 
     def send(self, data):
         self.asked += requests_in(bytes(data))
@@ -237,15 +232,6 @@ class Raw:
     def reset(self):
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.sock.close()
-
-    def close(self):
-        self.sock.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 class Daemon:

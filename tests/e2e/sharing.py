@@ -13,9 +13,8 @@ import subprocess
 import sys
 import traceback
 
+from connected import Connected
 from record import RECORD
-
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))
 
 
 class Answer:
@@ -26,14 +25,12 @@ class Answer:
         return json.loads(self.body)
 
 
-class Local:
+class Local(Connected):
     """One connection to the UNIX socket: requests, answers, and the descriptors that come with them."""
 
     def __init__(self, path, token=None):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE_S)
-        self.sock.connect(path)
-        self.token, self.buffer = token, b""
+        super().__init__(path)
+        self.token = token
 
     def send(self, method, target, body=None, headers=(), version="1.1"):
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -91,15 +88,6 @@ class Local:
 
     def end(self, lease):
         return self.ask("DELETE", f"/v1/leases/{lease}")
-
-    def close(self):
-        self.sock.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 class Memory:

@@ -15,7 +15,7 @@
 #define NOTHING 4 /* no event is of this topic */
 
 struct source {
-    struct gb_feed feed;
+    struct gb_http_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
     uint64_t known;   /* all up to there is in the ring */
@@ -65,19 +65,19 @@ static const struct gb_http_feed_hooks hooks = {
     .read = read_events, .newest = newest, .heartbeat = ":\n", .farewell = "bye\n"};
 
 static void source_init(struct source *s, unsigned heartbeat_ms, unsigned stall_ms) {
-    struct gb_feed_hooks config = {.app = s, .hooks = &hooks, .heartbeat_ms = heartbeat_ms, .stall_ms = stall_ms};
+    struct gb_http_feed_config config = {.app = s, .hooks = &hooks, .heartbeat_ms = heartbeat_ms, .stall_ms = stall_ms};
     struct gb_error err = GB_ERROR_INIT;
 
     s->last = s->known = s->scanned = 0;
     pthread_mutex_init(&s->lock, NULL);
-    gb_assert_ok(gb_feed_start(&s->feed, &config, &err), err);
+    gb_assert_ok(gb_http_feed_start(&s->feed, &config, &err), err);
 }
 
 static void happen(struct source *s, uint64_t count) {
     pthread_mutex_lock(&s->lock);
     s->last += count;
     pthread_mutex_unlock(&s->lock);
-    gb_feed_wake(&s->feed);
+    gb_http_feed_wake(&s->feed);
 }
 
 /* Returns the client's end. */
@@ -92,7 +92,7 @@ static int listen_to(struct source *s, uint64_t after, uint64_t topics, const ch
     l->after = l->begin = after;
     l->topics = topics;
     strcpy(l->owner, owner);
-    gb_feed_give(&s->feed, l);
+    gb_http_feed_give(&s->feed, l);
     return pair[1];
 }
 
@@ -133,7 +133,7 @@ START_TEST(each_hears_what_is_its) {
     }
     pthread_join(maker, NULL);
     ck_assert_uint_eq(atomic_load(&s->feed.count), LISTENERS);
-    gb_feed_end(&s->feed);
+    gb_http_feed_end(&s->feed);
     for (i = 0; i < LISTENERS; i++) {
         ck_assert_int_eq(next_number(in[i]), -1);
         fclose(in[i]);
@@ -164,7 +164,7 @@ START_TEST(who_does_not_read_is_dropped) {
     ck_assert_int_ge(next_number(quick), last);
     fclose(slow);
     fclose(quick);
-    gb_feed_end(&s->feed);
+    gb_http_feed_end(&s->feed);
     free(s);
 }
 END_TEST
@@ -199,7 +199,7 @@ START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
     ck_assert_int_eq(id, 0);
     ck_assert_int_eq(next_number(slow), -1);
     fclose(slow);
-    gb_feed_end(&s->feed);
+    gb_http_feed_end(&s->feed);
     free(s);
 }
 END_TEST
@@ -221,7 +221,7 @@ START_TEST(who_searches_a_long_log_keeps_nobody_waiting) {
     ck_assert_uint_lt(get(s, &s->scanned), end / 2);
     sleep(2); /* nor is it dropped for taking nothing */
     ck_assert_uint_eq(atomic_load(&s->feed.count), 2);
-    gb_feed_end(&s->feed);
+    gb_http_feed_end(&s->feed);
     fclose(quick);
     close(searching);
     free(s);
@@ -249,13 +249,13 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     atomic_store(&s->feed.draining, true);
-    gb_feed_wake(&s->feed);
+    gb_http_feed_wake(&s->feed);
     while (next_number(in) == 0)
         ;
     fclose(in);
     for (i = 1; i < LISTENERS; i++)
         gb_listener_free(places[i]);
-    gb_feed_end(&s->feed);
+    gb_http_feed_end(&s->feed);
     free(s);
 }
 END_TEST

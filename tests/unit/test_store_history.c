@@ -287,6 +287,64 @@ START_TEST(plans) {
 }
 END_TEST
 
+/* Holds the reader in the first answer, so that the others wait. */
+struct held {
+    struct store_wait wait;
+    struct store_gate gate;
+};
+
+static void hold(void *arg, struct gb_history_answer *answer, const struct gb_error *error) {
+    struct held *h = arg;
+
+    (void)answer; /* not taken: the store frees it */
+    sem_post(&h->gate.entered);
+    while (sem_wait(&h->gate.opened) < 0)
+        ;
+    store_wait_report(&h->wait, error);
+}
+
+static void count(void *arg, struct gb_history_answer *answer, const struct gb_error *error) {
+    (void)answer;
+    store_wait_report(arg, error);
+}
+
+START_TEST(questions_are_bounded) {
+    const struct gb_history_key key = {.scope = GB_HISTORY_DAEMON};
+    const struct gb_history_plan plan = {GB_HISTORY_SAMPLES, T0, T0 + 60 * S, 10};
+    struct store_fixture f;
+    struct store_wait late;
+    struct held h;
+    unsigned i;
+
+    store_fixture_init(&f);
+    store_wait_init(&h.wait);
+    store_wait_init(&late);
+    sem_init(&h.gate.entered, 0, 0);
+    sem_init(&h.gate.opened, 0, 0);
+    gb_store_history(f.store, &key, &plan, hold, &h);
+    while (sem_wait(&h.gate.entered) < 0)
+        ;
+    for (i = 0; i < GB_HISTORY_READS_MAX; i++)
+        gb_store_history(f.store, &key, &plan, count, &h.wait);
+    ck_assert_uint_eq(h.wait.reported, 0);
+    gb_store_history(f.store, &key, &plan, count, &late);
+    ck_assert_uint_eq(late.reported, 1); /* at once, by the thread that asks */
+    ck_assert_uint_eq(late.failed, 1);
+    ck_assert_int_eq(late.last.code, GB_ERR_SATURATED);
+    sem_post(&h.gate.opened);
+    store_wait_until(&h.wait, GB_HISTORY_READS_MAX + 1);
+    ck_assert_uint_eq(h.wait.failed, 0);
+    gb_store_history(f.store, &key, &plan, count, &late);
+    store_wait_until(&late, 2);
+    ck_assert_uint_eq(late.failed, 1); /* there is room again */
+    sem_destroy(&h.gate.opened);
+    sem_destroy(&h.gate.entered);
+    store_wait_done(&late);
+    store_wait_done(&h.wait);
+    store_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_history");
 
@@ -295,6 +353,7 @@ int main(void) {
     gb_test_add(suite, "clock", a_clock_that_is_set_back, 60);
     gb_test_add(suite, "age", what_is_old_goes, 60);
     gb_test_add(suite, "bounds", bounds, 60);
+    gb_test_add(suite, "questions", questions_are_bounded, 30);
     gb_test_add(suite, "starts", starts_are_noted, 60);
     gb_test_add(suite, "plans", plans, 30);
     return gb_test_run(suite);
