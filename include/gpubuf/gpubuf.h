@@ -33,6 +33,7 @@
 
 #include <gpubuf/calls.h>
 #include <gpubuf/data.h>
+#include <gpubuf/feed.h>
 #include <gpubuf/map.h>
 
 #endif

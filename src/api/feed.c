@@ -171,25 +171,27 @@ static int headers(struct gb_http_response *response, struct gb_error *err) {
     return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would keep events back */
 }
 
-/* An id that was never given is of another database: what came since is not known. */
+/* When to come again, and the id to come again with, for who loses the connection before the first event. An id that was never given
+ * is of another database: what came since is not known. */
 static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
     int64_t last = gb_feed_given(api->core);
+    int64_t after = a->has_after ? (int64_t)a->after : last;
     struct gb_notice gap;
+    char first[64];
 
-    if (!a->has_after)
-        a->after = (uint64_t)last;
-    if ((int64_t)a->after <= last)
+    a->after = (uint64_t)(after <= last ? after : last);
+    snprintf(first, sizeof(first), "retry: %d\nid: %" PRIu64 "\n\n", RETRY_MS, a->after);
+    gb_out_text(out, first);
+    if (after <= last)
         return;
-    gap = gb_notice_of_gap((int64_t)a->after, last, "the log does not know the id that you give; it goes on from here");
+    gap = gb_notice_of_gap(after, last, "the log does not know the id that you give; it goes on from here");
     gb_render_event_text(out, api, &gap);
-    a->after = (uint64_t)last;
 }
 
 enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_out out = {0};
     struct asked a;
-    char first[64];
 
     if (read_asked(request, &a, err) < 0)
         return GB_STEP_ERROR;
@@ -201,8 +203,6 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
         gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
         return GB_STEP_ERROR;
     }
-    snprintf(first, sizeof(first), "retry: %d\n\n", RETRY_MS);
-    gb_out_text(&out, first);
     begin(api, &a, &out);
     if (out.failed) {
         gb_out_done(&out);

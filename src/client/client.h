@@ -70,6 +70,7 @@ struct gbc_request {
     int (*tick)(void *arg); /* some ten times a second; anything but 0 interrupts */
     void *tick_arg;
     uint32_t wait_s;
+    uint64_t quiet_ms;                         /* an answer that has begun may rest so long, beside a stall */
     bool conditional;                          /* once done, a repetition would be refused */
     bool keyed;                                /* may be repeated because it has an Idempotency-Key */
     bool once;                                 /* never repeated by gbc_perform */
@@ -124,6 +125,8 @@ void gbc_conn_free(struct gbc_conn *conn);
 
 /* Asks, again where that may be, and waits. 0 with a status below 400, or -1 with err. */
 int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubuf_error *err);
+/* Waits for ms, as part of the request of the last gbc_perform: 0, or -1 with err when it was interrupted. */
+int gbc_pause(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err);
 /* Of the last gbc_perform, until the next. */
 struct gbc_reply *gbc_reply_of(struct gbc_conn *conn);
 

@@ -83,7 +83,7 @@ static int overdue(struct gbc_conn *conn, struct gpubuf_error *err) {
         if (since >= set->answer_ms + conn->request->wait_s * (uint64_t)1000)
             return gbc_error_set(err, GPUBUF_CLIENT_TIMEOUT, "no answer within %llu s of the request",
                                  (unsigned long long)(since / 1000));
-    } else if (since >= set->stall_ms + set->connect_ms) {
+    } else if (since >= set->stall_ms + set->connect_ms + conn->request->quiet_ms) {
         return gbc_error_set(err, GPUBUF_CLIENT_TIMEOUT, "nothing moved for %llu s",
                              (unsigned long long)(since / 1000));
     }
@@ -227,8 +227,7 @@ static bool rewound(struct gbc_request *request) {
     return !request->again || request->again(request) == 0;
 }
 
-/* Waits for ms: 0, or -1 with err when it was interrupted. */
-static int pause_for(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err) {
+int gbc_pause(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err) {
     uint64_t end = gbc_now_ms() + ms;
 
     for (;;) {
@@ -291,7 +290,7 @@ int gbc_perform(struct gbc_conn *conn, struct gbc_request *request, struct gpubu
         if (why.retry_after_s > 0)
             ms = (uint64_t)(why.retry_after_s < RETRY_AFTER_MAX_S ? why.retry_after_s : RETRY_AFTER_MAX_S) * 1000;
         if (tries >= conn->set->retries || !may_repeat(request, &why) || !rewound(request) ||
-            pause_for(conn, ms, &why) < 0) {
+            gbc_pause(conn, ms, &why) < 0) {
             if (err && err->code == GPUBUF_OK)
                 *err = why;
             return -1;

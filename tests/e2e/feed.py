@@ -27,7 +27,9 @@ class Feed(Connected):
         RECORD.note("GET", "/v1/feed", self.status, self.headers)
         if self.status == 200:
             assert self.headers["Content-Type"] == "text/event-stream" and "Content-Length" not in self.headers
-            assert self.block() == {"retry": "2000"}
+            first = self.block()
+            assert first == {"retry": "2000", "id": first["id"]}
+            self.begins = int(first["id"])
 
     def until(self, mark):
         """What comes before the mark; None at the end."""

@@ -15,6 +15,12 @@ static const struct gpubuf_copy_params copy = {.from = "a"};
 static const struct gpubuf_fill_params fill;
 static char back[GPUBUF_ID_SIZE];
 
+static int hear(void *arg, const struct gpubuf_news *news) {
+    (void)arg;
+    (void)news;
+    return 0;
+}
+
 /* ROUTE(METHOD, path, expression with c and e): names in a path are those of routes.def. */
 #define ROUTES                                                                                                         \
     ROUTE(GET, "/v1", gpubuf_daemon_get(c, NULL, e))                                                                   \
@@ -24,6 +30,7 @@ static char back[GPUBUF_ID_SIZE];
     ROUTE(GET, "/v1/devices", gpubuf_device_list(c, NULL, e))                                                          \
     ROUTE(GET, "/v1/devices/{d}", gpubuf_device_get(c, "{d}", NULL, e))                                                \
     ROUTE(POST, "/v1/devices/{d}/sync", gpubuf_device_sync(c, "{d}", NULL, e))                                         \
+    ROUTE(GET, "/v1/feed", gpubuf_feed_listen(c, NULL, hear, e))                                                       \
     ROUTE(GET, "/v1/leases", gpubuf_lease_list(c, NULL, NULL, e))                                                      \
     ROUTE(GET, "/v1/leases/{l}", gpubuf_lease_get(c, "{l}", NULL, e))                                                  \
     ROUTE(DELETE, "/v1/leases/{l}", gpubuf_lease_delete(c, "{l}", e))                                                  \
@@ -93,7 +100,6 @@ static const char *const excepted[][2] = {
     {"GET /metrics", "it is for collectors, which bring their own clients; gpubuf_stats_get() gives the same numbers"},
     {"GET /v1/allocations", "a file for RMM's tools and people's scripts: curl brings it"},
     {"GET /v1/snapshot", "a file for PyTorch's memory_viz page: curl brings it"},
-    {"GET /v1/feed", "it does not end: a client of text/event-stream reads it, or gpubuf_get_json() its pages"},
     {"GET /v1/devices/{d}/stats", "gpubuf_device_get() gives these numbers; their past is for dashboards"},
     {"GET /v1/sessions/{s}/pools/{p}/stats", "gpubuf_pool_get() gives these numbers; their past is for dashboards"},
     {"POST /v1/sessions/{s}/buffers/{b}/adopt", "gpubuf_adopt() asks over a UNIX socket: test_client_adopt"},
