@@ -136,7 +136,7 @@ void gb_core_close(struct gb_core *core) {
     gb_house_stop(core);
     gb_sampler_wait(core);
     if (core->house.began && core->config.history.interval_s > 0)
-        gb_sampler_take(core, GB_SAMPLE_ALL);
+        gb_sampler_take(core);
     gb_health_watch_stop(core->health);
     core->health = NULL;
     gb_leases_end(core);
@@ -146,7 +146,6 @@ void gb_core_close(struct gb_core *core) {
         gb_lane_done(&core->compute[i]);
     gb_sampler_wait(core);
     gb_house_save(core);
-    gb_sampler_wait(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);
     gb_map_done(&core->sessions);

@@ -161,6 +161,9 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_buffer_id, last.buffer);
     atomic_store(&core->last_pool_id, last.pool);
     gb_tally_set(&core->tally, &counters);
+    core->sampler.counted = counters;
+    if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
+        return -1;
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
         gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)

@@ -203,11 +203,11 @@ void gb_house_save(struct gb_core *core) {
     gb_tally_read(&core->tally, &now);
     if (memcmp(&now, &core->house.saved, sizeof(now)) == 0)
         return;
-    /* Never without a sample: the history must come to what the counters say. */
-    if (core->config.history.interval_s > 0 && !gb_sampler_take(core, GB_SAMPLE_COUNTERS))
-        return;
-    if (core->config.history.interval_s == 0)
+    /* What they grew by belongs to the next sample. Where none is taken, to none. */
+    if (core->config.history.interval_s > 0)
         gb_store_put_counters(core->store, &now, NULL, NULL);
+    else
+        gb_store_put_history(core->store, NULL, 0, &now, NULL, NULL);
     core->house.saved = now;
 }
 
@@ -224,9 +224,10 @@ static void tick(struct gb_core *core) {
     gb_core_health_tick(core);
     gb_feed_tick(core);
     if (core->config.history.interval_s > 0 &&
-        now_ns - house->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S &&
-        gb_sampler_take(core, GB_SAMPLE_ALL))
+        now_ns - house->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
         house->sampled_ns = now_ns;
+        house->saved_ns = now_ns; /* the sample saves them */
+    }
     if (now_ns - house->saved_ns >= SAVE_NS) {
         gb_house_save(core);
         house->saved_ns = now_ns;
@@ -275,7 +276,6 @@ int gb_house_start(struct gb_core *core, struct gb_error *err) {
     house->sampled_ns = gb_clock_ns();
     house->saved_ns = house->sampled_ns;
     gb_tally_read(&core->tally, &house->saved);
-    core->sampler.counted = house->saved;
     if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
         return -1;
     house->started = true;

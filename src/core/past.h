@@ -16,7 +16,7 @@ struct gb_outside {
     uint64_t connections;
     uint64_t requests; /* since the process began */
 };
-/* NULL: none are known. Returns when the former is not running any more. */
+/* NULL: they stay as they are now. Returns when the former is not running any more. */
 void gb_core_set_outside(struct gb_core *core, void (*read)(void *arg, struct gb_outside *ret), void *arg);
 
 /* [now] What a device's pools have of it, those of sessions included, as of the last housekeeping. DEVICE_NOT_FOUND. */

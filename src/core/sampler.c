@@ -58,6 +58,7 @@ static void add_pool(struct sweep *w, struct gb_core_pool *p, const char *sessio
     snprintf(s->session, sizeof(s->session), "%s", session);
     memcpy(s->name, p->rec.name.s, sizeof(s->name));
     s->device = p->rec.device;
+    memcpy(s->device_uuid, p->device->rec.uuid, sizeof(s->device_uuid));
     s->gauge[GB_GAUGE_used_bytes] = (double)stat.used_bytes;
     s->gauge[GB_GAUGE_reserved_bytes] = (double)stat.reserved_bytes;
     s->counter[GB_COUNTER_allocations] = increase(&p->past.allocations, atomic_load(&p->allocations));
@@ -121,6 +122,7 @@ static void add_device(struct sweep *w, struct gb_core_device *d, const struct g
         return;
     memcpy(s->key.uuid, d->rec.uuid, sizeof(s->key.uuid));
     s->device = d->index;
+    memcpy(s->device_uuid, d->rec.uuid, sizeof(s->device_uuid));
     s->gauge[GB_GAUGE_free_bytes] = (double)free_bytes;
     s->gauge[GB_GAUGE_used_bytes] = (double)(d->rec.total_bytes > free_bytes ? d->rec.total_bytes - free_bytes : 0);
     s->gauge[GB_GAUGE_reserved_bytes] = (double)sum->reserved_bytes;
@@ -178,8 +180,11 @@ static void count_outside(struct sweep *w) {
     struct gb_outside outside;
 
     pthread_mutex_lock(&core->sampler.outside_lock);
-    if (core->sampler.outside) {
+    if (core->sampler.outside)
         core->sampler.outside(core->sampler.outside_arg, &outside);
+    else
+        outside = core->sampler.last_outside;
+    if (core->sampler.outside || core->sampler.was_outside) {
         s->gauge[GB_GAUGE_connections] = (double)outside.connections;
         s->counter[GB_COUNTER_requests] = increase(&core->sampler.requests, outside.requests);
     }
@@ -246,7 +251,7 @@ static bool begin(struct gb_core *core) {
     return mine;
 }
 
-bool gb_sampler_take(struct gb_core *core, enum gb_sampling what) {
+bool gb_sampler_take(struct gb_core *core) {
     struct sweep *w;
     struct gb_pool_stat *sums;
     int i;
@@ -265,14 +270,12 @@ bool gb_sampler_take(struct gb_core *core, enum gb_sampling what) {
         free(w);
         return false;
     }
-    for (i = 0; i < core->device_count && what == GB_SAMPLE_ALL; i++)
+    for (i = 0; i < core->device_count; i++)
         add_pool(w, core->devices[i].pool, "", &sums[i]);
-    if (what == GB_SAMPLE_ALL)
-        add_sessions(w, sums);
-    for (i = 0; i < core->device_count && what == GB_SAMPLE_ALL; i++)
+    add_sessions(w, sums);
+    for (i = 0; i < core->device_count; i++)
         add_device(w, &core->devices[i], &sums[i]);
-    if (what == GB_SAMPLE_ALL)
-        gauge_daemon(w, sums);
+    gauge_daemon(w, sums);
     count_outside(w);
     gb_tally_read(&core->tally, &w->counters);
     count_daemon(&w->samples[0], &core->sampler.counted, &w->counters);

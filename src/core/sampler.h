@@ -16,23 +16,20 @@ struct gb_sampler {
     pthread_cond_t idle;
     bool under_way;
     struct gb_counters counted;   /* what the samples that are in the database come to */
-    pthread_mutex_t outside_lock; /* for the next two, and held while it reads */
+    pthread_mutex_t outside_lock; /* for the next four, and held while it reads */
     void (*outside)(void *arg, struct gb_outside *ret);
     void *outside_arg;
-    _Atomic uint64_t requests; /* as of the last sample */
+    bool was_outside;
+    struct gb_outside last_outside; /* as it went away: what the sample at the end has */
+    _Atomic uint64_t requests;      /* as of the last sample */
 };
 
 void gb_sampler_init(struct gb_core *core);
 void gb_sampler_done(struct gb_core *core);
 
-enum gb_sampling {
-    GB_SAMPLE_ALL,
-    GB_SAMPLE_COUNTERS /* of the daemon: what grew since the last sample, and no levels */
-};
-
-/* The lifetime counters are saved with it. False: the last one is still on its way, or memory is exhausted; then nothing is lost but
+/* Of everything, at one time. The lifetime counters are saved with it. False: the last one is still on its way, or memory is exhausted; then nothing is lost but
  * the look. The housekeeper's thread, or when that has ended. */
-bool gb_sampler_take(struct gb_core *core, enum gb_sampling what);
+bool gb_sampler_take(struct gb_core *core);
 
 /* Until nothing is on its way. */
 void gb_sampler_wait(struct gb_core *core);

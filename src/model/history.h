@@ -47,6 +47,7 @@ struct gb_history_sample {
     char session[GB_NAME_MAX + 1]; /* names for people; "" where there is none */
     char name[GB_NAME_MAX + 1];    /* of a pool */
     int device;                    /* index; -1: none */
+    char device_uuid[GB_UUID_TEXT_SIZE];
     int64_t at_us;
     double gauge[GB_HISTORY_GAUGES];
     double counter[GB_HISTORY_COUNTERS];

@@ -56,6 +56,13 @@ static int run_with_int(struct gb_apply *apply, enum gb_row_stmt which, int64_t 
     return run(apply, stmt, sqlite3_bind_int64(stmt, 1, value), err);
 }
 
+static int put_counters(struct gb_apply *apply, enum gb_row_stmt which, const struct gb_counters *counters,
+                        struct gb_error *err) {
+    sqlite3_stmt *stmt = apply->stmts[which];
+
+    return run(apply, stmt, gb_row_bind_counters(stmt, counters), err);
+}
+
 static int put_history(struct gb_apply *apply, const struct gb_history_record *record, struct gb_error *err) {
     size_t i;
 
@@ -63,7 +70,11 @@ static int put_history(struct gb_apply *apply, const struct gb_history_record *r
         if (gb_past_put(&apply->past, &record->samples[i], err) < 0)
             return -1;
     }
-    return record->counted ? gb_apply_change(apply, GB_CHANGE_PUT_COUNTERS, &record->counters, err) : 0;
+    if (!record->counted)
+        return 0;
+    if (put_counters(apply, GB_ROW_PUT_COUNTED, &record->counters, err) < 0)
+        return -1;
+    return put_counters(apply, GB_ROW_PUT_COUNTERS, &record->counters, err);
 }
 
 static int roll(struct gb_apply *apply, const struct gb_roll_record *record, struct gb_error *err) {
@@ -113,7 +124,7 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
     case GB_CHANGE_PUT_POOL:
         return run(apply, s[GB_ROW_PUT_POOL], gb_row_bind_pool(s[GB_ROW_PUT_POOL], record), err);
     case GB_CHANGE_PUT_COUNTERS:
-        return run(apply, s[GB_ROW_PUT_COUNTERS], gb_row_bind_counters(s[GB_ROW_PUT_COUNTERS], record), err);
+        return put_counters(apply, GB_ROW_PUT_COUNTERS, record, err);
     case GB_CHANGE_DEL_SESSION:
         return run_with_int(apply, GB_ROW_DEL_SESSION, *(const int64_t *)record, err);
     case GB_CHANGE_DEL_BUFFER:

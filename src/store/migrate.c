@@ -167,6 +167,11 @@ static const char *const steps[] = {
     "INSERT OR REPLACE INTO history_samples SELECT s.id, p.at_us, p.used_bytes, p.reserved_bytes"
     " FROM pool_samples AS p JOIN history_series AS s ON s.device = p.device;"
     "DROP TABLE pool_samples;",
+
+    /* The lifetime counters as of the last sample: what is saved between two samples is not in the history yet. */
+    "CREATE TABLE history_counted(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"
+    /* Of a session's pool, whose series is not found by it. */
+    "ALTER TABLE history_series ADD COLUMN device_uuid TEXT NOT NULL DEFAULT '';",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))
@@ -219,14 +224,14 @@ int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err) {
     return 0;
 }
 
-static int add_counter(sqlite3 *db, const char *name, struct gb_error *err) {
+static int add_counter(sqlite3 *db, const char *table, const char *name, struct gb_error *err) {
     char sql[160];
     int64_t present = 0;
 
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM pragma_table_info('counters') WHERE name = '%s'", name);
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM pragma_table_info('%s') WHERE name = '%s'", table, name);
     if (gb_db_int(db, sql, &present, err) < 0)
         return -1;
-    snprintf(sql, sizeof(sql), "ALTER TABLE counters ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", name);
+    snprintf(sql, sizeof(sql), "ALTER TABLE %s ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", table, name);
     return present ? 0 : gb_db_exec(db, sql, err);
 }
 
@@ -241,8 +246,11 @@ int gb_migrate_counters(sqlite3 *db, struct gb_error *err) {
 
     if (gb_db_exec(db, "BEGIN IMMEDIATE", err) < 0)
         return -1;
-    for (i = 0; i < sizeof(names) / sizeof(names[0]) && r == 0; i++)
-        r = add_counter(db, names[i], err);
+    for (i = 0; i < sizeof(names) / sizeof(names[0]) && r == 0; i++) {
+        r = add_counter(db, "counters", names[i], err);
+        if (r == 0)
+            r = add_counter(db, "history_counted", names[i], err);
+    }
     if (r == 0)
         r = gb_db_exec(db, "COMMIT", err);
     if (!sqlite3_get_autocommit(db))

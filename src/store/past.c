@@ -8,7 +8,7 @@
 static const char *const sqls[GB_PAST_STMTS] = {
     /* A clock that was set back: what comes again is rolled up again. */
     [GB_PAST_TOUCH] = "UPDATE history_series SET sample_rows = sample_rows + 1, last_at_us = ?4, session = ?5, name = "
-                      "?6, device = ?7,"
+                      "?6, device = ?7, device_uuid = ?10,"
                       " minutes_until_us = min(minutes_until_us, ?8), hours_until_us = min(hours_until_us, ?9)"
                       " WHERE scope = ?1 AND object_id = ?2 AND uuid = ?3 RETURNING id",
     [GB_PAST_ADOPT] = "UPDATE history_series SET uuid = ?3 WHERE scope = ?1 AND object_id = ?2 AND uuid = 'old ' || ?7",
@@ -20,10 +20,10 @@ static const char *const sqls[GB_PAST_STMTS] = {
         "UPDATE history_series SET scope = 'dropped', object_id = -id WHERE id = (SELECT id FROM history_series"
         " WHERE scope IN ('pool', 'session') AND object_id > 0 AND last_at_us < ?1 ORDER BY last_at_us LIMIT 1)"
         " RETURNING sample_rows, minute_rows, hour_rows",
-    [GB_PAST_CREATE] =
-        "INSERT INTO history_series(scope, object_id, uuid, first_at_us, last_at_us, session, name, device,"
-        " minutes_until_us, hours_until_us, visited_us, sample_rows, minute_rows, hour_rows)"
-        " VALUES(?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, 0, 1, 0, 0) RETURNING id",
+    [GB_PAST_CREATE] = "INSERT INTO history_series(scope, object_id, uuid, first_at_us, last_at_us, session, name, "
+                       "device, device_uuid,"
+                       " minutes_until_us, hours_until_us, visited_us, sample_rows, minute_rows, hour_rows)"
+                       " VALUES(?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?10, ?8, ?9, 0, 1, 0, 0) RETURNING id",
     [GB_PAST_DUE] = "SELECT id, scope, object_id, last_at_us, minutes_until_us, hours_until_us FROM history_series"
                     " WHERE visited_us <> ?1 ORDER BY visited_us LIMIT ?2",
     [GB_PAST_VISITED] = "UPDATE history_series SET minutes_until_us = ?2, hours_until_us = ?3, visited_us = ?4,"
@@ -116,6 +116,7 @@ static sqlite3_stmt *bind_series(struct gb_past *past, enum gb_past_stmt which, 
         sqlite3_bind_text(stmt, 6, s->name, -1, SQLITE_STATIC);
         sqlite3_bind_int64(stmt, 8, gb_history_floor(s->at_us, gb_history_period_us(GB_HISTORY_MINUTES)));
         sqlite3_bind_int64(stmt, 9, gb_history_floor(s->at_us, gb_history_period_us(GB_HISTORY_HOURS)));
+        sqlite3_bind_text(stmt, 10, s->device_uuid, -1, SQLITE_STATIC);
     }
     sqlite3_bind_int64(stmt, 7, s->device);
     return stmt;

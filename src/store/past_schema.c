@@ -64,8 +64,8 @@ static int add_columns(sqlite3 *db, enum gb_history_level level, struct gb_error
 static const char *const view_keys[] = {
     [GB_HISTORY_DAEMON] = "",
     [GB_HISTORY_DEVICE] = ", s.device AS device, s.uuid AS uuid",
-    [GB_HISTORY_POOL] =
-        ", s.session AS session, s.name AS pool, s.object_id AS pool_id, s.device AS device, s.uuid AS uuid",
+    [GB_HISTORY_POOL] = ", s.session AS session, s.name AS pool, s.object_id AS pool_id, s.device AS device,"
+                        " CASE s.device_uuid WHEN '' THEN s.uuid ELSE s.device_uuid END AS uuid",
     [GB_HISTORY_SESSION] = ", s.session AS session, s.object_id AS session_id",
 };
 

@@ -38,6 +38,15 @@ const char *const gb_row_put_sql[GB_ROW_STMT_COUNT] = {
 #include "model/counters.def"
 #undef GB_COUNTER
                             ")",
+    [GB_ROW_PUT_COUNTED] = "INSERT OR REPLACE INTO history_counted(id"
+#define GB_COUNTER(name) ", " #name
+#include "model/counters.def"
+#undef GB_COUNTER
+                           ") VALUES(1"
+#define GB_COUNTER(name) ", ?"
+#include "model/counters.def"
+#undef GB_COUNTER
+                           ")",
     [GB_ROW_PUT_ANSWER] = GB_ANSWER_PUT_SQL,
     [GB_ROW_EXPIRE_ANSWERS] = "DELETE FROM answers WHERE expires_at_us <= ?1",
     [GB_ROW_DROP_ANSWERS] = "DELETE FROM answers WHERE id <= (SELECT max(id) FROM answers) - ?1",
@@ -61,6 +70,12 @@ const char gb_row_get_counters_sql[] = "SELECT id"
 #include "model/counters.def"
 #undef GB_COUNTER
                                        " FROM counters";
+
+const char gb_row_get_counted_sql[] = "SELECT id"
+#define GB_COUNTER(name) ", " #name
+#include "model/counters.def"
+#undef GB_COUNTER
+                                      " FROM history_counted";
 
 /* Fields in order; the first failure sticks. */
 struct binder {

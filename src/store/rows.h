@@ -15,6 +15,7 @@ enum gb_row_stmt {
     GB_ROW_DEL_BUFFER,
     GB_ROW_DEL_POOL,
     GB_ROW_PUT_COUNTERS,
+    GB_ROW_PUT_COUNTED, /* bound as those */
     GB_ROW_PUT_ANSWER,
     GB_ROW_EXPIRE_ANSWERS,
     GB_ROW_DROP_ANSWERS,
@@ -37,6 +38,7 @@ extern const char gb_row_get_sessions_sql[];
 extern const char gb_row_get_buffers_sql[];
 extern const char gb_row_get_pools_sql[];
 extern const char gb_row_get_counters_sql[];
+extern const char gb_row_get_counted_sql[];
 extern const char gb_row_get_answers_sql[];
 
 /* Read the present row. Return 0, or -1 with INTERNAL naming the record that cannot be understood. */

@@ -168,6 +168,10 @@ int gb_store_load_counters(struct gb_store *s, struct gb_counters *ret, struct g
     return 0;
 }
 
+int gb_store_load_counted(struct gb_store *s, struct gb_counters *ret, struct gb_error *err) {
+    return each_row(s->db, gb_row_get_counted_sql, counters_row, ret, err);
+}
+
 int gb_store_last_ids(struct gb_store *s, struct gb_store_ids *ret, struct gb_error *err) {
     struct gb_store_ids ids = {0};
 
@@ -194,7 +198,8 @@ void gb_store_put_history(struct gb_store *s, const struct gb_history_sample *sa
     *record = (struct gb_history_record){.counted = counters != NULL, .count = count};
     if (counters)
         record->counters = *counters;
-    memcpy(record->samples, samples, count * sizeof(*samples));
+    if (count > 0)
+        memcpy(record->samples, samples, count * sizeof(*samples));
     gb_writer_submit(s->writer, GB_CHANGE_PUT_HISTORY, record, bytes, NULL, done, arg);
     free(record);
 }

@@ -50,6 +50,8 @@ int gb_store_load_buffers(struct gb_store *store, int (*visit)(void *, const str
 int gb_store_load_pools(struct gb_store *store, int (*visit)(void *, const struct gb_pool_rec *, struct gb_error *),
                         void *arg, struct gb_error *err);
 int gb_store_load_counters(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
+/* The counters that the newest sample was made from; *ret stays as it is where there is none. */
+int gb_store_load_counted(struct gb_store *store, struct gb_counters *ret, struct gb_error *err);
 
 /* The highest ids ever committed, deleted ones included: new ids start above. */
 struct gb_store_ids {
@@ -111,7 +113,7 @@ int gb_store_load_answers(struct gb_store *store,
                           int (*visit)(void *, const struct gb_store_answer *, struct gb_error *), void *arg,
                           struct gb_error *err);
 
-/* Replaces the lifetime counters. */
+/* Replaces the lifetime counters; what they grew by is for the next sample to tell. */
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
                            void *arg);
 

@@ -112,6 +112,26 @@ def test_restarts_are_marked(start, tmp_path):
     assert [e for (e,) in view(state, "select how_it_ended from v_starts")] == ["stopped", "unknown", "running"]
 
 
+def test_each_sample_is_one_row_with_all_levels(start, tmp_path):
+    """Also where the counters are saved on their own: at the end, when the memory that is left goes back."""
+    state = str(tmp_path)
+    for i in range(3):
+        d = start("--sample-interval", "1", state=state)
+        d.put(f"x{i}", payload(1000)).expect(201)
+        until("samples of this run", lambda: len(view(state, "select 1 from v_devices where device = 0")) >= 2 * (i + 1))
+        d.stop()
+        levels = [name for (name,) in view(state, "select name from pragma_table_info('v_daemon')")][1:]
+        rows = view(state, f"select at, {', '.join(levels)} from v_daemon order by at")
+        assert [row for row in rows if None in row] == []
+        assert [row[0] for row in rows] == [at for (at,) in view(state, "select at from v_devices where device = 0 order by at")]
+        saved = view(state, "select upload_bytes, allocations, frees from counters")[0]
+    d = start("--sample-interval", "1", state=state)
+    until("the next run tells what the end of the last came to", lambda: view(
+        state, "select sum(upload_bytes), sum(allocations), sum(frees) from v_daemon") == [saved])
+    minutes = [f"select substr(at, 1, 16), count(*) from {name} group by 1 order by 1" for name in ("v_daemon", "v_devices where device = 0")]
+    until("each minute has as many", lambda: view(state, minutes[0]) == view(state, minutes[1]))
+
+
 def fill(state, seconds, every=60):
     """Samples of earlier days, as a daemon that was ended before it rolled them up would leave them."""
     db = sqlite3.connect(f"{state}/gpubufd.db")
@@ -211,6 +231,9 @@ def test_views_beside_the_running_daemon(start, tmp_path):
             assert all(datetime.fromisoformat(at.replace("Z", "+00:00")) for (at,) in rows)
             assert rows or level
     assert view(state, "select pool, session, used_bytes from v_pools limit 1") == [("default", "", 0)]
+    d.ask("POST", "/v1/sessions/default/pools", {"name": "p"}).expect(201)
+    until("the pool's samples", lambda: view(state, "select 1 from v_pools where pool = 'p'"))
+    assert view(state, "select distinct uuid from v_pools where device = 0") == [(d.get("/v1/devices/0")["uuid"],)]
     assert view(state, "select session, buffers, pinned_bytes from v_sessions limit 1") == [("default", 0, 0)]
 
 
