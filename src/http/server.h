@@ -80,6 +80,7 @@ struct gb_transfer {
     bool listed;            /* among the bulk loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
+    bool patient;           /* the system tells of so many bytes and not of fewer; the tick looks for those */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;
@@ -240,6 +241,7 @@ void gb_bulk_enter(struct gb_bulk *bulk);
 
 /* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
+bool gb_transfer_has_bytes(const struct gb_transfer *t); /* of its body, and waits for more */
 /* Drops the connection at once. Frees t. */
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
 /* Answers with an error, whatever was going on before the reply began. */

@@ -3,6 +3,7 @@ import errno
 import json
 import resource
 import threading
+import time
 
 import pytest
 
@@ -168,6 +169,25 @@ def test_64_uploads_stall_and_others_are_served(start):
     before.same("buffers", "used")
     d.put("others", b"x").expect(200)
     before.same()
+
+
+def test_a_large_body_that_drips_is_seen(start):
+    """Fewer bytes than the system is asked to tell of: they count as moving all the same, and the connection goes on afterwards."""
+    d = start(*HASTY, "--slot-bytes", "1M")
+    body = payload(8 << 20)
+    with d.raw() as r:
+        r.put(DATA.format("default", "x"), len(body), expect=True)
+        assert r.head()[0] == 100
+        for i in range(8):
+            r.send(body[i * 50000:(i + 1) * 50000])
+            time.sleep(0.25)  # the pace is what is tried
+        r.send(body[8 * 50000:])
+        assert r.reply().status == 201
+        for _ in range(20):
+            r.put(DATA.format("default", "x"), len(body)).send(body)
+            assert r.reply().status == 200
+            assert r.request("GET", "/livez").reply().status == 200
+    assert d.data("x").body == body
 
 
 def test_ten_thousand_idle_connections(start):
