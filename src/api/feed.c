@@ -12,6 +12,9 @@
 
 #define RETRY_MS 2000
 
+/* Of an id that was never given: it is of another database, and what came since is not known. */
+#define UNKNOWN "the log does not know the id that you give; it goes on from here"
+
 /* --- what is asked for ---------------------------------------------------------------------------------------------- */
 
 struct asked {
@@ -85,6 +88,7 @@ static void page_unref(void *arg) {
 
 static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_piece *p,
                                struct gb_http_response *response, struct gb_error *err) {
+    bool unknown = p->after > p->gap_through;
     char cursor[GB_CURSOR_SIZE];
     struct gb_out out = {0};
     size_t i;
@@ -92,7 +96,7 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
     gb_out_open(&out, NULL, '{');
     gb_out_open(&out, "items", '[');
     if (p->gap_through > 0) {
-        struct gb_notice gap = gb_notice_of_gap(p->after, p->gap_through, NULL);
+        struct gb_notice gap = gb_notice_of_gap(p->after, p->gap_through, unknown ? UNKNOWN : NULL);
 
         gb_render_notice(&out, NULL, api, &gap);
     }
@@ -133,9 +137,14 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
 static enum gb_step send_page(struct gb_http_request *request, const struct asked *a, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct page *page = calloc(1, sizeof(*page) + a->limit * sizeof(struct gb_notice));
     struct gb_core *core = gb_api_of(request)->core;
+    struct gb_feed_piece none = {.after = (int64_t)a->after, .gap_through = gb_feed_given(core)};
+    struct page *page;
 
+    none.through = none.last = gb_feed_last(core);
+    if (none.after > none.gap_through)
+        return reply_page(gb_api_of(request), &none, response, err);
+    page = calloc(1, sizeof(*page) + a->limit * sizeof(struct gb_notice));
     if (!page) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;
@@ -171,8 +180,7 @@ static int headers(struct gb_http_response *response, struct gb_error *err) {
     return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would keep events back */
 }
 
-/* When to come again, and the id to come again with, for who loses the connection before the first event. An id that was never given
- * is of another database: what came since is not known. */
+/* When to come again, and the id to come again with, for who loses the connection before the first event. */
 static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
     int64_t last = gb_feed_given(api->core);
     int64_t after = a->has_after ? (int64_t)a->after : last;
@@ -184,7 +192,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
     gb_out_text(out, first);
     if (after <= last)
         return;
-    gap = gb_notice_of_gap(after, last, "the log does not know the id that you give; it goes on from here");
+    gap = gb_notice_of_gap(after, last, UNKNOWN);
     gb_render_event_text(out, api, &gap);
 }
 

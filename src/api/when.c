@@ -83,7 +83,8 @@ static bool possible(const struct tm *given, const struct tm *made) {
            given->tm_hour == made->tm_hour && given->tm_min == made->tm_min && given->tm_sec == made->tm_sec;
 }
 
-static int absolute(const char *name, const struct gb_http_text *text, int64_t *ret, struct gb_error *err) {
+static int absolute(const char *name, const struct gb_http_text *text, int64_t now_us, int64_t *ret,
+                    struct gb_error *err) {
     struct scan s = {.at = text->s, .left = text->len};
     struct tm given = {.tm_year = digits(&s, 4) - 1900};
     struct tm made;
@@ -112,6 +113,9 @@ static int absolute(const char *name, const struct gb_http_text *text, int64_t *
     *ret = ((int64_t)timegm(&made) - zone_s) * US_PER_S + us;
     if (!possible(&given, &made) || *ret < 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is not a time that there is since 1970", name);
+    /* Rounded up to a step, a year of four digits would get five. */
+    if (*ret > now_us && *ret - now_us > (int64_t)YEARS_100_S * US_PER_S)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is more than a hundred years ahead", name);
     return 0;
 }
 
@@ -134,5 +138,5 @@ int gb_query_time(const struct gb_http_request *request, const char *name, int64
         *ret = value > 0 ? value : 0;
         return 1;
     }
-    return absolute(name, text, ret, err) < 0 ? -1 : 1;
+    return absolute(name, text, now_us, ret, err) < 0 ? -1 : 1;
 }

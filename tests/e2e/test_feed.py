@@ -172,6 +172,10 @@ def test_a_gap(start, tmp_path):
         assert feed.next()["type"] == "feed.gap"
         d.put("b0", b"y").expect(200)
         assert feed.next()["buffer"] == "b0"
+    ahead = page(d, f"?after={1 << 50}")
+    gap, = ahead["items"]
+    assert gap["type"] == "feed.gap" and ahead["last_id"] <= gap["id"] < 1 << 50 and ahead["next_cursor"] is None
+    assert page(d, f"?after={gap['id']}")["items"] == []
 
 
 def test_further_back_than_memory(start):

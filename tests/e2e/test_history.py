@@ -189,6 +189,7 @@ BAD = [
     ("since=1700000000", "such as 2026-01-02T03:04:05Z"),
     ("since=-1.5", "whole seconds"),
     ("since=-99999999999", "a hundred years"),
+    ("until=9999-12-31T23:59:59Z", "a hundred years"),
     ("since=2026-01-02T03:04:05", "zone"),
     ("since=2026-01-02T03:04:05CET", "zone"),
     ("since=2026-01-02T03:04:05%2B25:00", "zone"),
