@@ -50,11 +50,14 @@ static int read_query(const struct gb_http_request *request, struct gb_history_q
 
 static void render_point(struct gb_out *out, const struct gb_history_plan *plan, enum gb_history_scope scope,
                          const struct gb_history_point *point) {
+    double covered_s = point->counter[GB_COUNTER_covered_s];
     int i;
 
     gb_out_open(out, NULL, '{');
     gb_out_time(out, "at", point->at_us);
     gb_out_i64(out, "samples", point->samples);
+    if (!isnan(covered_s))
+        gb_out_number(out, "covered_s", covered_s);
     for (i = 0; i < GB_HISTORY_GAUGES; i++) {
         const struct gb_history_span *span = &point->gauge[i];
 
@@ -68,17 +71,18 @@ static void render_point(struct gb_out *out, const struct gb_history_plan *plan,
         gb_out_close(out, '}');
     }
     for (i = 0; i < GB_HISTORY_COUNTERS; i++) {
-        if (!gb_history_has(&gb_history_counters[i], scope) || isnan(point->counter[i]))
+        if (!gb_history_has(&gb_history_counters[i], scope) || isnan(point->counter[i]) || i == GB_COUNTER_covered_s)
             continue;
         gb_out_open(out, gb_history_counters[i].name, '{');
         gb_out_number(out, "delta", point->counter[i]);
-        gb_out_number(out, "rate_per_s", point->counter[i] / (double)plan->step_s);
+        gb_out_number(out, "rate_per_s", point->counter[i] / (covered_s > 0 ? covered_s : (double)plan->step_s));
         gb_out_close(out, '}');
     }
     gb_out_close(out, '}');
 }
 
-static void render(struct gb_out *out, enum gb_history_scope scope, const struct gb_history_answer *answer) {
+static void render(struct gb_out *out, uint64_t interval_s, enum gb_history_scope scope,
+                   const struct gb_history_answer *answer) {
     char text[GB_RFC3339_SIZE];
     size_t i;
 
@@ -87,6 +91,9 @@ static void render(struct gb_out *out, enum gb_history_scope scope, const struct
     gb_out_time(out, "until", answer->plan.until_us);
     gb_out_u64(out, "step_s", answer->plan.step_s);
     gb_out_string(out, "source", gb_history_level_name(answer->plan.level));
+    gb_out_u64(out, "interval_s", interval_s);
+    if (interval_s == 0)
+        gb_out_string(out, "note", "no samples are taken: the daemon runs with --sample-interval 0");
     gb_out_open(out, "restarts", '[');
     for (i = 0; i < answer->restart_count; i++)
         gb_out_string(out, NULL, gb_rfc3339(answer->restarts[i], text));
@@ -99,12 +106,13 @@ static void render(struct gb_out *out, enum gb_history_scope scope, const struct
 }
 
 /* With an entity tag of the text itself: it stays while no sample comes. */
-static enum gb_step send(const struct wait *wait, struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step send(const struct gb_api *api, const struct wait *wait, struct gb_http_response *response,
+                         struct gb_error *err) {
     struct gb_http_canned *canned = NULL;
     struct gb_out out = {0};
     char tag[32];
 
-    render(&out, wait->scope, &wait->call->answer);
+    render(&out, gb_history_interval_s(api->core), wait->scope, &wait->call->answer);
     gb_out_end(&out);
     if (!out.failed) {
         snprintf(tag, sizeof(tag), "\"h%08" PRIx32 "-%zx\"", gb_crc32c(0, out.s, out.used), out.used);
@@ -129,7 +137,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     }
     if (wait->call->error.code == GB_OK)
-        return send(wait, response, err);
+        return send(gb_api_of(request), wait, response, err);
     *err = wait->call->error;
     return GB_STEP_ERROR;
 }

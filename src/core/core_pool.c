@@ -22,6 +22,7 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
     p->device = device;
     p->rec = *rec;
     pthread_mutex_init(&p->stat_lock, NULL);
+    atomic_init(&p->past.looked_ns, gb_clock_ns());
     if (device)
         atomic_init(&p->access[device->index], GB_POOL_ACCESS_READ_WRITE);
     return p;

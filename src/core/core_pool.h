@@ -49,6 +49,7 @@ struct gb_core_pool {
         _Atomic uint64_t allocations;
         _Atomic uint64_t frees;
         _Atomic uint64_t failures;
+        _Atomic uint64_t looked_ns; /* before the first: when it was made */
     } past;
     _Atomic int access[]; /* of each device: enum gb_pool_access, or GB_POOL_CLOSED */
 };

@@ -275,6 +275,7 @@ int gb_house_start(struct gb_core *core, struct gb_error *err) {
 
     house->sampled_ns = gb_clock_ns();
     house->saved_ns = house->sampled_ns;
+    core->sampler.counted_ns = house->sampled_ns;
     gb_tally_read(&core->tally, &house->saved);
     if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
         return -1;

@@ -52,6 +52,10 @@ void gb_history_ask(struct gb_core *core, const struct gb_history_query *query, 
         gb_store_history(core->store, &query->key, &plan, answered, call);
 }
 
+uint64_t gb_history_interval_s(const struct gb_core *core) {
+    return core->config.history.interval_s;
+}
+
 int gb_history_of_session(struct gb_core *core, const struct gb_name *session, struct gb_history_key *ret,
                           struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);

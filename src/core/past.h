@@ -29,6 +29,9 @@ struct gb_device_numbers {
 };
 int gb_device_numbers(struct gb_core *core, int device, struct gb_device_numbers *ret, struct gb_error *err);
 
+/* [now] Between two samples; 0: none are taken. */
+uint64_t gb_history_interval_s(const struct gb_core *core);
+
 /* Whose past it is. [now] SESSION_NOT_FOUND, POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
 int gb_history_of_session(struct gb_core *core, const struct gb_name *session, struct gb_history_key *ret,
                           struct gb_error *err);

@@ -12,6 +12,7 @@
 struct sweep {
     struct gb_core *core;
     int64_t at_us;
+    uint64_t at_ns;                    /* the same, on the monotonic clock */
     struct gb_history_sample *samples; /* the daemon's is the first */
     size_t count;
     size_t room;
@@ -45,6 +46,38 @@ static double increase(_Atomic uint64_t *last, uint64_t now) {
     return (double)(now >= before ? now - before : now);
 }
 
+/* --- what grew --------------------------------------------------------------------------------------------------------------- */
+
+static double grown(uint64_t before, uint64_t now) {
+    return (double)(now > before ? now - before : 0);
+}
+
+#define NS_PER_S 1e9
+
+static void count(struct gb_history_sample *s, const struct gb_counters *a, const struct gb_counters *b) {
+    s->counter[GB_COUNTER_upload_bytes] = grown(a->upload_bytes, b->upload_bytes);
+    s->counter[GB_COUNTER_download_bytes] = grown(a->download_bytes, b->download_bytes);
+    s->counter[GB_COUNTER_uploads] = grown(a->uploads, b->uploads);
+    s->counter[GB_COUNTER_downloads] = grown(a->downloads, b->downloads);
+    s->counter[GB_COUNTER_copy_seconds] =
+        (grown(a->upload_copy_ns, b->upload_copy_ns) + grown(a->download_copy_ns, b->download_copy_ns) +
+         grown(a->device_copy_ns, b->device_copy_ns)) /
+        NS_PER_S;
+    s->counter[GB_COUNTER_queue_seconds] =
+        (grown(a->upload_queue_ns, b->upload_queue_ns) + grown(a->download_queue_ns, b->download_queue_ns) +
+         grown(a->device_copy_queue_ns, b->device_copy_queue_ns)) /
+        NS_PER_S;
+    s->counter[GB_COUNTER_allocations] = grown(a->allocations, b->allocations);
+    s->counter[GB_COUNTER_frees] = grown(a->frees, b->frees);
+    s->counter[GB_COUNTER_allocation_failures] = grown(a->allocation_failures, b->allocation_failures);
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns) {
+    return to_ns > from_ns ? (double)(to_ns - from_ns) / NS_PER_S : 0;
+}
+
+/* --- pools, sessions, devices -------------------------------------------------------------------------------------------------- */
+
 static void add_pool(struct sweep *w, struct gb_core_pool *p, const char *session, struct gb_pool_stat *sum) {
     struct gb_history_sample *s = add(w, GB_HISTORY_POOL);
     struct gb_pool_stat stat;
@@ -64,13 +97,20 @@ static void add_pool(struct sweep *w, struct gb_core_pool *p, const char *sessio
     s->counter[GB_COUNTER_allocations] = increase(&p->past.allocations, atomic_load(&p->allocations));
     s->counter[GB_COUNTER_frees] = increase(&p->past.frees, atomic_load(&p->frees));
     s->counter[GB_COUNTER_allocation_failures] = increase(&p->past.failures, atomic_load(&p->failures));
+    s->counter[GB_COUNTER_covered_s] = seconds(atomic_exchange(&p->past.looked_ns, w->at_ns), w->at_ns);
 }
 
 static void add_session(struct sweep *w, struct gb_session *s) {
     struct gb_history_sample *sample = add(w, GB_HISTORY_SESSION);
+    struct gb_counters counters;
 
     if (!sample)
         return;
+    gb_tally_read(&s->tally, &counters);
+    count(sample, &s->past.counted, &counters);
+    s->past.counted = counters;
+    sample->counter[GB_COUNTER_covered_s] = seconds(s->past.looked_ns, w->at_ns);
+    s->past.looked_ns = w->at_ns;
     sample->key.id = s->id;
     memcpy(sample->session, s->name.s, sizeof(sample->session));
     pthread_mutex_lock(&s->lock);
@@ -126,35 +166,11 @@ static void add_device(struct sweep *w, struct gb_core_device *d, const struct g
     s->gauge[GB_GAUGE_free_bytes] = (double)free_bytes;
     s->gauge[GB_GAUGE_used_bytes] = (double)(d->rec.total_bytes > free_bytes ? d->rec.total_bytes - free_bytes : 0);
     s->gauge[GB_GAUGE_reserved_bytes] = (double)sum->reserved_bytes;
+    s->counter[GB_COUNTER_covered_s] = seconds(w->core->sampler.counted_ns, w->at_ns);
     add_health(s, w->core);
 }
 
 /* --- the daemon's --------------------------------------------------------------------------------------------------------- */
-
-static double grown(uint64_t before, uint64_t now) {
-    return (double)(now > before ? now - before : 0);
-}
-
-#define NS_PER_S 1e9
-
-/* The increase since the counters that the last sample was made from, which a restart finds in the database. */
-static void count_daemon(struct gb_history_sample *s, const struct gb_counters *a, const struct gb_counters *b) {
-    s->counter[GB_COUNTER_upload_bytes] = grown(a->upload_bytes, b->upload_bytes);
-    s->counter[GB_COUNTER_download_bytes] = grown(a->download_bytes, b->download_bytes);
-    s->counter[GB_COUNTER_uploads] = grown(a->uploads, b->uploads);
-    s->counter[GB_COUNTER_downloads] = grown(a->downloads, b->downloads);
-    s->counter[GB_COUNTER_copy_seconds] =
-        (grown(a->upload_copy_ns, b->upload_copy_ns) + grown(a->download_copy_ns, b->download_copy_ns) +
-         grown(a->device_copy_ns, b->device_copy_ns)) /
-        NS_PER_S;
-    s->counter[GB_COUNTER_queue_seconds] =
-        (grown(a->upload_queue_ns, b->upload_queue_ns) + grown(a->download_queue_ns, b->download_queue_ns) +
-         grown(a->device_copy_queue_ns, b->device_copy_queue_ns)) /
-        NS_PER_S;
-    s->counter[GB_COUNTER_allocations] = grown(a->allocations, b->allocations);
-    s->counter[GB_COUNTER_frees] = grown(a->frees, b->frees);
-    s->counter[GB_COUNTER_allocation_failures] = grown(a->allocation_failures, b->allocation_failures);
-}
 
 static void gauge_daemon(struct sweep *w, const struct gb_pool_stat *sums) {
     struct gb_core *core = w->core;
@@ -230,6 +246,7 @@ static void sent(void *arg, const struct gb_error *error) {
     if (!error && w->sent <= GB_HISTORY_CHUNK) {
         pthread_mutex_lock(&w->core->sampler.lock);
         w->core->sampler.counted = w->counters;
+        w->core->sampler.counted_ns = w->at_ns;
         pthread_mutex_unlock(&w->core->sampler.lock);
     }
     if (error)
@@ -261,7 +278,7 @@ bool gb_sampler_take(struct gb_core *core) {
     w = calloc(1, sizeof(*w));
     sums = calloc((size_t)core->device_count, sizeof(*sums));
     if (w)
-        *w = (struct sweep){.core = core, .at_us = gb_wall_us()};
+        *w = (struct sweep){.core = core, .at_us = gb_wall_us(), .at_ns = gb_clock_ns()};
     if (!w || !sums || !add(w, GB_HISTORY_DAEMON)) {
         free(sums);
         pthread_mutex_lock(&core->sampler.lock);
@@ -278,7 +295,8 @@ bool gb_sampler_take(struct gb_core *core) {
     gauge_daemon(w, sums);
     count_outside(w);
     gb_tally_read(&core->tally, &w->counters);
-    count_daemon(&w->samples[0], &core->sampler.counted, &w->counters);
+    count(&w->samples[0], &core->sampler.counted, &w->counters); /* which a restart finds in the database */
+    w->samples[0].counter[GB_COUNTER_covered_s] = seconds(core->sampler.counted_ns, w->at_ns);
     free(sums);
     send(w, sent);
     return true;

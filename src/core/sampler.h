@@ -16,6 +16,7 @@ struct gb_sampler {
     pthread_cond_t idle;
     bool under_way;
     struct gb_counters counted;   /* what the samples that are in the database come to */
+    uint64_t counted_ns;          /* when they were, on the monotonic clock */
     pthread_mutex_t outside_lock; /* for the next four, and held while it reads */
     void (*outside)(void *arg, struct gb_outside *ret);
     void *outside_arg;

@@ -23,6 +23,10 @@ struct gb_session {
     _Atomic uint64_t touched_ns; /* last sign of life, monotonic */
     atomic_uint transfers;       /* running: a sign of life that lasts */
     struct gb_tally tally;
+    struct { /* as of the last sample; the sampler's alone */
+        struct gb_counters counted;
+        uint64_t looked_ns; /* before the first: when it was made */
+    } past;
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;

@@ -104,6 +104,8 @@ int gb_history_plan(const struct gb_history_query *query, const struct gb_histor
     enum gb_history_level level;
     int64_t step_us;
 
+    if (step_s > 0 && step_s < interval_s)
+        step_s = interval_s;
     if (step_s > 0 && step_s < least_s)
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT,
@@ -116,6 +118,9 @@ int gb_history_plan(const struct gb_history_query *query, const struct gb_histor
         step_s = nice(step_s > interval_s ? step_s : interval_s);
         if (range_s / step_s + 1 > GB_HISTORY_POINTS)
             step_s = nice(step_s + 1);
+        /* As many samples in each. */
+        if (interval_s > 0)
+            step_s = up(step_s, interval_s);
     }
     level = choose(step_s, range_s, age_s, limits, interval_s);
     if (level > GB_HISTORY_SAMPLES)

@@ -97,8 +97,8 @@ struct gb_history_plan {
     uint64_t step_s;
 };
 
-/* The least step, and the finest level that is still there, with which the rows that must be read are few. A step is raised to a multiple of
- * its level's. INVALID_ARGUMENT where the step is too small for the range. */
+/* The least step, and the finest level that is still there, with which the rows that must be read are few. A step is raised to the
+ * interval of the samples, and to a multiple of its level's; one that is chosen is a multiple of the interval. INVALID_ARGUMENT where the step is too small for the range. */
 int gb_history_plan(const struct gb_history_query *query, const struct gb_history_limits *limits, int64_t now_us,
                     struct gb_history_plan *ret, struct gb_error *err);
 

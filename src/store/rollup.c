@@ -33,6 +33,7 @@ void gb_rollup_add(struct gb_rollup *r, const struct gb_history_point *row) {
     int i;
 
     r->point.samples += row->samples;
+    r->uncovered |= isnan(row->counter[GB_COUNTER_covered_s]);
     for (i = 0; i < GB_HISTORY_GAUGES; i++)
         add_gauge(r, i, &row->gauge[i], row->samples);
     for (i = 0; i < GB_HISTORY_COUNTERS; i++) {
@@ -47,6 +48,8 @@ void gb_rollup_end(const struct gb_rollup *r, struct gb_history_point *ret) {
     int i;
 
     *ret = r->point;
+    if (r->uncovered)
+        ret->counter[GB_COUNTER_covered_s] = NAN;
     for (i = 0; i < GB_HISTORY_GAUGES; i++) {
         if (r->weight[i] > 0)
             ret->gauge[i].mean = r->sum[i] / (double)r->weight[i];

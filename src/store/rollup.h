@@ -8,6 +8,7 @@ struct gb_rollup {
     struct gb_history_point point;
     double sum[GB_HISTORY_GAUGES]; /* of means, each by its weight */
     int64_t weight[GB_HISTORY_GAUGES];
+    bool uncovered; /* of a row it is not known which time it covers, so that of the point neither */
 };
 
 /* Empty, of the span that begins at at_us. */

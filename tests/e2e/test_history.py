@@ -78,7 +78,46 @@ def test_levels_agree(start, tmp_path):
         for p in answer["items"]:
             used = p["buffer_bytes"]
             assert used["min"] <= used["mean"] <= used["max"]
-            assert p["upload_bytes"]["rate_per_s"] == pytest.approx(p["upload_bytes"]["delta"] / step)
+            assert p["upload_bytes"]["rate_per_s"] == pytest.approx(p["upload_bytes"]["delta"] / p["covered_s"])
+
+
+def test_rates_are_of_the_time_that_is_covered(start, tmp_path):
+    """A step that is not over yet, or less than what samples tell, is no reason for another rate."""
+    began = time.time()
+    d = start("--sample-interval", "2", state=str(tmp_path))
+    assert d.get("/v1/stats?since=-60&step=1")["step_s"] == 2
+    assert d.get("/v1/stats?since=-1200")["step_s"] == 6  # 5 would hold two samples and three in turn
+    d.put("x", payload(100000)).expect(201)
+    until("the upload is in the past", lambda: total(items(d), "upload_bytes") == 100000)
+    for target in ("/v1/stats", "/v1/sessions/default/stats"):
+        answer = d.get(f"{target}?since=-60&step=3600")
+        took = time.time() - began
+        assert answer["step_s"] == 3600 and answer["interval_s"] == 2 and "note" not in answer
+        for p in answer["items"]:
+            assert 0 < p["covered_s"] <= took
+            assert p["upload_bytes"]["rate_per_s"] == pytest.approx(p["upload_bytes"]["delta"] / p["covered_s"])
+    assert all(p["covered_s"] > 0 for p in items(d, "/v1/devices/0/stats") + items(d, "/v1/sessions/default/pools/default/stats"))
+
+
+def test_sessions_count_what_they_did(start, tmp_path):
+    d = start("--sample-interval", "1", state=str(tmp_path))
+    d.ask("POST", "/v1/sessions", {"name": "a"}).expect(201)
+    d.ask("PUT", "/v1/sessions/a/buffers/x/data", payload(3000)).expect(201)
+    d.ask("GET", "/v1/sessions/a/buffers/x/data").expect(200)
+    until("the download is in the past", lambda: total(items(d, "/v1/sessions/a/stats"), "download_bytes") == 3000)
+    live = d.get("/v1/sessions/a/stats")
+    points = items(d, "/v1/sessions/a/stats")
+    for way in ("upload", "download"):
+        assert total(points, way + "s") == live["transfers"][way]["count"] == 1
+        assert total(points, way + "_bytes") == live["transfers"][way]["bytes"] == 3000
+    assert total(points, "allocations") == live["allocations"]["count"] == 1
+    assert total(items(d, "/v1/sessions/default/stats"), "uploads") == 0
+    assert view(str(tmp_path), "select sum(uploads), sum(downloads), sum(allocations) from v_sessions where session = 'a'") == [(1, 1, 1)]
+
+
+def test_without_samples_the_answer_says_so(start):
+    answer = start("--sample-interval", "0").get("/v1/stats?since=-60")
+    assert answer["items"] == [] and answer["interval_s"] == 0 and "--sample-interval 0" in answer["note"]
 
 
 def test_tag_stands_while_nothing_comes(start, tmp_path):

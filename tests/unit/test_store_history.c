@@ -104,6 +104,42 @@ START_TEST(points_are_summed) {
 }
 END_TEST
 
+/* A steady load in points of one and two samples, and of a point that is not full: what grew by what is covered is the same. */
+START_TEST(points_say_what_they_cover) {
+    struct store_fixture f;
+    struct gb_history_sample sample;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_history_answer a;
+    double covered_s = 0;
+    size_t i;
+
+    store_fixture_init(&f);
+    for (i = 1; i <= 10; i++) {
+        gb_history_sample_init(&sample, GB_HISTORY_DAEMON, T0 + (int64_t)i * 10 * S);
+        sample.counter[GB_COUNTER_allocations] = 500;
+        sample.counter[GB_COUNTER_covered_s] = 10;
+        gb_store_put_history(f.store, &sample, 1, NULL, NULL, NULL);
+    }
+    gb_assert_ok(store_flush_now(f.store, &err), err);
+    a = ask(&f, GB_HISTORY_SAMPLES, T0, T0 + 120 * S, 15);
+    ck_assert_uint_eq(a.count, 7);
+    for (i = 0; i < a.count; i++) {
+        const double *counter = a.points[i].counter;
+
+        ck_assert_double_eq(counter[GB_COUNTER_allocations] / counter[GB_COUNTER_covered_s], 50);
+        covered_s += counter[GB_COUNTER_covered_s];
+    }
+    ck_assert_double_eq(covered_s, 100);
+    gb_history_answer_done(&a);
+    roll(&f, T0 + 130 * S);
+    a = ask(&f, GB_HISTORY_MINUTES, T0, T0 + 3600 * S, 3600);
+    ck_assert_uint_eq(a.count, 1);
+    ck_assert_double_eq(a.points[0].counter[GB_COUNTER_covered_s], 100);
+    gb_history_answer_done(&a);
+    store_fixture_done(&f);
+}
+END_TEST
+
 /* The same points, whether a level is rolled up yet or not. */
 static void look(struct store_fixture *f) {
     struct gb_history_answer a = ask(f, GB_HISTORY_MINUTES, T0, T0 + 7200 * S, 60);
@@ -259,13 +295,15 @@ static struct gb_history_plan plan(int64_t since_s, int64_t until_s, uint64_t st
 }
 
 START_TEST(plans) {
-    struct gb_history_query query = {.since_us = T0 - 3000 * S, .until_us = T0, .step_s = 1};
+    struct gb_history_query query = {.since_us = T0 - 30000 * S, .until_us = T0, .step_s = 10};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_history_plan p = plan(-3600, 0, 0);
     int64_t range;
 
     ck_assert_int_eq(p.level, GB_HISTORY_SAMPLES);
-    ck_assert_uint_eq(p.step_s, 15);
+    ck_assert_uint_eq(p.step_s, 20); /* two samples each, where 15 would be one and two in turn */
+    ck_assert_uint_eq(plan(-3600, 0, 7).step_s, 10);
+    ck_assert_uint_eq(plan(-3600, 0, 15).step_s, 15);
     p = plan(-30 * 86400, 0, 0);
     ck_assert_int_eq(p.level, GB_HISTORY_HOURS);
     ck_assert_uint_eq(p.step_s, 10800);
@@ -349,6 +387,7 @@ int main(void) {
     Suite *suite = suite_create("store_history");
 
     gb_test_add(suite, "sum", points_are_summed, 30);
+    gb_test_add(suite, "cover", points_say_what_they_cover, 30);
     gb_test_add(suite, "levels", minutes_and_hours, 60);
     gb_test_add(suite, "clock", a_clock_that_is_set_back, 60);
     gb_test_add(suite, "age", what_is_old_goes, 60);

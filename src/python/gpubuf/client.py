@@ -386,7 +386,7 @@ class Client(Asker):
 
     def stats(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, step: Optional[float] = None) -> Dict[str, Any]:
         """The daemon's statistics. With one of the three their past: ``items`` from since to until (a datetime, RFC 3339, or
-        seconds from now, as -3600), one for each step seconds: min, mean, max and last, or delta and rate_per_s."""
+        seconds from now, as -3600), one for each step: min, mean, max and last, or delta and rate_per_s (by covered_s)."""
         return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
 
     def about(self) -> Dict[str, Any]:
