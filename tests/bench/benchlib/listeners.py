@@ -25,6 +25,7 @@ class Listeners:
         raise_nofile(count + 200)
         self.mark, self.seen, self.bytes = mark, 0, 0
         self.closed = 0
+        self.rounds = []  # when as many marks were seen as there are connections, twice as many, ...
         self.stopping = False
         self.epoll = select.epoll()
         self.socks = {}
@@ -59,6 +60,8 @@ class Listeners:
                     self.epoll.unregister(fd)
                 self.seen += data.count(self.mark)
                 self.bytes += len(data)
+            while self.seen >= len(self.socks) * (len(self.rounds) + 1):
+                self.rounds.append(time.monotonic())
 
     def wait(self, seen):
         """Until so many marks were seen. Whether they were."""
