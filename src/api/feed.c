@@ -199,6 +199,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
 enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_out out = {0};
+    unsigned epoch = gb_http_feed_epoch(request);
     struct asked a;
 
     if (read_asked(request, &a, err) < 0)
@@ -219,7 +220,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     }
     gb_http_response_take(response, out.s, out.used);
     /* A refusal has no such headers. */
-    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, err) < 0 ||
+    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, epoch, err) < 0 ||
         headers(response, err) < 0)
         return GB_STEP_ERROR;
     return GB_STEP_REPLY;

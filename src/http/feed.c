@@ -83,7 +83,7 @@ void gb_listener_free(struct gb_listener *l) {
 }
 
 int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
-                            uint64_t topics, const char *owner, struct gb_error *err) {
+                            uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
     struct gb_listener *l;
 
@@ -94,6 +94,7 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
         return -1;
     strncpy(l->owner, owner, sizeof(l->owner) - 1);
     l->topics = topics;
+    l->epoch = epoch;
     l->after = l->begin = after;
     response->listener = l;
     return 0;
@@ -250,8 +251,22 @@ static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now
         run(feed, l, now_ns);
 }
 
+/* Also for one that was permitted before, and comes after the others of its time have gone. */
+static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
+    struct gb_listener *l;
+    struct gb_listener *next;
+
+    for (l = feed->listeners; l; l = next) {
+        next = l->next;
+        if (l->epoch != epoch)
+            drop(feed, l);
+    }
+    feed->dismissed = epoch;
+}
+
 static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
     struct gb_listener *list = take_entering(feed);
+    unsigned epoch = atomic_load(&feed->epoch);
     struct gb_listener *l;
     unsigned pieces;
     uint64_t count;
@@ -260,6 +275,7 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         count = 0;
     while ((l = list)) {
         list = l->next;
+        feed->dismissed = l->epoch != epoch ? l->epoch : feed->dismissed;
         enter(feed, l, now_ns);
     }
     /* In pieces, so that what comes fast does not run out of the ring before anybody was asked; and not without end, as sockets
@@ -268,10 +284,8 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         tell_all(feed, now_ns);
     if (pieces == TURN_PIECES)
         gb_http_feed_wake(feed);
-    if (atomic_exchange(&feed->dismiss, false)) {
-        while (feed->listeners)
-            drop(feed, feed->listeners);
-    }
+    if (epoch != feed->dismissed)
+        dismiss(feed, epoch);
     if (atomic_load(&feed->draining))
         tell_all(feed, now_ns);
 }

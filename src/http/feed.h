@@ -34,6 +34,7 @@ struct gb_listener {
     int fd;
     struct gb_peer *peer;
     char owner[129]; /* "": hears all */
+    unsigned epoch;  /* when it was permitted */
     uint64_t topics;
     uint64_t begin; /* only what has a higher id */
     uint64_t after; /* the last that was looked at, while it is behind the ring */
@@ -60,6 +61,7 @@ struct gb_http_feed {
     struct gb_http_frame *farewell;
 
     /* The thread's alone: */
+    unsigned dismissed; /* up to that epoch */
     struct gb_listener *listeners;
     struct gb_http_frame *ring[GB_FEED_RING];
     uint64_t ring_first; /* sequence numbers */
@@ -74,12 +76,12 @@ struct gb_http_feed {
     struct gb_listener *entering; /* linked by next */
     atomic_bool draining;
     atomic_bool stopping;
-    atomic_bool dismiss; /* all are to come anew */
+    atomic_uint epoch; /* who listens since an earlier one is to come anew */
     atomic_uint count;
 };
 
 int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err);
-/* [any thread] There is more; or draining, stopping or dismiss was set. */
+/* [any thread] There is more; or draining, stopping or epoch was changed. */
 void gb_http_feed_wake(struct gb_http_feed *feed);
 /* [any thread] Takes over the listener and what it holds. */
 void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *listener);

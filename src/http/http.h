@@ -300,10 +300,13 @@ struct gb_http_feed_hooks {
     const char *farewell;  /* to one that is dropped because it does not read */
 };
 
+/* Changes with gb_http_server_dismiss. */
+unsigned gb_http_feed_epoch(const struct gb_http_request *request);
+
 /* The connection only listens from now on: it gets the head, the response's body, then every event after `after` of these topics
- * and this owner ("": all) until it ends. SATURATED. */
+ * and this owner ("": all) until it ends. epoch: of before it was known that it may. SATURATED. */
 int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
-                            uint64_t topics, const char *owner, struct gb_error *err);
+                            uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err);
 
 /* [any thread, never blocks] There is more to tell. */
 void gb_http_server_tell(struct gb_http_server *server);

@@ -166,8 +166,12 @@ void gb_http_server_tell(struct gb_http_server *server) {
         gb_http_feed_wake(&server->feed);
 }
 
+unsigned gb_http_feed_epoch(const struct gb_http_request *request) {
+    return atomic_load(&gb_http_server_of(request)->feed.epoch);
+}
+
 void gb_http_server_dismiss(struct gb_http_server *server) {
-    atomic_store(&server->feed.dismiss, true);
+    atomic_fetch_add(&server->feed.epoch, 1);
     gb_http_server_tell(server);
 }
 

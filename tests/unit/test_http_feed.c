@@ -18,8 +18,9 @@ struct source {
     struct gb_http_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
-    uint64_t known;   /* all up to there is in the ring */
-    uint64_t scanned; /* who listens to NOTHING got to there */
+    atomic_uint permitted; /* the epoch of who listens now */
+    uint64_t known;        /* all up to there is in the ring */
+    uint64_t scanned;      /* who listens to NOTHING got to there */
 };
 
 static size_t read_events(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
@@ -91,6 +92,7 @@ static int listen_to(struct source *s, uint64_t after, uint64_t topics, const ch
     l->fd = pair[0];
     l->after = l->begin = after;
     l->topics = topics;
+    l->epoch = atomic_load(&s->permitted);
     strcpy(l->owner, owner);
     gb_http_feed_give(&s->feed, l);
     return pair[1];
@@ -228,6 +230,37 @@ START_TEST(who_searches_a_long_log_keeps_nobody_waiting) {
 }
 END_TEST
 
+static void dismiss(struct source *s) {
+    atomic_fetch_add(&s->feed.epoch, 1);
+    gb_http_feed_wake(&s->feed);
+}
+
+/* Tokens change, and one that was let in with the old ones comes late. */
+START_TEST(who_was_permitted_before_is_dismissed_too) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *early;
+    FILE *late;
+    FILE *fresh;
+
+    source_init(s, 60000, 60000);
+    early = fdopen(listen_to(s, 0, 3, ""), "r");
+    dismiss(s);
+    ck_assert_int_eq(next_number(early), -1);
+    atomic_store(&s->permitted, 1);
+    fresh = fdopen(listen_to(s, 0, 3, ""), "r");
+    atomic_store(&s->permitted, 0);
+    late = fdopen(listen_to(s, 0, 3, ""), "r");
+    ck_assert_int_eq(next_number(late), -1);
+    happen(s, 1);
+    ck_assert_int_eq(next_number(fresh), 1);
+    fclose(early);
+    fclose(late);
+    fclose(fresh);
+    gb_http_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
@@ -267,6 +300,7 @@ int main(void) {
     gb_test_add(suite, "dropped", who_does_not_read_is_dropped, 120);
     gb_test_add(suite, "overtaken", who_is_overtaken_hears_nothing_out_of_turn, 120);
     gb_test_add(suite, "searches", who_searches_a_long_log_keeps_nobody_waiting, 120);
+    gb_test_add(suite, "permitted", who_was_permitted_before_is_dismissed_too, 60);
     gb_test_add(suite, "quiet", quiet_ones_get_comments_and_dead_ones_go, 120);
     return gb_test_run(suite);
 }
