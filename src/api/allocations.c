@@ -34,7 +34,7 @@ static void write_line(FILE *out, const struct gb_trace_event *e) {
     struct tm tm;
 
     gmtime_r(&seconds, &tm);
-    fprintf(out, "%" PRId64 ",%02d:%02d:%02d:%06d,%s,", e->session_id, tm.tm_hour, tm.tm_min, tm.tm_sec,
+    fprintf(out, "%" PRId64 ",%02d:%02d:%02d.%06d,%s,", e->session_id, tm.tm_hour, tm.tm_min, tm.tm_sec,
             (int)(e->at_us % 1000000), action_name(e->action));
     if (e->address == 0)
         fputs("(nil)", out);

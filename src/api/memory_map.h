@@ -9,6 +9,8 @@ struct gb_map_span {
     uint64_t address;
     uint64_t bytes;
     uint64_t number; /* of the event that took it; 0: not taken any more */
+    uint64_t event;  /* of the log, that tells of it; 0: none, it is there */
+    bool took;       /* that event */
     int64_t owner;   /* the pool's id, or less than 0: a kind that has no pools */
     uint64_t stream;
     uint32_t session; /* where its name begins in names */
@@ -18,8 +20,20 @@ struct gb_map_span {
     bool leaving;
 };
 
-/* Addresses that one pool has or had, without a hole that is larger than GB_MAP_HOLE; or a single piece of a kind that has no pools.
- * CUDA does not say which addresses a pool has reserved: what it keeps unused at the ends is not in here. */
+/* Whose memory it is: a pool that lives, or lived while the log goes back. */
+struct gb_map_owner {
+    int64_t owner;
+    int device;
+    uint64_t reserved;
+    uint64_t spread; /* what its segments come to */
+    bool
+        gives_back; /* that is more than it has: some of it was given back, so that each piece is a segment of its own */
+    uint32_t name;  /* where it begins in names */
+};
+
+/* Addresses that one pool has or had, without a hole that is larger than GB_MAP_HOLE; or a single piece, of a kind that has no pools or
+ * of a pool that gave memory back: that one begins and ends with the piece. CUDA does not say which addresses a pool has reserved: what it
+ * keeps unused at the ends is not in here. */
 struct gb_segment {
     size_t first; /* of the spans */
     size_t count;
@@ -39,12 +53,19 @@ struct gb_memory_map {
     char *names; /* the first is "" */
     size_t names_used;
     size_t names_room;
+    struct gb_map_owner *owners;
+    size_t owner_count;
+    size_t owner_room;
     uint64_t events_from; /* of the log that belongs to it */
     uint64_t events_end;
 };
 
 /* With the last `events` of the log. -1 when memory is exhausted. Takes a while: not on an HTTP loop. */
 int gb_memory_map_read(struct gb_core *core, uint64_t events, struct gb_memory_map *ret, struct gb_error *err);
+/* Does a segment begin and end with each piece of that owner? */
+bool gb_memory_map_single(const struct gb_memory_map *map, int device, enum gb_kind kind, int64_t pool_id);
+/* Of the pool or kind. */
+const char *gb_memory_map_name(const struct gb_memory_map *map, const struct gb_segment *segment);
 void gb_memory_map_done(struct gb_memory_map *map);
 
 #endif

@@ -109,17 +109,6 @@ static void write_blocks(struct writer *w, const struct gb_segment *g) {
     close_(w, ']');
 }
 
-/* The name of the pool or kind; of one in which nothing is taken it is not known. */
-static const char *name_of(const struct gb_memory_map *map, const struct gb_segment *g) {
-    size_t i;
-
-    for (i = g->first; i < g->first + g->count; i++) {
-        if (map->spans[i].number > 0)
-            return map->names + map->spans[i].pool;
-    }
-    return "";
-}
-
 static void write_segment(struct writer *w, const struct gb_segment *g) {
     const struct gb_map_span *s = &w->map->spans[g->first];
 
@@ -133,7 +122,7 @@ static void write_segment(struct writer *w, const struct gb_segment *g) {
     number(w, "stream", 0);
     word(w, "segment_type", "large");
     no(w, "is_expandable");
-    frames(w, s->owner >= 0 ? "pool" : "kind", name_of(w->map, g));
+    frames(w, s->owner >= 0 ? "pool" : "kind", gb_memory_map_name(w->map, g));
     write_blocks(w, g);
     close_(w, '}');
 }
@@ -154,6 +143,19 @@ static void write_step(struct writer *w, const struct gb_trace_event *e, const c
     close_(w, '}');
 }
 
+/* The page finds each piece in a segment: one that is not there any more has its beginning and end in the trace. */
+static void write_event(struct writer *w, const struct gb_trace_event *e) {
+    bool single = gb_memory_map_single(w->map, e->device, e->kind, e->pool_id);
+
+    if (e->action == GB_TRACE_ALLOC && single)
+        write_step(w, e, "segment_alloc");
+    if (e->action == GB_TRACE_FREE)
+        write_step(w, e, "free_requested");
+    write_step(w, e, e->action == GB_TRACE_ALLOC ? "alloc" : e->action == GB_TRACE_FREE ? "free_completed" : "oom");
+    if (e->action == GB_TRACE_FREE && single)
+        write_step(w, e, "segment_free");
+}
+
 static int write_trace(struct writer *w, struct gb_core *core, int device) {
     struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = w->map->events_from;
@@ -169,12 +171,7 @@ static int write_trace(struct writer *w, struct gb_core *core, int device) {
 
             if (e->device != device)
                 continue;
-            if (e->action == GB_TRACE_FREE)
-                write_step(w, e, "free_requested");
-            write_step(w, e,
-                       e->action == GB_TRACE_ALLOC  ? "alloc"
-                       : e->action == GB_TRACE_FREE ? "free_completed"
-                                                    : "oom");
+            write_event(w, e);
         }
     }
     close_(w, ']');

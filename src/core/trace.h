@@ -69,6 +69,16 @@ unsigned gb_trace_events(struct gb_core *core, uint64_t *from, uint64_t end, str
 int gb_trace_blocks(struct gb_core *core, int (*visit)(void *arg, const struct gb_trace_block *, struct gb_error *),
                     void *arg, struct gb_error *err);
 
+/* What each pool that lives has reserved, as of the last look; id 0: a device's own. */
+struct gb_trace_pool {
+    int64_t id;
+    int device;
+    uint64_t reserved_bytes;
+    struct gb_name name;
+};
+int gb_trace_pools(struct gb_core *core, int (*visit)(void *arg, const struct gb_trace_pool *, struct gb_error *),
+                   void *arg, struct gb_error *err);
+
 /* Work of the CPU that takes long, for those above: run(work) once, on a thread of the core's, in turn with others'. gb_core_close
  * runs what is left. */
 struct gb_work {

@@ -45,7 +45,7 @@ def test_rmm_columns(fresh):
     held = {}  # as replay does it
     for x in lines:
         assert x["Thread"] == "1" and int(x["Size"]) == SLOT and re.fullmatch(r"0x[0-9a-f]+", x["Stream"])
-        assert re.fullmatch(r"\d\d:\d\d:\d\d:\d{6}", x["Time"])
+        assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", x["Time"])
         address = int(x["Pointer"], 16)
         if x["Action"] == "allocate":
             assert address not in held
@@ -127,8 +127,18 @@ def load(s, query=""):
     for device, trace in enumerate(snapshot["device_traces"]):
         mine = sorted((g["address"], g["address"] + g["total_size"]) for g in snapshot["segments"] if g["device"] == device)
         assert all(a[1] <= b[0] for a, b in zip(mine, mine[1:]))
-        for step in trace:  # the page looks for the segment of each
-            assert step["action"] == "oom" or any(a <= step["addr"] and step["addr"] + step["size"] <= b for a, b in mine)
+        live = set(mine)
+        for step in reversed(trace):  # the page steps back, and looks for the segment of each
+            if step["action"] == "oom":
+                continue
+            extent = (step["addr"], step["addr"] + step["size"])
+            if step["action"] == "segment_free":
+                assert all(b <= extent[0] or extent[1] <= a for a, b in live)
+                live.add(extent)
+            elif step["action"] == "segment_alloc":
+                live.remove(extent)
+            else:
+                assert any(a <= extent[0] and extent[1] <= b for a, b in live)
     return snapshot
 
 
@@ -164,6 +174,27 @@ def test_segments_are_the_buffers(fresh):
     as_json = fresh.ask("GET", SNAPSHOT, headers=JSON).expect(200).json()
     assert as_json == snapshot and load(fresh, "?limit=0")["device_traces"][0] == []
     assert len(load(fresh, "?limit=1")["device_traces"][0]) <= 2
+
+
+def test_what_was_given_back_is_no_segment(fresh, simulated):
+    """After a trim, and of a pool and a kind whose memory is gone; the trace has their beginnings and ends."""
+    for i in range(5):
+        fresh.post("buffers", {"name": f"b{i}", "bytes": 40 << 20}, 201)
+    fresh.post("pools", {"name": "p"}, 201)
+    fresh.put("pooled", payload(5000), "?pool=p")
+    fresh.put("managed", payload(6000), "?kind=managed")
+    for name in [f"b{i}" for i in range(5) if i != 3] + ["pooled", "managed"]:
+        fresh.delete(f"buffers/{name}")
+    until("the frees are through", lambda: log(fresh)["last_id"] == 13)
+    fresh.delete("pools/p")
+    fresh.post("pools/default/trim", {"keep_bytes": 0}, 200)
+    until("the pool is small", lambda: fresh.get("pools/default")["reserved_bytes"] < 160 << 20)
+    snapshot = load(fresh)
+    assert sum(g["total_size"] for g in snapshot["segments"]) <= fresh.get("pools/default")["reserved_bytes"]
+    assert blocks(snapshot) == {("default", "b3"): 40 << 20}
+    assert all(f["name"] for g in snapshot["segments"] for f in g["frames"])
+    [actions] = [[t["action"] for t in trace] for trace in snapshot["device_traces"]]
+    assert actions.count("segment_alloc") - actions.count("segment_free") == len(snapshot["segments"])
 
 
 def test_what_readers_hold_is_pending(fresh, simulated):
