@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "store/db.h"
+#include "store/columns.h"
 
 /* Step n takes a database from user_version n to n + 1. A step that was released is never changed.
  *
@@ -224,33 +224,23 @@ int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err) {
     return 0;
 }
 
-static int add_counter(sqlite3 *db, const char *table, const char *name, struct gb_error *err) {
-    char sql[160];
-    int64_t present = 0;
-
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM pragma_table_info('%s') WHERE name = '%s'", table, name);
-    if (gb_db_int(db, sql, &present, err) < 0)
-        return -1;
-    snprintf(sql, sizeof(sql), "ALTER TABLE %s ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", table, name);
-    return present ? 0 : gb_db_exec(db, sql, err);
-}
-
 int gb_migrate_counters(sqlite3 *db, struct gb_error *err) {
     static const char *const names[] = {
 #define GB_COUNTER(name) #name,
 #include "model/counters.def"
 #undef GB_COUNTER
     };
-    int r = 0;
+    struct gb_columns columns = {0};
     size_t i;
+    int r;
 
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        gb_columns_want(&columns, names[i], "", "INTEGER NOT NULL DEFAULT 0");
     if (gb_db_exec(db, "BEGIN IMMEDIATE", err) < 0)
         return -1;
-    for (i = 0; i < sizeof(names) / sizeof(names[0]) && r == 0; i++) {
-        r = add_counter(db, "counters", names[i], err);
-        if (r == 0)
-            r = add_counter(db, "history_counted", names[i], err);
-    }
+    r = gb_columns_add(db, "counters", &columns, err);
+    if (r == 0)
+        r = gb_columns_add(db, "history_counted", &columns, err);
     if (r == 0)
         r = gb_db_exec(db, "COMMIT", err);
     if (!sqlite3_get_autocommit(db))

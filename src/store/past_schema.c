@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/db.h"
+#include "store/columns.h"
 #include "store/past.h"
 
 static const char *const gauge_types[] = {
@@ -17,43 +17,29 @@ static const char *const counter_types[] = {
 
 /* --- columns ------------------------------------------------------------------------------------------------------------ */
 
-static int add_column(sqlite3 *db, const char *table, const char *name, const char *suffix, const char *type,
-                      struct gb_error *err) {
-    char sql[192];
-    int64_t present = 0;
-
-    snprintf(sql, sizeof(sql), "SELECT count(*) FROM pragma_table_info('%s') WHERE name = '%s%s'", table, name, suffix);
-    if (gb_db_int(db, sql, &present, err) < 0)
-        return -1;
-    snprintf(sql, sizeof(sql), "ALTER TABLE %s ADD COLUMN %s%s %s", table, name, suffix, type);
-    return present ? 0 : gb_db_exec(db, sql, err);
-}
-
-static int add_gauge(sqlite3 *db, const char *table, bool sample, int i, struct gb_error *err) {
+static void want_gauge(struct gb_columns *columns, bool sample, int i) {
     const char *name = gb_history_gauges[i].name;
     const char *type = gauge_types[i];
 
-    if (sample)
-        return add_column(db, table, name, "", type, err);
-    if (add_column(db, table, name, "_min", type, err) < 0 || add_column(db, table, name, "_mean", "REAL", err) < 0 ||
-        add_column(db, table, name, "_max", type, err) < 0)
-        return -1;
-    return add_column(db, table, name, "_last", type, err);
+    if (sample) {
+        gb_columns_want(columns, name, "", type);
+        return;
+    }
+    gb_columns_want(columns, name, "_min", type);
+    gb_columns_want(columns, name, "_mean", "REAL");
+    gb_columns_want(columns, name, "_max", type);
+    gb_columns_want(columns, name, "_last", type);
 }
 
 static int add_columns(sqlite3 *db, enum gb_history_level level, struct gb_error *err) {
-    const char *table = gb_past_table(level);
+    struct gb_columns columns = {0};
     int i;
 
-    for (i = 0; i < GB_HISTORY_GAUGES; i++) {
-        if (add_gauge(db, table, level == GB_HISTORY_SAMPLES, i, err) < 0)
-            return -1;
-    }
-    for (i = 0; i < GB_HISTORY_COUNTERS; i++) {
-        if (add_column(db, table, gb_history_counters[i].name, "", counter_types[i], err) < 0)
-            return -1;
-    }
-    return 0;
+    for (i = 0; i < GB_HISTORY_GAUGES; i++)
+        want_gauge(&columns, level == GB_HISTORY_SAMPLES, i);
+    for (i = 0; i < GB_HISTORY_COUNTERS; i++)
+        gb_columns_want(&columns, gb_history_counters[i].name, "", counter_types[i]);
+    return gb_columns_add(db, gb_past_table(level), &columns, err);
 }
 
 /* --- views -------------------------------------------------------------------------------------------------------------- */

@@ -238,6 +238,19 @@ START_TEST(a_missing_counter_is_added) {
 }
 END_TEST
 
+START_TEST(tables_made_anew_are_what_they_were) {
+    struct store_fixture f;
+
+    store_fixture_init(&f);
+    store_fixture_close(&f);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pragma_table_info('history_hours') WHERE pk > 0"), 2);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT strict + wr FROM pragma_table_list('history_hours')"), 2);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT strict FROM pragma_table_list('counters')"), 1);
+    ck_assert_int_eq(store_sql_int(f.path, "SELECT pk FROM pragma_table_info('counters') WHERE name = 'id'"), 1);
+    store_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(a_second_opener_is_refused) {
     struct store_fixture f;
     struct gb_session_rec rec = store_session(1, "s");
@@ -303,6 +316,7 @@ int main(void) {
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
+    gb_test_add(suite, "tables made anew", tables_made_anew_are_what_they_were, 60);
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);
     gb_test_add(suite, "process", another_process_is_refused, 60);
     gb_test_add(suite, "place", a_place_that_cannot_be_used_is_named, 60);
