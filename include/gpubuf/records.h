@@ -271,11 +271,13 @@ struct gpubuf_stats {
     struct gpubuf_transfers copy;
     struct gpubuf_transfers fill;
     uint64_t mirrored_buffers;
-    uint64_t mirrored_bytes;    /* of these, which have them on one side or on both */
-    uint64_t mirror_copies;     /* between the two sides */
-    uint64_t mirror_copy_bytes; /* by them */
-    uint64_t adopted;           /* pieces of memory of other processes that the daemon has mapped, now */
-    uint64_t room[3];
+    uint64_t mirrored_bytes;           /* of these, which have them on one side or on both */
+    uint64_t mirror_copies;            /* between the two sides */
+    uint64_t mirror_copy_bytes;        /* by them */
+    uint64_t adopted;                  /* pieces of memory of other processes that the daemon has mapped, now */
+    uint64_t allocated_peak_bytes;     /* most at a time; since the daemon began, or the session was made or loaded */
+    uint64_t largest_allocation_bytes; /* the same */
+    uint64_t room[1];
 };
 
 #endif

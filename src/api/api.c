@@ -81,6 +81,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
     gb_snapshot_init(&api->stats);
+    pthread_mutex_init(&api->process.lock, NULL);
     gb_metrics_init(&api->metrics);
     if (gb_polls_init(&api->polls, core) < 0) {
         gb_api_free(api);
@@ -96,7 +97,8 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
                                                    .operations_max = 1024,
                                                    .batch_max = 1000,
                                                    .operation_ttl_s = 600,
-                                                   .export_ttl_max_s = GB_EXPORT_TTL_MAX_S});
+                                                   .export_ttl_max_s = GB_EXPORT_TTL_MAX_S,
+                                                   .metrics_sessions = 20});
     api->version = strdup(version);
     api->backend_name = strdup(gb_backend_name(backend));
     api->backend_note = strdup(backend_note);
@@ -115,6 +117,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->root);
     gb_http_canned_unref(api->openapi);
     gb_snapshot_done(&api->stats);
+    pthread_mutex_destroy(&api->process.lock);
     gb_metrics_done(&api->metrics);
     gb_digests_done(&api->digests);
     gb_operations_done(&api->operations);

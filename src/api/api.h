@@ -30,6 +30,7 @@ struct gb_api_limits {
     uint64_t batch_max;       /* operations of one batch */
     uint64_t operation_ttl_s; /* for which one that has ended is kept */
     uint64_t export_ttl_max_s;
+    uint64_t metrics_sessions; /* that have series of their own in /metrics */
 };
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 /* Who may map while no token is in force, besides root and the daemon's own user; before the server starts. */

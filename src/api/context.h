@@ -12,6 +12,7 @@
 #include "api/operations.h"
 #include "api/query.h"
 #include "api/snapshot.h"
+#include "base/process.h"
 
 /* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. SEE: scope read or
  * map. */
@@ -25,6 +26,13 @@ enum gb_access {
     GB_ACCESS_OWN_SEE,
     GB_ACCESS_OWN_WRITE,
     GB_ACCESS_OWN_MAP
+};
+
+/* The last look at this process. */
+struct gb_process_look {
+    pthread_mutex_t lock; /* held while the kernel is asked: some microseconds */
+    struct gb_process process;
+    uint64_t at_ns; /* 0: none yet */
 };
 
 struct gb_api {
@@ -46,6 +54,7 @@ struct gb_api {
     struct gb_http_canned *openapi;
     struct gb_snapshot stats;
     struct gb_metrics metrics;
+    struct gb_process_look process;
     uint64_t process_started_ns; /* since the epoch */
     struct gb_digests digests;
     struct gb_operations operations;

@@ -55,8 +55,10 @@ static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
     unsigned i;
 
-    if (s->inner)
+    if (s->inner) {
+        s->inner->failed = sink->failed;
         s->inner->free(s->inner);
+    }
     for (i = 0; i < GB_DIGEST_ALGS; i++)
         gb_hash_free(s->hash[i]);
     free(s);

@@ -114,8 +114,10 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
-    if (s->inner)
+    if (s->inner) {
+        s->inner->failed = sink->failed;
         s->inner->free(s->inner);
+    }
     gb_decoder_free(s->decoder);
     atomic_fetch_sub(&s->api->decoders, 1);
     free(s);

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "api/numbers.h"
+
 void gb_render_session(struct gb_out *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
@@ -111,11 +113,15 @@ void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const 
     gb_out_u64(out, "reserved_bytes", view->stat.reserved_bytes);
     gb_out_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
     gb_out_u64(out, "buffers", view->live_buffers);
-    gb_out_u64(out, "allocations", view->allocations);
-    gb_out_u64(out, "allocated_bytes", view->allocated_bytes);
-    gb_out_u64(out, "frees", view->frees);
-    gb_out_u64(out, "freed_bytes", view->freed_bytes);
-    gb_out_u64(out, "failures", view->failures);
+    gb_out_u64(out, "allocations", view->memory.allocations);
+    gb_out_u64(out, "allocated_bytes", view->memory.allocated_bytes);
+    gb_out_u64(out, "largest_bytes", view->memory.level.largest_bytes);
+    gb_out_u64(out, "frees", view->memory.frees);
+    gb_out_u64(out, "freed_bytes", view->memory.freed_bytes);
+    gb_out_u64(out, "failures", view->memory.failures);
+    gb_render_failures(out, view->memory.failure, GB_FAILED_POOL);
+    gb_out_u64(out, "retries", view->memory.retries);
+    gb_out_u64(out, "trims", view->memory.trims);
     render_time(out, "created_at", view->created_at_us);
     render_time(out, "updated_at", view->updated_at_us);
 }
@@ -176,9 +182,11 @@ static void open_direction(struct gb_out *out, const char *key, uint64_t count, 
     gb_out_seconds(out, "seconds_queued", queue_ns);
 }
 
-static void close_direction(struct gb_out *out, uint64_t ns, uint64_t failed, const struct gb_kind_counters *kinds) {
+static void close_direction(struct gb_out *out, uint64_t ns, uint64_t failed, const struct gb_counters *c,
+                            enum gb_failed what, const struct gb_kind_counters *kinds) {
     gb_out_seconds(out, "seconds", ns);
     gb_out_u64(out, "failures", failed);
+    gb_render_failed(out, c, what);
     if (kinds)
         render_kinds(out, kinds);
     gb_out_close(out, '}');
@@ -188,9 +196,9 @@ static void render_transfers(struct gb_out *out, const struct gb_counters *c,
                              const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
     gb_out_open(out, "transfers", '{');
     open_direction(out, "upload", c->uploads, c->upload_bytes, c->upload_copy_ns, c->upload_queue_ns);
-    close_direction(out, c->upload_ns, c->uploads_failed, kinds ? kinds[GB_UPLOAD] : NULL);
+    close_direction(out, c->upload_ns, c->uploads_failed, c, GB_FAILED_UPLOAD, kinds ? kinds[GB_UPLOAD] : NULL);
     open_direction(out, "download", c->downloads, c->download_bytes, c->download_copy_ns, c->download_queue_ns);
-    close_direction(out, c->download_ns, c->downloads_failed, kinds ? kinds[GB_DOWNLOAD] : NULL);
+    close_direction(out, c->download_ns, c->downloads_failed, c, GB_FAILED_DOWNLOAD, kinds ? kinds[GB_DOWNLOAD] : NULL);
     open_direction(out, "copy", c->device_copies, c->device_copy_bytes, c->device_copy_ns, c->device_copy_queue_ns);
     gb_out_close(out, '}');
     gb_out_open(out, "fill", '{');
@@ -205,13 +213,15 @@ static void render_transfers(struct gb_out *out, const struct gb_counters *c,
     gb_out_close(out, '}');
 }
 
-void gb_render_counters(struct gb_out *out, const struct gb_counters *c,
+void gb_render_counters(struct gb_out *out, const struct gb_counters *c, const struct gb_level_numbers *level,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
     render_transfers(out, c, kinds);
     gb_out_open(out, "allocations", '{');
+    gb_render_level(out, level);
     gb_out_u64(out, "count", c->allocations);
     gb_out_u64(out, "bytes", c->allocated_bytes);
     gb_out_u64(out, "failures", c->allocation_failures);
+    gb_render_failed(out, c, GB_FAILED_ALLOCATION);
     gb_out_u64(out, "retries", c->allocation_retries);
     gb_out_u64(out, "frees", c->frees);
     gb_out_u64(out, "freed_bytes", c->freed_bytes);

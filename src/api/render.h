@@ -24,7 +24,7 @@ void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_ap
 
 /* "transfers" and "allocations" members inside the object that is open. kinds: transfers by direction and kind of memory;
  * NULL: not kept. */
-void gb_render_counters(struct gb_out *out, const struct gb_counters *counters,
+void gb_render_counters(struct gb_out *out, const struct gb_counters *counters, const struct gb_level_numbers *level,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]);
 
 /* "sharing": what other processes map. */

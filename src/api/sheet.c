@@ -2,7 +2,10 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "api/numbers.h"
+#include "api/sheet_sessions.h"
 #include "base/clock.h"
 
 static int no_memory(struct gb_error *err) {
@@ -17,14 +20,12 @@ static void read_directions(struct gb_sheet *sheet) {
                                                          .bytes = c->upload_bytes,
                                                          .copy_ns = c->upload_copy_ns,
                                                          .queue_ns = c->upload_queue_ns,
-                                                         .failed = c->uploads_failed,
                                                          .ns = c->upload_ns};
     sheet->directions[1] = (struct gb_direction_numbers){.name = "download",
                                                          .count = c->downloads,
                                                          .bytes = c->download_bytes,
                                                          .copy_ns = c->download_copy_ns,
                                                          .queue_ns = c->download_queue_ns,
-                                                         .failed = c->downloads_failed,
                                                          .ns = c->download_ns};
     sheet->directions[2] = (struct gb_direction_numbers){.name = "copy",
                                                          .count = c->device_copies,
@@ -33,18 +34,51 @@ static void read_directions(struct gb_sheet *sheet) {
                                                          .queue_ns = c->device_copy_queue_ns};
 }
 
+static void read_failed(struct gb_sheet *sheet) {
+    int what;
+    int why;
+
+    for (what = 0; what < GB_FAILED_COUNTED; what++) {
+        for (why = 0; why < GB_FAILURES; why++)
+            sheet->failed[what][why] =
+                gb_counters_failed(&sheet->daemon.core.counters, (enum gb_failed)what, (enum gb_failure)why);
+    }
+}
+
 static int read_devices(struct gb_sheet *sheet, const struct gb_api *api, struct gb_error *err) {
     int i;
 
     sheet->devices = calloc((size_t)api->devices + 1, sizeof(*sheet->devices));
-    if (!sheet->devices)
+    sheet->memory = calloc((size_t)api->devices + 1, sizeof(*sheet->memory));
+    if (!sheet->devices || !sheet->memory)
         return no_memory(err);
     for (i = 0; i < api->devices; i++) {
-        if (gb_device_get(api->core, i, &sheet->devices[i], err) < 0)
+        struct gb_device_numbers now;
+
+        if (gb_device_get(api->core, i, &sheet->devices[i], err) < 0 || gb_device_numbers(api->core, i, &now, err) < 0)
             return -1;
+        sheet->memory[i] = now.memory;
     }
     sheet->device_count = api->devices;
     return 0;
+}
+
+/* NVML names processes as the host does: inside a container this one is among the others. Where the memory of one is not known the sum is not. */
+static void read_processes(struct gb_sheet_health *h) {
+    unsigned i;
+
+    h->own_bytes = h->others_bytes = h->health.has_processes ? 0 : GB_METRIC_UNKNOWN;
+    if (h->health.processes_more > 0)
+        h->others_bytes = GB_METRIC_UNKNOWN;
+    for (i = 0; h->health.has_processes && i < h->health.process_count; i++) {
+        const struct gb_health_process *p = &h->health.processes[i];
+        uint64_t *to = p->pid == (uint32_t)getpid() ? &h->own_bytes : &h->others_bytes;
+
+        if (p->used_bytes == UINT64_MAX)
+            *to = GB_METRIC_UNKNOWN;
+        else if (*to != GB_METRIC_UNKNOWN)
+            *to += p->used_bytes;
+    }
 }
 
 /* Not from a simulated device, which would fill pages with what nobody knows: those have no source. */
@@ -63,6 +97,7 @@ static int read_health(struct gb_sheet *sheet, const struct gb_api *api, struct 
 
         if (gb_device_health(api->core, (int)i, &h->health, err) < 0)
             return -1;
+        read_processes(h);
         h->age_ns = GB_METRIC_UNKNOWN;
         if (h->health.source != GB_HEALTH_NONE && now_us >= h->health.at_us)
             h->age_ns = (uint64_t)(now_us - h->health.at_us) * 1000;
@@ -79,6 +114,7 @@ struct pool_walk {
     struct gb_sheet *sheet;
     struct gb_core *core;
     struct gb_name session; /* whose pools are being visited */
+    struct gb_sheet_list *sessions;
 };
 
 static int add_pool(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
@@ -104,6 +140,8 @@ static int add_session(void *arg, const struct gb_session_view *view, struct gb_
     bool more;
 
     walk->session = view->rec.name;
+    if (gb_sheet_list_add(walk->sessions, view) < 0)
+        return no_memory(err);
     /* After no id at all: its own, without the devices' that every session sees. */
     if (gb_pool_list(walk->core, &view->rec.name, -1, UINT_MAX, add_pool, walk, &more, &gone) == 0 ||
         gone.code == GB_ERR_SESSION_NOT_FOUND) /* deleted meanwhile */
@@ -112,8 +150,9 @@ static int add_session(void *arg, const struct gb_session_view *view, struct gb_
     return -1;
 }
 
-static int read_pools(struct gb_sheet *sheet, const struct gb_api *api, struct gb_error *err) {
-    struct pool_walk walk = {.sheet = sheet, .core = api->core};
+static int read_pools(struct gb_sheet *sheet, const struct gb_api *api, struct gb_sheet_list *sessions,
+                      struct gb_error *err) {
+    struct pool_walk walk = {.sheet = sheet, .core = api->core, .sessions = sessions};
     struct gb_pool_view view;
     bool more;
     unsigned i;
@@ -125,16 +164,27 @@ static int read_pools(struct gb_sheet *sheet, const struct gb_api *api, struct g
     return gb_session_list(api->core, 0, UINT_MAX, add_session, &walk, &more, err);
 }
 
+static int read_sessions(struct gb_sheet *sheet, const struct gb_api *api, struct gb_error *err) {
+    struct gb_sheet_list list = {.most = api->limits.metrics_sessions};
+    int r = read_pools(sheet, api, &list, err);
+
+    if (r == 0)
+        r = gb_sheet_list_pick(&list, api->core, sheet, err);
+    free(list.items);
+    return r;
+}
+
 int gb_sheet_read(struct gb_sheet *sheet, struct gb_api *api, struct gb_http_server *server, struct gb_error *err) {
     *sheet = (struct gb_sheet){.pool_count = 0};
     gb_core_stats(api->core, &sheet->daemon.core);
     gb_key_stats(api->core, &sheet->daemon.keys);
     gb_http_server_stat(server, &sheet->daemon.http);
-    gb_process_read(&sheet->daemon.process);
+    gb_api_process(api, &sheet->daemon.process);
     sheet->daemon.started_ns = api->process_started_ns;
     read_directions(sheet);
+    read_failed(sheet);
     gb_operations_count(&api->operations, sheet->operations);
-    if (read_devices(sheet, api, err) < 0 || read_health(sheet, api, err) < 0 || read_pools(sheet, api, err) < 0) {
+    if (read_devices(sheet, api, err) < 0 || read_health(sheet, api, err) < 0 || read_sessions(sheet, api, err) < 0) {
         gb_sheet_done(sheet);
         return -1;
     }
@@ -146,5 +196,7 @@ void gb_sheet_done(struct gb_sheet *sheet) {
     free(sheet->health);
     free(sheet->reasons);
     free(sheet->pools);
+    free(sheet->sessions);
+    free(sheet->memory);
     *sheet = (struct gb_sheet){.pool_count = 0};
 }

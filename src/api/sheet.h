@@ -1,5 +1,5 @@
 /* All numbers of the daemon as they were at one time, read from where they are counted: what /metrics is written from. Fixed in size
- * but for pools: never one for each buffer. */
+ * but for pools and the largest sessions: never one for each buffer. */
 #ifndef GB_API_SHEET_H
 #define GB_API_SHEET_H
 
@@ -23,7 +23,6 @@ struct gb_direction_numbers {
     uint64_t bytes;
     uint64_t copy_ns;
     uint64_t queue_ns;
-    uint64_t failed; /* not of copies: these belong to a socket */
     uint64_t ns;
 };
 
@@ -36,23 +35,42 @@ struct gb_sheet_pool {
     struct gb_pool_view view;
 };
 
+/* A session that has series of its own, or all others together: then the name is GB_SESSION_REST, and what cannot be added up is not known. */
+struct gb_sheet_session {
+    struct gb_name name;
+    bool rest;
+    uint64_t used_bytes;
+    uint64_t pinned_bytes;
+    uint64_t buffers;
+    uint64_t quota_bytes;
+    struct gb_session_stats stats;
+};
+#define GB_SESSION_REST "_other" /* no name that a session may have */
+#define GB_OF_ONE(v, value) ((v)->rest ? GB_METRIC_UNKNOWN : (value))
+
 /* The last reading of a device. */
 struct gb_sheet_health {
     struct gb_health health;
-    uint64_t age_ns; /* GB_METRIC_UNKNOWN: there is no reading */
+    uint64_t age_ns;    /* GB_METRIC_UNKNOWN: there is no reading */
+    uint64_t own_bytes; /* of the device, that this process has */
+    uint64_t others_bytes;
 };
 
 struct gb_sheet {
     struct gb_daemon_numbers daemon;
     struct gb_direction_numbers directions[GB_SHEET_DIRECTIONS];
+    uint64_t failed[GB_FAILED_COUNTED][GB_FAILURES];
     uint64_t operations[GB_OPERATION_STATES];
     struct gb_device_rec *devices;
     int device_count;
-    struct gb_sheet_health *health; /* of each */
-    uint64_t *reasons;              /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
+    struct gb_memory_numbers *memory; /* of each device */
+    struct gb_sheet_health *health;   /* of each */
+    uint64_t *reasons;                /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
     struct gb_sheet_pool *pools;
     size_t pool_count;
     size_t pool_room;
+    struct gb_sheet_session *sessions; /* the largest, at most as many as configured, and the rest */
+    size_t session_count;
 };
 
 /* [now] Asks neither device nor database. SATURATED. */

@@ -29,24 +29,28 @@ struct gb_http_canned *gb_snapshot_get(struct gb_snapshot *snapshot, uint64_t se
 
 /* The text goes to the snapshot when it is newer than what stands there. */
 static struct gb_http_canned *swap_locked(struct gb_snapshot *snapshot, uint64_t sequence, uint64_t now_ns,
-                                          int64_t epoch, struct gb_out *out) {
+                                          int64_t epoch, struct gb_out *out, size_t settled) {
     struct gb_http_canned *fresh;
-    char etag[80];
+    char etag[sizeof(snapshot->etag)];
+    bool same = snapshot->canned && snapshot->len == settled && memcmp(snapshot->text, out->s, settled) == 0;
 
     if (snapshot->canned && snapshot->sequence > sequence)
         return gb_http_canned_ref(snapshot->canned);
-    if (!snapshot->canned || snapshot->len != out->used || memcmp(snapshot->text, out->s, out->used) != 0) {
-        snprintf(etag, sizeof(etag), "\"%" PRIx64 ".%" PRIu64 ".%" PRIu64 "\"", (uint64_t)epoch, sequence,
+    if (!same || settled < out->used) {
+        snprintf(etag, sizeof(etag), "W/\"%" PRIx64 ".%" PRIu64 ".%" PRIu64 "\"", (uint64_t)epoch, sequence,
                  snapshot->revision + 1);
-        fresh = gb_http_canned_new(200, "application/json", etag, out->s, out->used);
+        fresh = gb_http_canned_new(200, "application/json", same ? snapshot->etag : etag, out->s, out->used);
         if (!fresh)
             return NULL;
+        if (!same) {
+            memcpy(snapshot->etag, etag, sizeof(etag));
+            snapshot->revision++;
+        }
         gb_http_canned_unref(snapshot->canned);
         free(snapshot->text);
         snapshot->canned = fresh;
         snapshot->text = out->s;
-        snapshot->len = out->used;
-        snapshot->revision++;
+        snapshot->len = settled;
         *out = (struct gb_out){0};
     }
     snapshot->sequence = sequence;
@@ -55,12 +59,12 @@ static struct gb_http_canned *swap_locked(struct gb_snapshot *snapshot, uint64_t
 }
 
 struct gb_http_canned *gb_snapshot_put(struct gb_snapshot *snapshot, uint64_t sequence, uint64_t now_ns, int64_t epoch,
-                                       struct gb_out *out) {
+                                       struct gb_out *out, size_t settled) {
     struct gb_http_canned *canned = NULL;
 
     if (!out->failed) {
         pthread_mutex_lock(&snapshot->lock);
-        canned = swap_locked(snapshot, sequence, now_ns, epoch, out);
+        canned = swap_locked(snapshot, sequence, now_ns, epoch, out, settled);
         pthread_mutex_unlock(&snapshot->lock);
     }
     gb_out_done(out);

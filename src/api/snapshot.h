@@ -13,6 +13,7 @@ struct gb_snapshot {
     struct gb_http_canned *canned;
     char *text; /* of canned, to see whether a new one differs */
     size_t len;
+    char etag[80];
     uint64_t sequence; /* of the core when the text was begun */
     uint64_t built_ns;
     uint64_t revision; /* raised with every text that differs */
@@ -27,9 +28,10 @@ void gb_snapshot_done(struct gb_snapshot *snapshot);
 /* A reference to the snapshot when it was made at this sequence and is young enough, else NULL. */
 struct gb_http_canned *gb_snapshot_get(struct gb_snapshot *snapshot, uint64_t sequence, uint64_t now_ns);
 
-/* Puts a text made at this sequence into its place and returns a reference; an equal text keeps its entity tag. `epoch`
- * makes the tag unique to this process. Takes the writer's text. NULL when memory is exhausted. */
+/* Puts a text made at this sequence into its place and returns a reference. Where the first `settled` bytes are equal it keeps the entity
+ * tag of the one before, so that what moves by itself (time that was used) makes no answer new: the tag is a weak one. `epoch` makes it
+ * unique to this process. Takes the writer's text. NULL when memory is exhausted. */
 struct gb_http_canned *gb_snapshot_put(struct gb_snapshot *snapshot, uint64_t sequence, uint64_t now_ns, int64_t epoch,
-                                       struct gb_out *out);
+                                       struct gb_out *out, size_t settled);
 
 #endif

@@ -1,8 +1,13 @@
 /* The statistics of the daemon, of a session, of a pool and of a device: now, or their past. */
 #include "api/common.h"
 #include "api/history.h"
+#include "api/numbers.h"
 #include "api/render.h"
 #include "base/clock.h"
+
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
 
 static void render_store(struct gb_out *out, const struct gb_store_stat *stat) {
     gb_out_open(out, "store", '{');
@@ -10,7 +15,10 @@ static void render_store(struct gb_out *out, const struct gb_store_stat *stat) {
     gb_out_u64(out, "changes", stat->changes);
     gb_out_u64(out, "failures", stat->failures);
     gb_out_u64(out, "queued", stat->queued);
-    gb_out_seconds(out, "seconds_committing", stat->commit_ns);
+    gb_out_seconds(out, "seconds_committing", stat->took.ns);
+    gb_out_seconds(out, "longest_commit_seconds", stat->took.max_ns);
+    gb_out_seconds(out, "seconds_queued", stat->waited.ns);
+    gb_out_seconds(out, "longest_queued_seconds", stat->waited.max_ns);
     gb_out_close(out, '}');
 }
 
@@ -48,7 +56,22 @@ static void render_keys(struct gb_out *out, const struct gb_api *api) {
     gb_out_close(out, '}');
 }
 
-static void render_stats(struct gb_out *out, struct gb_api *api) {
+static void render_slots(struct gb_out *out, const struct gb_core_stats *stats) {
+    gb_out_open(out, "slots", '{');
+    gb_out_u64(out, "total", stats->slots_total);
+    gb_out_u64(out, "free", stats->slots_free);
+    gb_out_u64(out, "in_use", less(stats->slots_total, stats->slots_free));
+    gb_out_u64(out, "slot_bytes", stats->slot_bytes);
+    gb_out_u64(out, "waits", stats->slot_waits);
+    gb_out_u64(out, "waiting", stats->slots_wanted);
+    gb_out_close(out, '}');
+}
+
+/* Returns how much of the text the entity tag stands for: what follows moves by itself, and is as of when the text was made. */
+static size_t render_stats(struct gb_out *out, struct gb_api *api, struct gb_http_server *server) {
+    struct gb_http_server_stat http;
+    struct gb_process process;
+    size_t settled;
     struct gb_core_stats stats;
 
     gb_core_stats(api->core, &stats);
@@ -72,7 +95,8 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     gb_out_u64(out, "bytes", stats.open_upload_bytes);
     gb_out_close(out, '}');
     gb_render_sharing(out, &stats.counters, stats.leases, stats.held_bytes, stats.adopted);
-    gb_render_counters(out, &stats.counters, stats.kinds);
+    gb_render_counters(out, &stats.counters, &stats.level, stats.kinds);
+    gb_render_memory_kinds(out, stats.kind_memory);
     gb_out_open(out, "running", '{');
     gb_out_u64(out, "uploads", stats.uploads_running);
     gb_out_u64(out, "downloads", stats.downloads_running);
@@ -81,15 +105,16 @@ static void render_stats(struct gb_out *out, struct gb_api *api) {
     render_operations(out, api);
     render_keys(out, api);
     render_pools(out, api);
-    gb_out_open(out, "slots", '{');
-    gb_out_u64(out, "total", stats.slots_total);
-    gb_out_u64(out, "free", stats.slots_free);
-    gb_out_u64(out, "slot_bytes", stats.slot_bytes);
-    gb_out_u64(out, "waits", stats.slot_waits);
-    gb_out_close(out, '}');
+    render_slots(out, &stats);
     render_store(out, &stats.store);
+    settled = out->used;
+    gb_http_server_stat(server, &http);
+    gb_api_process(api, &process);
+    gb_render_server(out, &http);
+    gb_render_process(out, &process);
     gb_out_close(out, '}');
     gb_out_end(out);
+    return settled;
 }
 
 enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -99,14 +124,15 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
     uint64_t now_ns = gb_clock_ns();
     struct gb_http_canned *canned = gb_snapshot_get(&api->stats, sequence, now_ns);
     struct gb_out out = {0};
+    size_t settled;
 
     if (gb_history_wanted(request)) {
         gb_http_canned_unref(canned);
         return gb_history_reply(request, &daemon, err);
     }
     if (!canned) {
-        render_stats(&out, api);
-        canned = gb_snapshot_put(&api->stats, sequence, now_ns, api->started_us, &out);
+        settled = render_stats(&out, api, gb_http_server_of(request));
+        canned = gb_snapshot_put(&api->stats, sequence, now_ns, api->started_us, &out, settled);
     }
     if (!canned) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
@@ -152,13 +178,9 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_out_limit(&out, "buffers", stats.session.rec.quota.buffers);
     gb_out_limit(&out, "pinned_bytes", stats.session.rec.quota.pinned_bytes);
     gb_out_close(&out, '}');
-    gb_render_counters(&out, &stats.counters, NULL);
+    gb_render_counters(&out, &stats.counters, &stats.level, NULL);
     gb_out_close(&out, '}');
     return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
-}
-
-static uint64_t less(uint64_t a, uint64_t b) {
-    return a > b ? a - b : 0;
 }
 
 enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_response *response,
@@ -186,11 +208,15 @@ enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_r
     gb_out_u64(&out, "reserved_peak_bytes", view.stat.reserved_peak_bytes);
     gb_out_u64(&out, "fragmentation_bytes", less(view.stat.reserved_bytes, view.stat.used_bytes));
     gb_out_u64(&out, "buffers", view.live_buffers);
-    gb_out_u64(&out, "allocations", view.allocations);
-    gb_out_u64(&out, "allocated_bytes", view.allocated_bytes);
-    gb_out_u64(&out, "frees", view.frees);
-    gb_out_u64(&out, "freed_bytes", view.freed_bytes);
-    gb_out_u64(&out, "allocation_failures", view.failures);
+    gb_out_u64(&out, "allocations", view.memory.allocations);
+    gb_out_u64(&out, "allocated_bytes", view.memory.allocated_bytes);
+    gb_out_u64(&out, "largest_bytes", view.memory.level.largest_bytes);
+    gb_out_u64(&out, "frees", view.memory.frees);
+    gb_out_u64(&out, "freed_bytes", view.memory.freed_bytes);
+    gb_out_u64(&out, "allocation_failures", view.memory.failures);
+    gb_render_failures(&out, view.memory.failure, GB_FAILED_POOL);
+    gb_out_u64(&out, "retries", view.memory.retries);
+    gb_out_u64(&out, "trims", view.memory.trims);
     gb_out_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
@@ -217,6 +243,9 @@ enum gb_step gb_api_device_stats(struct gb_http_request *request, struct gb_http
     gb_out_u64(&out, "pools_used_bytes", now.pools_used_bytes);
     gb_out_u64(&out, "pools", now.pools);
     gb_out_u64(&out, "fragmentation_bytes", less(now.reserved_bytes, now.pools_used_bytes));
+    gb_out_open(&out, "allocations", '{');
+    gb_render_memory(&out, &now.memory);
+    gb_out_close(&out, '}');
     gb_out_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }

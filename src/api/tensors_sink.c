@@ -176,6 +176,7 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
+    gb_joint_blame(s->joint, sink->failed);
     gb_joint_free(s->joint);
     free(s->head);
     free(s);

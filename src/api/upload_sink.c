@@ -252,6 +252,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
+    gb_upload_blame(s->upload, s->sink.failed);
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
     free(s->head);
@@ -262,7 +263,7 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *err) {
+static int check_bytes(const struct sink *s, uint64_t bytes, bool again, struct gb_error *err) {
     struct gb_upload_params params = s->plan.params;
     bool fits = params.offset <= s->plan.existing_bytes && bytes <= s->plan.existing_bytes - params.offset;
 
@@ -271,6 +272,7 @@ static int check_bytes(const struct sink *s, uint64_t bytes, struct gb_error *er
         bytes = s->plan.existing_bytes;
         params.offset = 0;
     }
+    params.asked_before = again;
     params.bytes = bytes;
     params.buffer.bytes = bytes;
     params.buffer.dtype = GB_DTYPE_UINT8;
@@ -290,10 +292,10 @@ static int check_early(const struct sink *s, struct gb_error *err) {
 
     if (s->plan.sliced)
         return gb_upload_check(s->core, &s->plan.params, err);
-    if (check_bytes(s, least, &why) == 0)
+    if (check_bytes(s, least, false, &why) == 0)
         return 0;
     /* The numbers that the client knows read better; what was refused for less is refused for more. */
-    if (least == 0 || check_bytes(s, s->length, err) == 0)
+    if (least == 0 || check_bytes(s, s->length, true, err) == 0)
         *err = why;
     return -1;
 }

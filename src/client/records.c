@@ -286,6 +286,8 @@ int gbc_record_stats(const json_t *o, void *ret) {
     r->writes_running = gbc_read_u64(running, "writes");
     r->allocations = gbc_read_u64(allocations, "count");
     r->allocation_failures = gbc_read_u64(allocations, "failures");
+    r->allocated_peak_bytes = gbc_read_u64(allocations, "peak_bytes");
+    r->largest_allocation_bytes = gbc_read_u64(allocations, "largest_bytes");
     r->leases = gbc_read_u64(sharing, "leases");
     r->held_bytes = gbc_read_u64(sharing, "held_bytes");
     r->adopted = gbc_read_u64(sharing, "adopted");

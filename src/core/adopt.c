@@ -188,6 +188,8 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     r = check_name(b, err);
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, err);
+    if (r < 0 && err)
+        gb_memory_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;

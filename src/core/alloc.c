@@ -59,8 +59,7 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     if (!error) {
         gb_content_count_alloc(c);
     } else {
-        atomic_fetch_add(&c->pool->failures, pooled);
-        GB_TALLY(core, c->session, allocation_failures, 1);
+        gb_memory_refused(c, error, a->at_limit);
         gb_trace_refused(c);
         gb_core_note(core, error);
     }
@@ -76,14 +75,16 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
 
 /* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
  * of what is kept: that counts, for somebody may take it at any time. */
-static int check_limit(const struct gb_content *c, struct gb_error *err) {
+static int check_limit(struct gb_alloc *a, struct gb_error *err) {
+    const struct gb_content *c = a->content;
     const struct gb_core_pool *p = c->pool;
     /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
-    uint64_t freed = atomic_load(&p->freed_bytes);
+    uint64_t freed = atomic_load(&p->memory.freed_bytes);
     uint64_t kept = atomic_load(&p->kept_bytes);
-    uint64_t held = atomic_load(&p->allocated_bytes) - freed + kept;
+    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + kept;
 
-    if (p->rec.config.max_bytes == 0 || held + c->bytes <= p->rec.config.max_bytes)
+    a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
+    if (!a->at_limit)
         return 0;
     gb_error_native(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync");
     return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" may hold %llu bytes", p->rec.name.s,
@@ -98,15 +99,15 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
         return -1;
     if (c->bytes == 0)
         return 0;
-    if (check_limit(c, err) < 0)
+    if (check_limit(a, err) < 0)
         return -1;
     return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
 }
 
-static void note_trims(const struct gb_content *c, unsigned count) {
+static void note_trims(struct gb_content *c, unsigned count) {
     struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_POOL_TRIMMED);
 
-    GB_TALLY(c->device->core, c->session, trims, count);
+    gb_memory_trimmed(c, count);
     n.device = c->device->index;
     n.pool = c->pool->rec.name;
     strcpy(n.detail, "to make room for an allocation");
@@ -117,14 +118,13 @@ static void note_trims(const struct gb_content *c, unsigned count) {
 /* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
-    struct gb_core *core = c->device->core;
 
     gb_kept_free(c->device);
     /* Where the pool's own limit refuses, what others keep is of no use. */
-    if (check_limit(c, err) < 0)
+    if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
-    GB_TALLY(core, c->session, allocation_retries, 1);
+    gb_memory_retried(c);
     return try(a, err);
 }
 
@@ -186,7 +186,7 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
     if (trim || last) {
         r = trim_and_try(a, &err);
     } else {
-        GB_TALLY(a->content->device->core, a->content->session, allocation_retries, 1);
+        gb_memory_retried(a->content);
         r = try(a, &err);
     }
     if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
@@ -264,6 +264,7 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
 
     alloc->deadline_ns = wait_ms > 0 ? gb_clock_ns() + wait_ms * GB_NS_PER_MS : 0;
     alloc->task.run = allocate;
+    alloc->at_limit = false;
     if (!allocate_at_once(alloc))
         gb_lane_post(lane, &alloc->task);
 }

@@ -150,21 +150,8 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
     return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
 }
 
-static void note_largest(struct gb_core *core, uint64_t bytes) {
-    uint64_t largest = atomic_load(&core->largest_allocation);
-
-    while (bytes > largest && !atomic_compare_exchange_weak(&core->largest_allocation, &largest, bytes))
-        ;
-}
-
 void gb_content_count_alloc(struct gb_content *c) {
-    bool pooled = c->kind == GB_KIND_DEVICE;
-
-    note_largest(c->device->core, c->bytes);
-    atomic_fetch_add(&c->pool->allocations, pooled);
-    atomic_fetch_add(&c->pool->allocated_bytes, pooled ? c->bytes : 0);
-    GB_TALLY(c->device->core, c->session, allocations, 1);
-    GB_TALLY(c->device->core, c->session, allocated_bytes, c->bytes);
+    gb_memory_taken(c);
     gb_trace_taken(c);
 }
 
@@ -173,10 +160,7 @@ void gb_content_count_free(struct gb_content *c) {
         return;
     c->counted = true;
     gb_trace_given(c);
-    atomic_fetch_add(&c->pool->frees, 1);
-    atomic_fetch_add(&c->pool->freed_bytes, c->bytes);
-    GB_TALLY(c->device->core, c->session, frees, 1);
-    GB_TALLY(c->device->core, c->session, freed_bytes, c->bytes);
+    gb_memory_given(c);
 }
 
 /* A free that fails on a living device would leak for ever, so it is tried again. */

@@ -100,6 +100,7 @@ struct gb_alloc {
     uint64_t deadline_ns;       /* wait for memory until then; 0: do not */
     atomic_bool cancelled;      /* stop waiting */
     struct gb_error error;      /* on its way from the slow lane */
+    bool at_limit;              /* the last try failed at the pool's own limit; the lane's */
     bool room_made;             /* what the pools kept unused was asked for */
     bool anywhere;              /* done asks the device for nothing: it may run on the caller's thread */
     void (*done)(struct gb_alloc *alloc,

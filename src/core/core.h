@@ -248,6 +248,7 @@ struct gb_upload_params {
     bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
     uint64_t holder;    /* in place: who asks, when that is one that maps (gb_holder_id); 0: nobody */
     bool fresh;         /* fresh memory for a mirrored buffer's side too */
+    bool asked_before;  /* of gb_upload_check: for a better word on what was refused, and counted, already */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
@@ -283,6 +284,8 @@ bool gb_upload_cancel(struct gb_upload *upload, bool act);
 /* Abandons what has not ended; safe at any time, NULL accepted, the rest is cleaned up behind. wake is not called after
  * this returns. */
 void gb_upload_free(struct gb_upload *upload);
+/* Why it is about to be abandoned, for the statistics; the first word counts. Without one the bytes ended too early. */
+void gb_upload_blame(struct gb_upload *upload, enum gb_code why);
 
 struct gb_download;
 
@@ -314,60 +317,6 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
 /* complete: every byte reached the client, for the counters. wake is not called after this returns. NULL accepted. */
 void gb_download_free(struct gb_download *download, bool complete);
 
-/* --- statistics -------------------------------------------------------------------------------------------------------------- */
-
-/* Transfers by direction and kind of memory, since start. */
-struct gb_kind_counters {
-    uint64_t count;
-    uint64_t bytes;
-    uint64_t copy_ns;  /* 0 where the CPU reaches the memory */
-    uint64_t queue_ns; /* waited behind earlier work */
-};
-
-struct gb_core_stats {
-    uint64_t sequence; /* raised by every acknowledged change */
-    int64_t started_at_us;
-    struct gb_counters counters; /* lifetime */
-    uint64_t sessions;
-    uint64_t buffers;
-    uint64_t buffer_bytes;
-    uint64_t lost_buffers;
-    uint64_t largest_allocation_bytes; /* since start */
-    uint64_t mirrored_buffers;
-    uint64_t mirrored_bytes; /* of these, which have them on one side or on both */
-    uint64_t leases;         /* granted, not ended */
-    uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
-    uint64_t adopted;        /* pieces of memory of other processes that are mapped here */
-    uint64_t uploads_running;
-    uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
-    uint64_t downloads_running;
-    uint64_t writes_running; /* copies, fills, syncs of mirrored buffers */
-    struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
-    uint64_t slots_total;
-    uint64_t slots_free;
-    uint64_t slot_bytes;
-    uint64_t slot_waits; /* times a transfer found no slot free */
-    struct gb_store_stat store;
-};
-
-/* [now] Cheap. */
-uint64_t gb_core_sequence(struct gb_core *core);
-void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret);
-
-struct gb_session_stats {
-    uint64_t sequence;
-    struct gb_session_view session;
-    struct gb_counters counters; /* since the session was loaded or made */
-    uint64_t lost_buffers;
-    uint64_t leases; /* as gb_core_stats; those being made included */
-    uint64_t held_bytes;
-    uint64_t adopted;
-    uint64_t open_uploads; /* in several requests, not completed */
-    uint64_t open_upload_bytes;
-};
-int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
-                     struct gb_error *err);
-
 /* --- tokens ------------------------------------------------------------------------------------------------------------------ */
 
 /* The tokens in force, replaced as a whole by whoever watches the database. Copies. [now] */
@@ -390,6 +339,7 @@ int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope sc
 #include "core/keys.h"
 #include "core/lease.h"
 #include "core/scan.h"
+#include "core/stats.h"
 #include "core/trace.h"
 #include "core/write.h"
 

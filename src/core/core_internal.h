@@ -22,6 +22,7 @@
 #include "core/key_table.h"
 #include "core/lane.h"
 #include "core/lease_table.h"
+#include "core/memory.h"
 #include "core/note.h"
 #include "core/sampler.h"
 #include "core/slots.h"
@@ -39,6 +40,7 @@ struct gb_core_device {
     _Atomic uint64_t pools_live; /* as of the last housekeeping, as the next two */
     _Atomic uint64_t pools_used_bytes;
     _Atomic uint64_t reserved_bytes;
+    struct gb_memory_tally memory;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_task relief;      /* gives back what pools keep above their threshold */
@@ -88,7 +90,6 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
-    _Atomic uint64_t largest_allocation;
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
@@ -96,6 +97,8 @@ struct gb_core {
     _Atomic uint64_t writes_running;
     struct gb_trace trace;
     struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
+    struct gb_level level;
+    struct gb_memory_tally memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
     atomic_uint scans;

@@ -160,6 +160,7 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_session_id, last.session);
     atomic_store(&core->last_buffer_id, last.buffer);
     atomic_store(&core->last_pool_id, last.pool);
+    gb_counters_explain(&counters);
     gb_tally_set(&core->tally, &counters);
     core->sampler.counted = counters;
     if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "core/lane.h"
+#include "core/memory.h"
 #include "core/pool.h"
 #include "core/turns.h"
 
@@ -40,16 +41,9 @@ struct gb_core_pool {
 
     pthread_mutex_t stat_lock;
     struct gb_pool_stat stat;
-    _Atomic uint64_t allocations;
-    _Atomic uint64_t frees;
-    _Atomic uint64_t failures;
-    _Atomic uint64_t allocated_bytes;
-    _Atomic uint64_t freed_bytes;
-    struct { /* as of the last sample */
-        _Atomic uint64_t allocations;
-        _Atomic uint64_t frees;
-        _Atomic uint64_t failures;
-        _Atomic uint64_t looked_ns; /* before the first: when it was made */
+    struct gb_memory_tally memory;
+    struct {
+        _Atomic uint64_t looked_ns; /* as of the last sample; before the first: when it was made */
     } past;
     _Atomic int access[]; /* of each device: enum gb_pool_access, or GB_POOL_CLOSED */
 };

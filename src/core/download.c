@@ -208,6 +208,18 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------ */
 
+/* Without an error of its own the client went away. */
+static void count_failure(struct gb_download *d) {
+    enum gb_failure why = GB_FAILURE_incomplete_body;
+
+    pthread_mutex_lock(&d->t.lock);
+    if (d->t.error.code != GB_OK)
+        why = gb_failure_of(d->t.error.code, GB_FAILED_DOWNLOAD);
+    pthread_mutex_unlock(&d->t.lock);
+    gb_tally_failed(&d->t.core->tally, GB_FAILED_DOWNLOAD, why);
+    gb_tally_failed(&d->t.session->tally, GB_FAILED_DOWNLOAD, why);
+}
+
 void gb_download_free(struct gb_download *d, bool complete) {
     struct gb_core *core;
     bool pending = false;
@@ -230,7 +242,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
         gb_kind_tally_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
                           d->t.copy_ns, d->t.queue_ns);
     } else if (d->started) {
-        GB_TALLY(core, d->t.session, downloads_failed, 1);
+        count_failure(d);
     }
     if (d->started && !d->silent) {
         atomic_fetch_sub(&core->downloads_running, 1);

@@ -215,6 +215,8 @@ int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t
         return -1;
     pthread_mutex_lock(&s->lock);
     r = gb_quota_check_locked(s, bytes, 0, err);
+    if (r < 0 && err)
+        gb_memory_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -319,6 +321,13 @@ int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, str
 const struct gb_buffer_rec *gb_joint_record(const struct gb_joint *j, size_t i, bool *ret_created) {
     *ret_created = j->uploads[i]->created;
     return &j->uploads[i]->change.rec;
+}
+
+void gb_joint_blame(struct gb_joint *j, enum gb_code why) {
+    size_t i;
+
+    for (i = 0; j && i < j->count; i++)
+        gb_upload_blame(j->uploads[i], why);
 }
 
 void gb_joint_free(struct gb_joint *j) {

@@ -31,6 +31,7 @@ int gb_joint_end(struct gb_joint *joint, struct gb_error *err);
 int gb_joint_result(struct gb_joint *joint, struct gb_transfer_times *ret_times, struct gb_error *err);
 /* After that, of the i-th. */
 const struct gb_buffer_rec *gb_joint_record(const struct gb_joint *joint, size_t i, bool *ret_created);
+void gb_joint_blame(struct gb_joint *joint, enum gb_code why); /* as gb_upload_blame */
 void gb_joint_free(struct gb_joint *joint);
 
 #endif

@@ -111,8 +111,8 @@ static void make_room(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
 
-    GB_TALLY(c->device->core, c->session, trims, gb_core_pool_make_room(c->device->pool, c->bytes));
-    GB_TALLY(c->device->core, c->session, allocation_retries, 1);
+    gb_memory_trimmed(c, gb_core_pool_make_room(c->device->pool, c->bytes));
+    gb_memory_retried(c);
     a->room_made = true;
     a->task.run = allocate;
     gb_lane_post(&c->device->slow, &a->task);
@@ -194,10 +194,8 @@ static void free_memory(struct gb_task *task) {
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed && !c->adoption) {
-        GB_TALLY(core, c->session, frees, 1);
-        GB_TALLY(core, c->session, freed_bytes, c->bytes);
-    }
+    if (freed && !c->adoption)
+        gb_memory_given(c);
     gb_core_changed(core);
     gb_content_end(c);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "core/memory.h"
 #include "model/history.h"
 #include "store/store.h"
 
@@ -26,6 +27,7 @@ struct gb_device_numbers {
     uint64_t pools;
     uint64_t pools_used_bytes;
     uint64_t reserved_bytes;
+    struct gb_memory_numbers memory;
 };
 int gb_device_numbers(struct gb_core *core, int device, struct gb_device_numbers *ret, struct gb_error *err);
 

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "core/memory.h"
 #include "model/model.h"
 
 struct gb_core;
@@ -20,11 +21,10 @@ struct gb_pool_view {
     int device;
     struct gb_pool_config config;
     struct gb_pool_stat stat;
-    uint64_t allocations, frees, failures; /* since it was made or loaded */
-    uint64_t allocated_bytes, freed_bytes;
-    uint64_t live_buffers;    /* that have their bytes here */
-    uint64_t first_use_bytes; /* what its first allocation takes from the device, beyond the bytes asked for */
-    int64_t version;          /* 0: a device's own pool */
+    struct gb_memory_numbers memory; /* since it was made or loaded */
+    uint64_t live_buffers;           /* that have their bytes here */
+    uint64_t first_use_bytes;        /* what its first allocation takes from the device, beyond the bytes asked for */
+    int64_t version;                 /* 0: a device's own pool */
     int64_t created_at_us;
     int64_t updated_at_us;
     bool lost; /* its device is missing, refused to make it, or is dead */

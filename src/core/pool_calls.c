@@ -20,11 +20,6 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .name = p->rec.name,
                                  .device = p->rec.device,
                                  .config = p->rec.config,
-                                 .allocations = atomic_load(&p->allocations),
-                                 .frees = atomic_load(&p->frees),
-                                 .failures = atomic_load(&p->failures),
-                                 .allocated_bytes = atomic_load(&p->allocated_bytes),
-                                 .freed_bytes = atomic_load(&p->freed_bytes),
                                  .live_buffers = atomic_load(&p->live_buffers),
                                  .first_use_bytes = first_use_bytes(p),
                                  .version = p->rec.version,
@@ -32,6 +27,7 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
     gb_core_pool_stat(p, &ret->stat);
+    gb_memory_read(&p->memory, &ret->memory);
 }
 
 unsigned gb_pool_count(struct gb_core *core) {
@@ -151,6 +147,7 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     op->call->trim.kept =
         stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
     atomic_fetch_add(&p->core->tally.trims, 1);
+    atomic_fetch_add(&p->memory.trims, 1);
     note_trimmed(op);
     return 0;
 }

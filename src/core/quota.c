@@ -49,7 +49,14 @@ int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t c
     return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
 }
 
-int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+static int refuse(struct gb_session *session, const struct gb_error *why, struct gb_error *err) {
+    gb_memory_denied(session, why);
+    if (err && err->code == GB_OK)
+        *err = *why;
+    return -1;
+}
+
+static int take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
     struct gb_core *core = session->core;
 
     if (check_bytes(session, bytes, err) < 0 || check_count(session, count, err) < 0)
@@ -62,6 +69,12 @@ int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t co
     session->used_bytes += bytes;
     session->counted_buffers += count;
     return 0;
+}
+
+int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    return take_locked(session, bytes, count, &why) < 0 ? refuse(session, &why, err) : 0;
 }
 
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count) {
@@ -85,8 +98,10 @@ int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, str
 }
 
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
-    if (gb_quota_check_pinned_locked(session, bytes, err) < 0)
-        return -1;
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_quota_check_pinned_locked(session, bytes, &why) < 0)
+        return refuse(session, &why, err);
     session->used_pinned_bytes += bytes;
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "core/session.h"
 
 /* --- samples: one sweep -------------------------------------------------------------------------------------------------- */
@@ -67,6 +68,8 @@ static void count(struct gb_history_sample *s, const struct gb_counters *a, cons
         (grown(a->upload_queue_ns, b->upload_queue_ns) + grown(a->download_queue_ns, b->download_queue_ns) +
          grown(a->device_copy_queue_ns, b->device_copy_queue_ns)) /
         NS_PER_S;
+    s->counter[GB_COUNTER_upload_failures] = grown(a->uploads_failed, b->uploads_failed);
+    s->counter[GB_COUNTER_download_failures] = grown(a->downloads_failed, b->downloads_failed);
     s->counter[GB_COUNTER_allocations] = grown(a->allocations, b->allocations);
     s->counter[GB_COUNTER_frees] = grown(a->frees, b->frees);
     s->counter[GB_COUNTER_allocation_failures] = grown(a->allocation_failures, b->allocation_failures);
@@ -77,6 +80,12 @@ static double seconds(uint64_t from_ns, uint64_t to_ns) {
 }
 
 /* --- pools, sessions, devices -------------------------------------------------------------------------------------------------- */
+
+static void count_memory(struct gb_history_sample *s, struct gb_memory_tally *m) {
+    s->counter[GB_COUNTER_allocations] = increase(&m->past.allocations, atomic_load(&m->allocations));
+    s->counter[GB_COUNTER_frees] = increase(&m->past.frees, atomic_load(&m->frees));
+    s->counter[GB_COUNTER_allocation_failures] = increase(&m->past.failures, atomic_load(&m->failures));
+}
 
 static void add_pool(struct sweep *w, struct gb_core_pool *p, const char *session, struct gb_pool_stat *sum) {
     struct gb_history_sample *s = add(w, GB_HISTORY_POOL);
@@ -94,9 +103,7 @@ static void add_pool(struct sweep *w, struct gb_core_pool *p, const char *sessio
     memcpy(s->device_uuid, p->device->rec.uuid, sizeof(s->device_uuid));
     s->gauge[GB_GAUGE_used_bytes] = (double)stat.used_bytes;
     s->gauge[GB_GAUGE_reserved_bytes] = (double)stat.reserved_bytes;
-    s->counter[GB_COUNTER_allocations] = increase(&p->past.allocations, atomic_load(&p->allocations));
-    s->counter[GB_COUNTER_frees] = increase(&p->past.frees, atomic_load(&p->frees));
-    s->counter[GB_COUNTER_allocation_failures] = increase(&p->past.failures, atomic_load(&p->failures));
+    count_memory(s, &p->memory);
     s->counter[GB_COUNTER_covered_s] = seconds(atomic_exchange(&p->past.looked_ns, w->at_ns), w->at_ns);
 }
 
@@ -167,6 +174,7 @@ static void add_device(struct sweep *w, struct gb_core_device *d, const struct g
     s->gauge[GB_GAUGE_used_bytes] = (double)(d->rec.total_bytes > free_bytes ? d->rec.total_bytes - free_bytes : 0);
     s->gauge[GB_GAUGE_reserved_bytes] = (double)sum->reserved_bytes;
     s->counter[GB_COUNTER_covered_s] = seconds(w->core->sampler.counted_ns, w->at_ns);
+    count_memory(s, &d->memory);
     add_health(s, w->core);
 }
 
@@ -205,6 +213,20 @@ static void count_outside(struct sweep *w) {
         s->counter[GB_COUNTER_requests] = increase(&core->sampler.requests, outside.requests);
     }
     pthread_mutex_unlock(&core->sampler.outside_lock);
+}
+
+/* Of this process: from 0 on after a start. */
+static void count_process(struct sweep *w) {
+    struct gb_sampler *sampler = &w->core->sampler;
+    struct gb_history_sample *s = &w->samples[0];
+    struct gb_process process;
+    struct gb_store_stat store;
+
+    gb_process_read(&process);
+    gb_store_stat(w->core->store, &store);
+    s->gauge[GB_GAUGE_resident_bytes] = (double)process.resident_bytes;
+    s->counter[GB_COUNTER_cpu_seconds] = increase(&sampler->cpu_ns, process.cpu_ns) / NS_PER_S;
+    s->counter[GB_COUNTER_store_queue_seconds] = increase(&sampler->store_queue_ns, store.waited.ns) / NS_PER_S;
 }
 
 /* --- on its way to the database -------------------------------------------------------------------------------------------- */
@@ -294,6 +316,7 @@ bool gb_sampler_take(struct gb_core *core) {
         add_device(w, &core->devices[i], &sums[i]);
     gauge_daemon(w, sums);
     count_outside(w);
+    count_process(w);
     gb_tally_read(&core->tally, &w->counters);
     count(&w->samples[0], &core->sampler.counted, &w->counters); /* which a restart finds in the database */
     w->samples[0].counter[GB_COUNTER_covered_s] = seconds(core->sampler.counted_ns, w->at_ns);

@@ -22,7 +22,9 @@ struct gb_sampler {
     void *outside_arg;
     bool was_outside;
     struct gb_outside last_outside; /* as it went away: what the sample at the end has */
-    _Atomic uint64_t requests;      /* as of the last sample */
+    _Atomic uint64_t requests;      /* as of the last sample, as the next two */
+    _Atomic uint64_t cpu_ns;
+    _Atomic uint64_t store_queue_ns;
 };
 
 void gb_sampler_init(struct gb_core *core);

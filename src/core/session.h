@@ -27,6 +27,7 @@ struct gb_session {
         struct gb_counters counted;
         uint64_t looked_ns; /* before the first: when it was made */
     } past;
+    struct gb_level level;
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
@@ -127,9 +128,9 @@ void gb_intakes_end(struct gb_session *session, const struct gb_error *why);
 
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 
-/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. */
+/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_memory_denied). */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
-/* Counts them in, or nothing. */
+/* Counts them in, or nothing, but that it was refused. */
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 

@@ -72,6 +72,7 @@ void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter) {
                 slots->first = waiter;
             slots->last = waiter;
             atomic_fetch_add(&slots->waits, 1);
+            atomic_fetch_add(&slots->wanted, 1);
         }
     }
     pthread_mutex_unlock(&slots->lock);
@@ -88,6 +89,7 @@ void gb_slots_give(struct gb_slots *slots, void *slot) {
         if (!slots->first)
             slots->last = NULL;
         waiter->waiting = false;
+        atomic_fetch_sub(&slots->wanted, 1);
         waiter->slot = slot;
     } else {
         size_t count = atomic_load(&slots->free_count);
@@ -129,6 +131,7 @@ bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter) {
         if (slots->last == waiter)
             slots->last = before;
         waiter->waiting = false;
+        atomic_fetch_sub(&slots->wanted, 1);
         waited = true;
     }
     pthread_mutex_unlock(&slots->lock);

@@ -28,6 +28,7 @@ struct gb_slots {
     void **free;
     _Atomic size_t free_count; /* written under the lock */
     _Atomic uint64_t waits;
+    _Atomic uint64_t wanted; /* in line now; written under the lock */
     struct gb_slot_waiter *first;
     struct gb_slot_waiter *last;
 };

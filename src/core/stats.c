@@ -20,6 +20,8 @@ static void read_kinds(struct gb_core *core, struct gb_core_stats *ret) {
 }
 
 void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
+    int kind;
+
     /* First: a change that comes while the rest is read then has a higher number. */
     ret->sequence = atomic_load(&core->sequence);
     ret->started_at_us = core->started_at_us;
@@ -28,7 +30,6 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->buffers = atomic_load(&core->live_buffers);
     ret->buffer_bytes = atomic_load(&core->buffer_bytes);
     ret->lost_buffers = atomic_load(&core->lost_buffers);
-    ret->largest_allocation_bytes = atomic_load(&core->largest_allocation);
     ret->mirrored_buffers = atomic_load(&core->mirrored_buffers);
     ret->mirrored_bytes = atomic_load(&core->mirrored_bytes);
     ret->leases = atomic_load(&core->leases.live);
@@ -39,10 +40,14 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->downloads_running = atomic_load(&core->downloads_running);
     ret->writes_running = atomic_load(&core->writes_running);
     read_kinds(core, ret);
+    gb_level_read(&core->level, &ret->level);
+    for (kind = 0; kind < GB_KIND_COUNT; kind++)
+        gb_memory_read(&core->memory[kind], &ret->kind_memory[kind]);
     ret->slots_total = core->slots.total;
     ret->slots_free = atomic_load(&core->slots.free_count);
     ret->slot_bytes = core->slots.slot_bytes;
     ret->slot_waits = atomic_load(&core->slots.waits);
+    ret->slots_wanted = atomic_load(&core->slots.wanted);
     gb_store_stat(core->store, &ret->store);
 }
 
@@ -52,8 +57,12 @@ int gb_device_numbers(struct gb_core *core, int device, struct gb_device_numbers
     if (device < 0 || device >= core->device_count)
         return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d", device);
     d = &core->devices[device];
-    *ret = (struct gb_device_numbers){d->rec.total_bytes, atomic_load(&d->free_bytes), atomic_load(&d->pools_live),
-                                      atomic_load(&d->pools_used_bytes), atomic_load(&d->reserved_bytes)};
+    *ret = (struct gb_device_numbers){.total_bytes = d->rec.total_bytes,
+                                      .free_bytes = atomic_load(&d->free_bytes),
+                                      .pools = atomic_load(&d->pools_live),
+                                      .pools_used_bytes = atomic_load(&d->pools_used_bytes),
+                                      .reserved_bytes = atomic_load(&d->reserved_bytes)};
+    gb_memory_read(&d->memory, &ret->memory);
     return 0;
 }
 
@@ -65,6 +74,7 @@ int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb
         return -1;
     ret->sequence = atomic_load(&core->sequence);
     gb_tally_read(&s->tally, &ret->counters);
+    gb_level_read(&s->level, &ret->level);
     pthread_mutex_lock(&s->lock);
     gb_session_view_locked(s, &ret->session);
     ret->lost_buffers = s->lost_buffers;

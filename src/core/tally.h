@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "model/failure.h"
 #include "model/model.h"
 
 struct gb_tally {
@@ -21,6 +22,9 @@ struct gb_kind_tally {
 };
 
 void gb_kind_tally_add(struct gb_kind_tally *tally, uint64_t bytes, uint64_t copy_ns, uint64_t queue_ns);
+
+/* One more failure, and of that reason. */
+void gb_tally_failed(struct gb_tally *tally, enum gb_failed what, enum gb_failure why);
 
 /* Not of one moment: each counter is right, two of them may be apart by what happened between the reads. */
 void gb_tally_read(struct gb_tally *tally, struct gb_counters *ret);

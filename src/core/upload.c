@@ -4,6 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params, const struct gb_plan *plan,
+                              struct gb_error *err) {
+    int r = gb_quota_check_locked(s, plan->place ? 0 : plan->bytes, plan->buffer ? 0 : 1, err);
+
+    if (r == 0 && !plan->place && plan->kind == GB_KIND_PINNED)
+        r = gb_quota_check_pinned_locked(s, plan->bytes, err);
+    if (r < 0 && err && !params->asked_before)
+        gb_memory_denied(s, err);
+    return r;
+}
+
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_core_stream *stream = NULL;
     struct gb_session *s;
@@ -20,9 +31,7 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     if (r == 0)
         r = gb_plan_make_locked(s, params, NULL, &plan, err);
     if (r == 0)
-        r = gb_quota_check_locked(s, plan.place ? 0 : plan.bytes, plan.buffer ? 0 : 1, err);
-    if (r == 0 && !plan.place && plan.kind == GB_KIND_PINNED)
-        r = gb_quota_check_pinned_locked(s, plan.bytes, err);
+        r = check_quota_locked(s, params, &plan, err);
     pthread_mutex_unlock(&s->lock);
     gb_core_stream_unuse(stream);
     gb_session_unref(s);

@@ -94,6 +94,7 @@ struct gb_upload {
     bool attached; /* managed memory is in the CPU's hands */
     void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
     uint64_t prepared_ns;
+    enum gb_code blamed; /* gb_upload_blame */
 
     /* The caller's: */
     uint64_t filled;

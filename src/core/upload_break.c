@@ -25,6 +25,15 @@ static void apply_break_locked(struct gb_change *change, struct gb_buffer *b) {
     b->in_place = false;
 }
 
+/* What the core found is why; else what those above said; else the client went away. */
+static void count_failure(struct gb_upload *u) {
+    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
+    enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
+
+    gb_tally_failed(&u->t.core->tally, GB_FAILED_UPLOAD, why);
+    gb_tally_failed(&u->t.session->tally, GB_FAILED_UPLOAD, why);
+}
+
 static void finalize(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
@@ -44,8 +53,8 @@ static void finalize(struct gb_upload *u) {
         gb_quota_give_locked(s, 0, 1);
         pthread_mutex_unlock(&s->lock);
     }
-    if (!u->finished && !u->unstarted)
-        GB_TALLY(core, s, uploads_failed, u->write || part ? 0 : 1);
+    if (!u->finished && !u->unstarted && !u->write && !part)
+        count_failure(u);
     if (part || (!u->finished && !intake && !u->unstarted))
         atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
@@ -126,6 +135,11 @@ void gb_upload_destroy(struct gb_transfer *transfer) {
         gb_upload_hand_back(u, destroy);
     else
         destroy(u, NULL);
+}
+
+void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
+    if (upload && upload->blamed == GB_OK)
+        upload->blamed = why;
 }
 
 void gb_upload_free(struct gb_upload *upload) {

@@ -115,6 +115,7 @@ static int open_api(struct gb_daemon *daemon, struct gb_error *err) {
         .operation_ttl_s = o->operation_ttl,
         .batch_max = o->max_batch,
         .export_ttl_max_s = o->max_export_ttl,
+        .metrics_sessions = o->metrics_sessions,
     };
 
     daemon->api = gb_api_new(daemon->core, daemon->backend, daemon->backend_note, PACKAGE_VERSION);

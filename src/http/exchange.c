@@ -177,8 +177,13 @@ void gb_exchange_unref(struct gb_exchange *ex) {
 
 void gb_exchange_end(struct gb_exchange *ex) {
     gb_exchange_own(ex, NULL);
-    if (ex->req.sink)
+    if (ex->parked)
+        atomic_fetch_sub(&ex->server->suspended, 1);
+    ex->parked = false;
+    if (ex->req.sink) {
+        ex->req.sink->failed = ex->err.code;
         ex->req.sink->free(ex->req.sink);
+    }
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
     free(ex->gathered);

@@ -86,6 +86,7 @@ struct gb_exchange {
     struct MHD_Connection *conn;
     struct gb_conn *info;
     bool suspended;
+    bool parked; /* counted among the suspended, on a bulk loop */
 
     struct gb_transfer *transfer; /* on a bulk loop */
 };

@@ -91,6 +91,8 @@ struct gb_http_sink {
                         struct gb_error *err);
     /* Called exactly once, also when the body broke off before end; then the upload is abandoned. */
     void (*free)(struct gb_http_sink *sink);
+    enum gb_code
+        failed; /* set before free where the request was answered with an error; one around another hands it on */
 };
 
 /* Where a streamed response body comes from. As the sink: one thread at a time. */

@@ -3,12 +3,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "http/server.h"
 
 /* Written by one thread, so that a load and a store do: no locked instruction, no cache line that threads fight for. */
 struct counts {
-    _Atomic uint64_t bucket[GB_LATENCY_BOUNDS + 1];
+    _Atomic uint64_t bucket[GB_HISTOGRAM_BOUNDS + 1];
     _Atomic uint64_t ns;
     _Atomic uint64_t outcome[GB_OUTCOMES];
 };
@@ -17,26 +16,6 @@ struct gb_latency_table {
     size_t routes;
     struct counts counts[];
 };
-
-uint64_t gb_latency_bound_ns(unsigned bucket) {
-    static const uint64_t bounds[GB_LATENCY_BOUNDS] = {
-        100000,
-        300000,
-        GB_NS_PER_MS,
-        3 * GB_NS_PER_MS,
-        10 * GB_NS_PER_MS,
-        30 * GB_NS_PER_MS,
-        100 * GB_NS_PER_MS,
-        300 * GB_NS_PER_MS,
-        GB_NS_PER_S,
-        3 * GB_NS_PER_S,
-        10 * GB_NS_PER_S,
-        30 * GB_NS_PER_S,
-        100 * GB_NS_PER_S,
-    };
-
-    return bucket < GB_LATENCY_BOUNDS ? bounds[bucket] : UINT64_MAX;
-}
 
 const char *gb_outcome_name(enum gb_outcome outcome) {
     static const char *const names[GB_OUTCOMES] = {"2xx", "3xx", "4xx", "5xx", "broken"};
@@ -72,11 +51,8 @@ static enum gb_outcome outcome_of(int status) {
 
 void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns) {
     struct counts *c = &table->counts[route < table->routes ? route : table->routes];
-    unsigned i = 0;
 
-    while (i < GB_LATENCY_BOUNDS && ns > gb_latency_bound_ns(i))
-        i++;
-    more(&c->bucket[i], 1);
+    more(&c->bucket[gb_histogram_bucket(ns)], 1);
     more(&c->ns, ns);
     more(&c->outcome[outcome_of(status)], 1);
 }
@@ -88,9 +64,9 @@ void gb_latency_add(const struct gb_latency_table *table, size_t route, struct g
     if (!table || route > table->routes)
         return;
     c = &table->counts[route];
-    for (i = 0; i <= GB_LATENCY_BOUNDS; i++)
-        sum->bucket[i] += atomic_load_explicit(&c->bucket[i], memory_order_relaxed);
-    sum->ns += atomic_load_explicit(&c->ns, memory_order_relaxed);
+    for (i = 0; i <= GB_HISTOGRAM_BOUNDS; i++)
+        sum->time.bucket[i] += atomic_load_explicit(&c->bucket[i], memory_order_relaxed);
+    sum->time.ns += atomic_load_explicit(&c->ns, memory_order_relaxed);
     for (i = 0; i < GB_OUTCOMES; i++)
         sum->outcome[i] += atomic_load_explicit(&c->outcome[i], memory_order_relaxed);
 }
@@ -98,7 +74,7 @@ void gb_latency_add(const struct gb_latency_table *table, size_t route, struct g
 void gb_http_latency(const struct gb_http_server *server, size_t route, struct gb_latency *ret) {
     unsigned i;
 
-    *ret = (struct gb_latency){.ns = 0};
+    *ret = (struct gb_latency){.time = {.ns = 0}};
     for (i = 0; i < server->config.loops; i++)
         gb_latency_add(server->loops[i].own.latency, route, ret);
     for (i = 0; i < server->config.bulk_loops; i++)

@@ -6,11 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gb_http_server;
+#include "base/histogram.h"
 
-/* Upper bounds of the buckets, two a decade from 100 us to 100 s; what took longer is in one more. */
-#define GB_LATENCY_BOUNDS 13
-uint64_t gb_latency_bound_ns(unsigned bucket);
+struct gb_http_server;
 
 enum gb_outcome {
     GB_OUTCOME_2XX,
@@ -24,8 +22,7 @@ enum gb_outcome {
 const char *gb_outcome_name(enum gb_outcome outcome);
 
 struct gb_latency {
-    uint64_t bucket[GB_LATENCY_BOUNDS + 1]; /* requests that took at most its bound and more than the one before */
-    uint64_t ns;                            /* in all */
+    struct gb_histogram time; /* the longest is not kept */
     uint64_t outcome[GB_OUTCOMES];
 };
 

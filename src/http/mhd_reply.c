@@ -92,8 +92,8 @@ void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char 
 bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request) {
     const char *asked = canned->etag ? gb_http_header(request, "If-None-Match") : NULL;
 
-    /* The tag carries its quotes, so that finding it in the list is a comparison with one member of it. */
-    return asked && (strcmp(asked, "*") == 0 || strstr(asked, canned->etag) != NULL);
+    /* The tag carries its quotes, so that finding it in the list is a comparison with one member of it; weak or not does not matter here. */
+    return asked && (strcmp(asked, "*") == 0 || strstr(asked, strchr(canned->etag, '"')) != NULL);
 }
 
 /* --- replies ----------------------------------------------------------------------------------------------------------- */

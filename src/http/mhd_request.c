@@ -65,6 +65,18 @@ static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     return 0;
 }
 
+/* The same of one that waits for long: it is among the suspended until its end, which is near when it goes on. */
+static int park(struct gb_loop *loop, struct gb_exchange *ex) {
+    /* Before it leaves: from then on it is another thread's. */
+    ex->parked = true;
+    atomic_fetch_add(&loop->server->suspended, 1);
+    if (leave(loop, ex) == 0)
+        return 0;
+    ex->parked = false;
+    atomic_fetch_sub(&loop->server->suspended, 1);
+    return -1;
+}
+
 /* --- the callbacks ---------------------------------------------------------------------------------------------------- */
 
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
@@ -143,7 +155,7 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
     }
     if (ex->phase == GB_PHASE_WAIT) {
         /* libmicrohttpd walks all that are suspended whenever one is resumed. */
-        if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || leave(loop, ex) < 0)
+        if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || park(loop, ex) < 0)
             gb_mhd_suspend(loop, ex);
         return MHD_YES;
     }

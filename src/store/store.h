@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/histogram.h"
 #include "model/model.h"
 #include "model/notice.h"
 #include "store/history.h"
@@ -150,12 +151,13 @@ int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
 struct gb_store_stat {
-    uint64_t commits;   /* transactions */
-    uint64_t changes;   /* that are in the database */
-    uint64_t failures;  /* refused ones (queue full) and orphans included */
-    uint64_t orphans;   /* records of a session that was deleted while they waited: no fault of the database */
-    uint64_t queued;    /* now, those being committed included */
-    uint64_t commit_ns; /* spent in transactions, failed ones included */
+    uint64_t commits;           /* transactions */
+    uint64_t changes;           /* that are in the database */
+    uint64_t failures;          /* refused ones (queue full) and orphans included */
+    uint64_t orphans;           /* records of a session that was deleted while they waited: no fault of the database */
+    uint64_t queued;            /* now, those being committed included */
+    struct gb_histogram waited; /* changes, from being queued until the transaction that first tried them began */
+    struct gb_histogram took;   /* transactions, failed ones included */
 };
 void gb_store_stat(struct gb_store *store, struct gb_store_stat *ret);
 

@@ -16,6 +16,7 @@ struct change {
     enum gb_change_kind kind;
     gb_store_done_fn *done;
     void *arg;
+    uint64_t queued_ns;
     bool marked;
     struct gb_store_mark mark;
     alignas(max_align_t) unsigned char record[];
@@ -57,7 +58,7 @@ static int transact(struct gb_writer *w, struct change *first, struct change *en
         gb_apply_rollback(&w->apply);
     took_ns = gb_clock_ns() - began_ns;
     pthread_mutex_lock(&w->lock);
-    w->stat.commit_ns += took_ns;
+    gb_histogram_add(&w->stat.took, took_ns);
     w->stat.commits += r == 0;
     pthread_mutex_unlock(&w->lock);
     return r;
@@ -89,6 +90,19 @@ static void finish_alone(struct gb_writer *w, struct change *c) {
     finish(w, c, err.code == GB_OK ? NULL : &err);
 }
 
+/* How long those that are about to begin have waited. */
+static void count_waits(struct gb_writer *w, const struct change *first) {
+    uint64_t now_ns = gb_clock_ns();
+    const struct change *c;
+
+    pthread_mutex_lock(&w->lock);
+    for (c = first; c; c = c->next) {
+        if (writes(c))
+            gb_histogram_add(&w->stat.waited, now_ns > c->queued_ns ? now_ns - c->queued_ns : 0);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* All in one commit; where that fails, each in its own, so that only the bad ones fail. Not so when another process
  * kept the database locked for the whole of the permitted wait: each change would wait as long again. */
 static void run_group(struct gb_writer *w, struct change *first) {
@@ -97,6 +111,7 @@ static void run_group(struct gb_writer *w, struct change *first) {
     struct change *next;
     struct change *c;
 
+    count_waits(w, first);
     for (c = first; c && !writes(c); c = c->next)
         ;
     if (c && c->next)
@@ -213,7 +228,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
             done(arg, &err);
         return;
     }
-    *c = (struct change){.kind = kind, .done = done, .arg = arg, .marked = mark != NULL};
+    *c = (struct change){.kind = kind, .done = done, .arg = arg, .queued_ns = gb_clock_ns(), .marked = mark != NULL};
     if (mark)
         c->mark = *mark;
     if (bytes > 0)

@@ -58,6 +58,13 @@ def test_nvml(nvml):
 
     assert value("temperature_celsius") == 54 and value("power_watts") == 123.456 and value("sm_clock_hertz") == 1980e6
     assert value("utilization_ratio") == 0.37 and value("ecc_corrected_errors_total") == 5 and value("processes") == 2
+    assert value("process_memory_bytes", process="own") == 1 << 20
+    assert not any(("process", "others") in labels for _, labels in seen)  # of one of them it is not known
+    nvml.answer(processes=1, reasons=64 + 1)
+    until("it is alone", lambda: ("gpubufd_device_process_memory_bytes", frozenset({**labels, "process": "others"}.items())) in samples(
+        scrape(s.daemon).body.decode()))
+    seen = samples(scrape(s.daemon).body.decode())
+    assert value("process_memory_bytes", process="others") == 0 and value("process_memory_bytes", process="own") == 1 << 20
     assert value("clock_event", reason="hw_thermal_slowdown") == 1 and value("clock_event", reason="sync_boost") == 0
     assert 0 <= value("health_age_seconds") < 60
     nvml.answer(temperature=71, processes=100, fail__nvmlDeviceGetPowerUsage=3)

@@ -91,12 +91,12 @@ START_TEST(the_next_of_its_size_takes_it) {
     ck_assert_uint_eq(session_bytes(), 0);
     view = core_pool_look(&f, "default", "default");
     ck_assert_uint_eq(view.stat.used_bytes, 0);
-    ck_assert_uint_eq(view.frees, before.frees + 1);
+    ck_assert_uint_eq(view.memory.frees, before.memory.frees + 1);
     ck_assert_uint_ge(used_on_device(), BYTES);
     create("y", BYTES);
     view = core_pool_look(&f, "default", "default");
     ck_assert_uint_ge(view.stat.used_bytes, BYTES);
-    ck_assert_uint_eq(view.allocations, before.allocations + 2);
+    ck_assert_uint_eq(view.memory.allocations, before.memory.allocations + 2);
     ck_assert_uint_eq(session_bytes(), BYTES);
     ck_assert_uint_eq(atomic_load(&device()->kept.count), 0);
     leave_lane();

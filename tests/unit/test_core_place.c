@@ -147,7 +147,7 @@ START_TEST(in_place_takes_no_memory) {
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BIG));
     gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &after, &err), err);
-    ck_assert_uint_eq(before.allocations, after.allocations);
+    ck_assert_uint_eq(before.memory.allocations, after.memory.allocations);
     ck_assert_uint_eq(after.stat.used_peak_bytes, before.stat.used_peak_bytes);
     gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
     ck_assert_int_eq(memcmp(data, back, BIG), 0);

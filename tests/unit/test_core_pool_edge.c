@@ -58,7 +58,7 @@ START_TEST(idle_pools_give) {
     ck_assert_uint_lt(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.trims, 2); /* of p and of default; none where the limit of small refused */
-    ck_assert_uint_eq(core_pool_look(&f, "default", "small").failures, 2);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "small").memory.failures, 2);
     /* Who waits in one pool gets what another one frees. */
     gb_assert_fails(create(&f, "b", "", 40 * MIB, 20, &err), err, GB_ERR_OUT_OF_MEMORY);
     {
@@ -185,9 +185,9 @@ START_TEST(sixty_four_at_the_edge) {
     core_until_idle(&f);
     pool = core_pool_look(&f, "s", "p");
     ck_assert_uint_eq(pool.stat.used_bytes, 0);
-    ck_assert_uint_eq(pool.allocations, done);
-    ck_assert_uint_eq(pool.frees, done);
-    ck_assert_uint_eq(pool.freed_bytes, (uint64_t)done * BYTES_EACH);
+    ck_assert_uint_eq(pool.memory.allocations, done);
+    ck_assert_uint_eq(pool.memory.frees, done);
+    ck_assert_uint_eq(pool.memory.freed_bytes, (uint64_t)done * BYTES_EACH);
     ck_assert_uint_eq(pool.live_buffers, 0);
     gb_assert_ok(core_pool_remove(f.core, "s", "p", false, &err), err);
     core_fixture_done(&f);

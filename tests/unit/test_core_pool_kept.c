@@ -55,7 +55,7 @@ START_TEST(they_come_back) {
     ck_assert_int_eq(after.created_at_us, before.created_at_us);
     ck_assert_int_eq(memcmp(&after.config, &before.config, sizeof(after.config)), 0);
     ck_assert(!after.lost);
-    ck_assert_uint_eq(after.allocations, 0);
+    ck_assert_uint_eq(after.memory.allocations, 0);
     gb_assert_ok(core_buffer_get(f.core, "s", "x", &rec, &err), err);
     ck_assert_int_eq(rec.state, GB_BUFFER_LOST);
     gb_assert_ok(core_upload_on(f.core, "s", "x", "", "", data, sizeof(data), &err), err); /* where it was */

@@ -111,12 +111,12 @@ START_TEST(one_life) {
     ck_assert_int_eq(memcmp(data, back, MIB), 0);
     view = core_pool_look(&f, "default", "p");
     ck_assert_uint_eq(view.live_buffers, 1);
-    ck_assert_uint_eq(view.allocations, 2);
-    ck_assert_uint_eq(view.frees, 1);
-    ck_assert_uint_eq(view.allocated_bytes, 2 * MIB);
-    ck_assert_uint_eq(view.freed_bytes, MIB);
+    ck_assert_uint_eq(view.memory.allocations, 2);
+    ck_assert_uint_eq(view.memory.frees, 1);
+    ck_assert_uint_eq(view.memory.allocated_bytes, 2 * MIB);
+    ck_assert_uint_eq(view.memory.freed_bytes, MIB);
     ck_assert_uint_ge(view.stat.used_peak_bytes, 2 * MIB);
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").allocations, 0);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").memory.allocations, 0);
 
     p.has_threshold = p.has_opportunistic = true;
     p.has_follow = false;

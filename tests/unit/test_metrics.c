@@ -95,37 +95,37 @@ END_TEST
 
 START_TEST(test_table) {
     struct gb_latency_table *table = gb_latency_table_new(2);
-    struct gb_latency sum = {.ns = 0};
+    struct gb_latency sum = {.time.ns = 0};
     unsigned i;
 
     ck_assert_ptr_nonnull(table);
-    for (i = 0; i < GB_LATENCY_BOUNDS; i++) {
-        ck_assert(i == 0 || gb_latency_bound_ns(i) > gb_latency_bound_ns(i - 1));
-        gb_latency_note(table, 0, 200, gb_latency_bound_ns(i));
-        gb_latency_note(table, 1, 404, gb_latency_bound_ns(i) + 1);
+    for (i = 0; i < GB_HISTOGRAM_BOUNDS; i++) {
+        ck_assert(i == 0 || gb_histogram_bound_ns(i) > gb_histogram_bound_ns(i - 1));
+        gb_latency_note(table, 0, 200, gb_histogram_bound_ns(i));
+        gb_latency_note(table, 1, 404, gb_histogram_bound_ns(i) + 1);
     }
     gb_latency_note(table, 0, 304, 0);
     gb_latency_note(table, 1, 503, 7);
     gb_latency_note(table, 1, 0, 8);
     gb_latency_note(table, 99, 400, 9); /* of no route */
     gb_latency_add(table, 0, &sum);
-    for (i = 0; i <= GB_LATENCY_BOUNDS; i++)
-        ck_assert_uint_eq(sum.bucket[i], i == 0 ? 2 : i < GB_LATENCY_BOUNDS ? 1 : 0);
-    ck_assert_uint_eq(sum.outcome[GB_OUTCOME_2XX], GB_LATENCY_BOUNDS);
+    for (i = 0; i <= GB_HISTOGRAM_BOUNDS; i++)
+        ck_assert_uint_eq(sum.time.bucket[i], i == 0 ? 2 : i < GB_HISTOGRAM_BOUNDS ? 1 : 0);
+    ck_assert_uint_eq(sum.outcome[GB_OUTCOME_2XX], GB_HISTOGRAM_BOUNDS);
     ck_assert_uint_eq(sum.outcome[GB_OUTCOME_3XX], 1);
-    sum = (struct gb_latency){.ns = 0};
+    sum = (struct gb_latency){.time.ns = 0};
     gb_latency_add(table, 1, &sum);
-    ck_assert_uint_eq(sum.bucket[0], 2);
-    ck_assert_uint_eq(sum.bucket[GB_LATENCY_BOUNDS], 1);
-    ck_assert_uint_eq(sum.outcome[GB_OUTCOME_4XX], GB_LATENCY_BOUNDS);
+    ck_assert_uint_eq(sum.time.bucket[0], 2);
+    ck_assert_uint_eq(sum.time.bucket[GB_HISTOGRAM_BOUNDS], 1);
+    ck_assert_uint_eq(sum.outcome[GB_OUTCOME_4XX], GB_HISTOGRAM_BOUNDS);
     ck_assert_uint_eq(sum.outcome[GB_OUTCOME_5XX], 1);
     ck_assert_uint_eq(sum.outcome[GB_OUTCOME_BROKEN], 1);
-    sum = (struct gb_latency){.ns = 100};
+    sum = (struct gb_latency){.time.ns = 100};
     gb_latency_add(table, 2, &sum);
-    ck_assert_uint_eq(sum.ns, 109);
+    ck_assert_uint_eq(sum.time.ns, 109);
     gb_latency_add(table, 3, &sum);
     gb_latency_add(NULL, 0, &sum);
-    ck_assert_uint_eq(sum.ns, 109);
+    ck_assert_uint_eq(sum.time.ns, 109);
     gb_latency_table_free(table);
 }
 END_TEST
@@ -150,14 +150,31 @@ START_TEST(test_read_meanwhile) {
     ck_assert_ptr_nonnull(table);
     ck_assert_int_eq(pthread_create(&thread, NULL, note_many, table), 0);
     do {
-        sum = (struct gb_latency){.ns = 0};
+        sum = (struct gb_latency){.time.ns = 0};
         gb_latency_add(table, 0, &sum);
-        ck_assert_uint_ge(sum.bucket[0], before);
-        before = sum.bucket[0];
+        ck_assert_uint_ge(sum.time.bucket[0], before);
+        before = sum.time.bucket[0];
     } while (before < NOTES);
     pthread_join(thread, NULL);
     ck_assert_uint_eq(before, NOTES);
     gb_latency_table_free(table);
+}
+END_TEST
+
+START_TEST(test_histogram) {
+    struct gb_histogram h = {.ns = 0};
+
+    ck_assert_uint_eq(gb_histogram_count(&h), 0);
+    gb_histogram_add(&h, 0);
+    gb_histogram_add(&h, 100000);
+    gb_histogram_add(&h, 100001);
+    gb_histogram_add(&h, 1000000000000);
+    ck_assert_uint_eq(h.bucket[0], 2);
+    ck_assert_uint_eq(h.bucket[1], 1);
+    ck_assert_uint_eq(h.bucket[GB_HISTOGRAM_BOUNDS], 1);
+    ck_assert_uint_eq(gb_histogram_count(&h), 4);
+    ck_assert_uint_eq(h.ns, 1000000200001);
+    ck_assert_uint_eq(h.max_ns, 1000000000000);
 }
 END_TEST
 
@@ -188,6 +205,7 @@ int main(void) {
     gb_test_add(suite, "accept", test_accept, 60);
     gb_test_add(suite, "table", test_table, 60);
     gb_test_add(suite, "read_meanwhile", test_read_meanwhile, 120);
+    gb_test_add(suite, "histogram", test_histogram, 60);
     gb_test_add(suite, "process", test_process, 60);
     return gb_test_run(suite);
 }

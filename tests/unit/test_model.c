@@ -3,6 +3,7 @@
 
 #include "gb_test.h"
 #include "model/export.h"
+#include "model/failure.h"
 #include "model/model.h"
 
 START_TEST(dtypes_by_name) {
@@ -301,6 +302,31 @@ START_TEST(words_of_devices) {
 }
 END_TEST
 
+/* Each reason is counted where it may occur, codes find theirs, and what was counted without one is given to `other`. */
+START_TEST(test_failures) {
+    struct gb_counters c = {.allocation_failures = 7, .uploads_failed = 2, .downloads_failed = 1};
+
+    c.allocation_failures_quota_exceeded = 3;
+    c.uploads_failed_incomplete_body = 2;
+    ck_assert_uint_eq(gb_counters_failed(&c, GB_FAILED_ALLOCATION, GB_FAILURE_quota_exceeded), 3);
+    ck_assert_uint_eq(gb_counters_failed(&c, GB_FAILED_ALLOCATION, GB_FAILURE_incomplete_body), 0);
+    ck_assert_uint_eq(gb_counters_failed(&c, GB_FAILED_UPLOAD, GB_FAILURE_incomplete_body), 2);
+    gb_counters_explain(&c);
+    ck_assert_uint_eq(c.allocation_failures_other, 4);
+    ck_assert_uint_eq(c.uploads_failed_other, 0);
+    ck_assert_uint_eq(c.downloads_failed_other, 1);
+    gb_counters_explain(&c);
+    ck_assert_uint_eq(c.allocation_failures_other, 4);
+    ck_assert_int_eq(gb_failure_of(GB_ERR_OUT_OF_MEMORY, GB_FAILED_POOL), GB_FAILURE_out_of_memory);
+    ck_assert_int_eq(gb_failure_of(GB_ERR_QUOTA_EXCEEDED, GB_FAILED_ALLOCATION), GB_FAILURE_quota_exceeded);
+    ck_assert_int_eq(gb_failure_of(GB_ERR_QUOTA_EXCEEDED, GB_FAILED_POOL), GB_FAILURE_other);
+    ck_assert_int_eq(gb_failure_of(GB_ERR_SHAPE_MISMATCH, GB_FAILED_UPLOAD), GB_FAILURE_other);
+    ck_assert_str_eq(gb_failure_name(GB_FAILURE_pool_limit), "pool_limit");
+    ck_assert(gb_failure_may(GB_FAILURE_pool_limit, GB_FAILED_POOL));
+    ck_assert(!gb_failure_may(GB_FAILURE_pool_limit, GB_FAILED_DOWNLOAD));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("model");
 
@@ -313,5 +339,6 @@ int main(void) {
     gb_test_add(suite, "words", words, 30);
     gb_test_add(suite, "sets of scopes", sets_of_scopes, 30);
     gb_test_add(suite, "words of devices", words_of_devices, 10);
+    gb_test_add(suite, "failures", test_failures, 4);
     return gb_test_run(suite);
 }

@@ -110,7 +110,7 @@ START_TEST(what_waits_is_one_commit) {
     ck_assert_uint_eq(after.commits, before.commits + 1);
     ck_assert_uint_eq(after.changes, before.changes + MANY);
     ck_assert_uint_eq(after.failures, 0);
-    ck_assert_uint_gt(after.commit_ns, before.commit_ns);
+    ck_assert_uint_gt(after.took.ns, before.took.ns);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM buffers"), MANY);
     store_fixture_done(&f);
 }

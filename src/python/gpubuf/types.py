@@ -93,6 +93,10 @@ class Pool(TypedDict, total=False):
     allocations: int
     frees: int
     failures: int
+    failures_by_reason: Dict[str, int]
+    largest_bytes: int
+    retries: int
+    trims: int
     state: str
     first_use_bytes: int
     buffers: int
