@@ -21,6 +21,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     struct gb_http_pair *pair = &req->header[req->headers];
 
     (void)kind;
+    /* Blanks after a value are no part of it, and libmicrohttpd leaves them. */
+    while (value && value_size > 0 && (value[value_size - 1] == ' ' || value[value_size - 1] == '\t'))
+        value_size--;
     g->bytes += key_size + value_size + 4;
     if (req->headers == GB_HTTP_HEADERS_MAX || g->bytes > HEADER_TEXT_MAX) {
         gb_error_set(g->err, GB_ERR_HEADERS_TOO_LARGE, "more than %d header fields or %d bytes of them",

@@ -106,6 +106,12 @@ def test_refused_and_reused(daemon, victim):
         assert reply is None or reply.json()["name"] == "x"
 
 
+def test_blanks_after_a_value_are_no_part_of_it(daemon, victim):
+    with daemon.raw() as r:
+        reply = r.request("GET", DATA.format("default", "x"), ["Range:  bytes=1-2 \t "]).reply()
+    assert (reply.status, reply.body) == (206, FILL[1:3])
+
+
 def test_a_smuggled_request_never_runs(daemon, victim):
     inner = request("DELETE", "/v1/sessions/default/buffers/x")
     for lines in (["Content-Length: 4", "Transfer-Encoding: chunked"], ["Transfer-Encoding: xchunked"],
