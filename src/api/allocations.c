@@ -114,6 +114,8 @@ static int make_json(struct gb_report *report, struct gb_error *err) {
     free(chunk);
     gb_out_close(&out, ']');
     gb_out_u64(&out, "last_id", end - 1);
+    if (gb_trace_room(report->api->core) == 0)
+        gb_out_string(&out, "note", "no log is kept: the daemon runs with --allocation-log 0");
     gb_out_close(&out, '}');
     gb_out_end(&out);
     if (out.failed) {

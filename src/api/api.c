@@ -40,6 +40,9 @@ static void render_root(struct gb_out *out, const struct gb_api *api) {
     gb_out_string(out, "operations", "/v1/operations");
     gb_out_string(out, "stats", "/v1/stats");
     gb_out_string(out, "feed", "/v1/feed");
+    gb_out_string(out, "leases", "/v1/leases");
+    gb_out_string(out, "allocations", "/v1/allocations");
+    gb_out_string(out, "snapshot", "/v1/snapshot");
     gb_out_string(out, "metrics", "/metrics");
     gb_out_string(out, "openapi", "/openapi.json");
     gb_out_string(out, "live", "/livez");

@@ -37,7 +37,8 @@ static void tell_room(const struct gb_content *c, struct gb_error *error) {
                  (unsigned long long)limit);
 }
 
-static void note_exhausted(const struct gb_content *c) {
+/* The numbers by the names that the refusal has. */
+static void note_exhausted(const struct gb_content *c, const struct gb_error *error) {
     struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
 
     if (c->kind == GB_KIND_DEVICE)
@@ -46,7 +47,13 @@ static void note_exhausted(const struct gb_content *c) {
         n.device = c->device->index;
     n.has_bytes = true;
     n.bytes = c->bytes;
-    snprintf(n.detail, sizeof(n.detail), "asked for, of kind %s", gb_kind_name(c->kind));
+    if (error->has_numbers)
+        snprintf(n.detail, sizeof(n.detail), "%s memory: limit_bytes %llu, used_bytes %llu, requested_bytes %llu",
+                 gb_kind_name(c->kind), (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
+                 (unsigned long long)error->requested_bytes);
+    else
+        snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
+                 (unsigned long long)c->bytes);
     gb_note_often(c->device->core, &n);
 }
 
@@ -67,7 +74,7 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
         gb_core_pool_refresh(c->pool);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
-        note_exhausted(c);
+        note_exhausted(c, error);
     }
     gb_core_changed(core);
     a->done(a, error);

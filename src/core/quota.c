@@ -1,14 +1,18 @@
 /* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
-#include <string.h>
+#include <stdio.h>
 
 #include "core/session.h"
 
-static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which) {
+/* The numbers by the names that the refusal has. */
+static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
+                          uint64_t requested) {
     struct gb_notice n = gb_notice_of(session, GB_NOTICE_QUOTA_EXCEEDED);
+    const char *unit = bytes > 0 ? "_bytes" : "";
 
     n.has_bytes = bytes > 0;
     n.bytes = bytes;
-    strcpy(n.detail, which);
+    snprintf(n.detail, sizeof(n.detail), "%s: limit%s %llu, used%s %llu, requested%s %llu", which, unit,
+             (unsigned long long)limit, unit, (unsigned long long)used, unit, (unsigned long long)requested);
     gb_note_often(session->core, &n);
 }
 
@@ -18,7 +22,7 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, struct gb_err
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
-    note_exceeded(session, bytes, "quota.bytes");
+    note_exceeded(session, bytes, "quota.bytes", limit, used, bytes);
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for", session->name.s,
@@ -30,7 +34,7 @@ static int check_count(struct gb_session *session, uint64_t count, struct gb_err
 
     if (count == 0 || (session->counted_buffers <= limit && count <= limit - session->counted_buffers))
         return 0;
-    note_exceeded(session, 0, "quota.buffers");
+    note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
                         session->name.s, (unsigned long long)limit, (unsigned long long)session->counted_buffers);
 }
@@ -89,7 +93,7 @@ int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, str
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
-    note_exceeded(session, bytes, "quota.pinned_bytes");
+    note_exceeded(session, bytes, "quota.pinned_bytes", limit, used, bytes);
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",

@@ -109,6 +109,10 @@ static uint64_t first_locked(const struct gb_trace *t) {
     return t->next > t->room ? t->next - t->room : 1;
 }
 
+uint64_t gb_trace_room(const struct gb_core *core) {
+    return core->trace.room;
+}
+
 void gb_trace_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
     struct gb_trace *t = &core->trace;
 

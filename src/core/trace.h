@@ -60,6 +60,9 @@ struct gb_trace_block {
 /* [now] Numbers of the events that are kept: [*ret_first, *ret_end). Equal: none. */
 void gb_trace_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end);
 
+/* [now] How many events are kept at most. */
+uint64_t gb_trace_room(const struct gb_core *core);
+
 /* [now] Copies events numbered from *from on to out, at most n and those before end, and moves *from behind them; what is
  * not kept any more is passed over. Returns how many; 0: there are no more. Holds a leaf's lock for a copy of n: ask for hundreds. */
 unsigned gb_trace_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_trace_event *out, unsigned n);

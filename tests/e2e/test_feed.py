@@ -1,5 +1,6 @@
 """GET /v1/feed: what happens, as it happens."""
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -105,6 +106,7 @@ def test_refusals_are_counted_not_told_each(start, simulated):
             e = feed.next()
             events += 1
             seen[e["type"]] += e.get("count", 1)
+            assert re.search(r"limit_bytes \d+, used_bytes \d+, requested_bytes (\d+)", e["detail"]).group(1) == str(e["bytes"])
             assert (e["session"], e["bytes"]) == (("small", 1000) if e["type"][0] == "q" else ("default", 1 << 30))
     assert max(seen.values()) == 200 and events < 100
 

@@ -100,6 +100,7 @@ def test_the_log_is_a_ring(start):
     assert [x["id"] for x in log(s)["items"]] == list(range(50, 60)) and len(rows(s.ask("GET", CSV))) == 10
     off = Session(start(*SMALL_SLOTS, "--allocation-log", "0"))
     off.put("x", payload(100))
+    assert "--allocation-log 0" in log(off)["note"] and "note" not in log(s)
     assert rows(off.ask("GET", CSV)) == [] and load(off)["device_traces"] == [[]] * len(off.get("/v1/devices")["items"])
     assert sum(len(g["blocks"]) for g in load(off)["segments"]) == 1
 

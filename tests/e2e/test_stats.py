@@ -9,6 +9,8 @@ def test_the_root_says_which_backend_and_why(daemon, backend):
     root = daemon.get("/v1")
     assert root["backend"]["name"].split(":")[0] == backend.split(":")[0] and root["backend"]["note"]
     assert root["version"] and root["devices"] >= 1 and "openapi" in json.dumps(root["links"])
+    lists = {path for path, of in daemon.get("/openapi.json")["paths"].items() if "get" in of and path.count("/") == 2 and path[:4] == "/v1/"}
+    assert lists <= set(root["links"].values())
 
 
 def test_openapi_is_served(daemon):
