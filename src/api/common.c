@@ -2,10 +2,13 @@
 
 #include "api/render.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/body.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 
 int gb_path_session(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
     struct gb_session_view view;
@@ -95,6 +98,24 @@ int gb_add_timing(const struct gb_http_request *request, const struct gb_transfe
 
 enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err) {
     return gb_out_reply(out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+enum gb_step gb_reply_tagged(struct gb_out *out, char kind, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_http_canned *canned = NULL;
+    char tag[40];
+
+    gb_out_end(out);
+    if (!out->failed) {
+        snprintf(tag, sizeof(tag), "\"%c%08" PRIx32 "-%zx\"", kind, gb_crc32c(0, out->s, out->used), out->used);
+        canned = gb_http_canned_new(200, "application/json", tag, out->s, out->used);
+    }
+    gb_out_done(out);
+    if (!canned) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return GB_STEP_ERROR;
+    }
+    gb_http_response_canned(response, canned);
+    return GB_STEP_REPLY;
 }
 
 enum gb_step gb_reply_nothing(struct gb_http_request *request, const struct gb_call *call,

@@ -87,6 +87,8 @@ int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_
 
 /* Ends the text and makes it the reply. */
 enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err);
+/* The same with an entity tag of what it says, which begins with that letter; 304 for who has it. */
+enum gb_step gb_reply_tagged(struct gb_out *out, char kind, struct gb_http_response *response, struct gb_error *err);
 /* 204. */
 gb_async_reply gb_reply_nothing;
 /* The call's buffer, 201 where it was created. */

@@ -136,7 +136,7 @@ enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_
         render_device(&out, api, &rec);
     }
     gb_render_list_close(&out, false, 0);
-    return gb_reply_json(&out, 200, response, err);
+    return gb_reply_tagged(&out, 'd', response, err);
 }
 
 /* The device of the path. */

@@ -1,13 +1,10 @@
 #include "api/history.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/when.h"
 #include "base/clock.h"
-#include "base/crc32c.h"
 
 #define HOUR_US 3600000000LL
 
@@ -108,23 +105,10 @@ static void render(struct gb_out *out, uint64_t interval_s, enum gb_history_scop
 /* With an entity tag of the text itself: it stays while no sample comes. */
 static enum gb_step send(const struct gb_api *api, const struct wait *wait, struct gb_http_response *response,
                          struct gb_error *err) {
-    struct gb_http_canned *canned = NULL;
     struct gb_out out = {0};
-    char tag[32];
 
     render(&out, gb_history_interval_s(api->core), wait->scope, &wait->call->answer);
-    gb_out_end(&out);
-    if (!out.failed) {
-        snprintf(tag, sizeof(tag), "\"h%08" PRIx32 "-%zx\"", gb_crc32c(0, out.s, out.used), out.used);
-        canned = gb_http_canned_new(200, "application/json", tag, out.s, out.used);
-    }
-    gb_out_done(&out);
-    if (!canned) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
-        return GB_STEP_ERROR;
-    }
-    gb_http_response_canned(response, canned);
-    return GB_STEP_REPLY;
+    return gb_reply_tagged(&out, 'h', response, err);
 }
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

@@ -18,7 +18,7 @@ const tiles = new Tiles();
 const devices = new Devices();
 const look = new Look();
 const tables = new Tables(watch, (session, name) => look.open(session, name));
-const feed = new Feed(() => watch.soon());
+const feed = new Feed((event) => watch.heard(event), (following) => watch.follows(following));
 new Upload(watch, () => watch.soon());
 
 const SAID = {
@@ -78,10 +78,18 @@ watch.addEventListener('state', () => {
     history.due = 0;
     feed.start();
   }
+  if (now !== connected) showCharts();
   connected = now;
-  if (!document.hidden) showCharts();
 });
-watch.addEventListener('lists', () => tables.show());
+watch.addEventListener('tick', () => {
+  if (document.hidden) return;
+  showState();
+  showCharts();
+});
+watch.addEventListener('lists', () => {
+  tables.show();
+  tables.showPools();
+});
 
 byId('range').append(...RANGES.map(([s, label]) => el('option', {value: s}, label)));
 byId('range').addEventListener('change', chooseRange);
@@ -93,4 +101,4 @@ tokens.start(() => {
   history.due = 0;
   watch.restart();
 });
-watch.soon();
+watch.start();

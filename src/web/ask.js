@@ -68,16 +68,19 @@ export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
 
 const held = new Map();
 
-// {value, changed}: JSON at that path, asked with the entity tag of what was had last.
-export async function get(path) {
+// {value, changed}: JSON at that path, asked with the entity tag of what was had last. wait_s: so long may the daemon keep the
+// answer back while there is nothing new.
+export async function get(path, {wait_s = 0, signal} = {}) {
   const before = held.get(path);
-  const response = await ask(path, {more: before ? {'If-None-Match': before.etag} : {}});
+  const more = before ? {'If-None-Match': before.etag} : {};
+  if (before && wait_s) more.Prefer = `wait=${wait_s}`;
+  const response = await ask(path, {more, signal});
   if (response.status === 304 && before) return {value: before.value, changed: false};
   let value;
   try {
     value = await response.json();
   } catch (error) {
-    throw new Gone(error.message);
+    throw signal?.aborted ? error : new Gone(error.message);
   }
   const etag = response.headers.get('ETag');
   if (etag) held.set(path, {etag, value});

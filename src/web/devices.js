@@ -1,9 +1,6 @@
 // A card for each device: its memory, and how it is where the daemon knows.
 import {byId, bytes, el, setText} from './text.js';
-import {get} from './ask.js';
 import {bar} from './views.js';
-
-const HEALTH_MS = 5000;
 
 function percent(x) {
   return `${Math.round(100 * x)} %`;
@@ -28,7 +25,6 @@ function healthText(h) {
 export class Devices {
   constructor() {
     this.cards = new Map();
-    this.due = 0;
   }
 
   card(device) {
@@ -47,6 +43,7 @@ export class Devices {
       const used = d.total_bytes - d.free_bytes;
       setText(card.title, `${d.index}  ${d.name}`);
       setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} taken; here ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used`);
+      setText(card.health, healthText(d.health));
       setText(card.id, d.uuid);
       bar(card.share, {used: sum('used_bytes'), reserved: used, peak: 0, total: d.total_bytes});
     }
@@ -54,21 +51,6 @@ export class Devices {
       if (!watch.devices.some((d) => d.index === index)) {
         card.node.remove();
         this.cards.delete(index);
-      }
-    }
-    this.readHealth(watch);
-  }
-
-  async readHealth(watch) {
-    if (Date.now() < this.due) return;
-    this.due = Date.now() + HEALTH_MS;
-    for (const d of watch.devices) {
-      try {
-        const {value} = await get(`/v1/devices/${d.index}`);
-        const card = this.cards.get(d.index);
-        if (card) setText(card.health, healthText(value.health));
-      } catch {
-        return; // the next round says what is wrong
       }
     }
   }

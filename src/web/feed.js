@@ -57,9 +57,9 @@ function sentence(event) {
 }
 
 export class Feed {
-  // heard(event) is called with every event.
-  constructor(heard) {
-    this.heard = heard;
+  // heard(event) is called with every event, followed(whether) when the feed is there and when it is not any more.
+  constructor(heard, followed) {
+    Object.assign(this, {heard, followed});
     this.last = '';
     this.paused = false;
     this.waiting = [];
@@ -156,12 +156,17 @@ export class Feed {
     if (this.last) more['Last-Event-ID'] = this.last;
     const response = await ask('/v1/feed', {more, signal});
     this.say('Following');
+    this.followed(true);
     const parser = new Parser((event) => this.take(event));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (;;) {
-      const {value, done} = await reader.read();
-      if (done) return;
-      parser.feed(value);
+    try {
+      for (;;) {
+        const {value, done} = await reader.read();
+        if (done) return;
+        parser.feed(value);
+      }
+    } finally {
+      if (!signal.aborted) this.followed(false);
     }
   }
 }

@@ -1,27 +1,25 @@
 // What was before this page was opened: the daemon's samples, with those of this page after them.
 import {Gone, Refused, get} from './ask.js';
+import {WINDOW_MS, speed, thinned} from './rates.js';
 
 export const RANGES = [[300, '5 minutes'], [900, '15 minutes'], [3600, '1 hour'], [21600, '6 hours'], [86400, '24 hours'],
   [604800, '7 days'], [2592000, '30 days']];
+
+const REREAD_S = 30; // meanwhile this page adds what it sees
+const UNKEPT_S = 5; // between two points where the daemon keeps no history
 
 const gauge = (name) => (item) => (item[name] ? item[name].mean ?? item[name].last : null);
 const most = (name) => (item) => item[name]?.max;
 const perSecond = (name) => (item) => (item[name] ? item[name].rate_per_s : null);
 
-// name: {past(item), most(item), live(sample, before)}; most: where a step has more than one value that tells it
-export const SERIES = {
-  used: {past: gauge('used_bytes'), most: most('used_bytes'), live: (s) => s.used_bytes},
-  reserved: {past: gauge('reserved_bytes'), most: most('reserved_bytes'), live: (s) => s.reserved_bytes},
-  upload: {past: perSecond('upload_bytes'), live: (s, b) => b && speed(s, b, 'upload_bytes')},
-  download: {past: perSecond('download_bytes'), live: (s, b) => b && speed(s, b, 'download_bytes')},
-  copying: {past: perSecond('copy_seconds'), live: (s, b) => b && speed(s, b, 'copy_seconds')},
-  waiting: {past: perSecond('queue_seconds'), live: (s, b) => b && speed(s, b, 'queue_seconds')},
-};
+const level = (name) => ({past: gauge(name), most: most(name), live: (samples, i) => samples[i][name]});
+const flow = (name) => ({past: perSecond(name), live: (samples, i, step_ms) => speed(samples, i, name, Math.max(WINDOW_MS, step_ms))});
 
-function speed(sample, before, name) {
-  const apart = (sample.at - before.at) / 1000;
-  return apart > 0 ? Math.max(0, sample[name] - before[name]) / apart : null;
-}
+// name: {past(item), most(item), live(samples, i, step_ms)}; most: where a step has more than one value that tells it
+export const SERIES = {
+  used: level('used_bytes'), reserved: level('reserved_bytes'), upload: flow('upload_bytes'), download: flow('download_bytes'),
+  copying: flow('copy_seconds'), waiting: flow('queue_seconds'),
+};
 
 export class History {
   constructor(watch) {
@@ -29,6 +27,7 @@ export class History {
     this.range = 300;
     this.past = {all: [], devices: new Map()};
     this.restarts = [];
+    this.step = UNKEPT_S;
     this.note = '';
     this.due = 0;
     this.reading = null;
@@ -49,7 +48,7 @@ export class History {
       const past = await this.reading;
       if (range !== this.range) return false;
       Object.assign(this, past);
-      this.due = Date.now() + 1000 * Math.min(60, Math.max(5, past.step));
+      this.due = Date.now() + 1000 * Math.min(60, Math.max(REREAD_S, past.step));
       this.note = '';
     } catch (error) {
       this.due = Date.now() + 10000;
@@ -85,15 +84,12 @@ export class History {
       points.push({x, y: past(item), most: top?.(item)});
       last = x;
     }
-    let before = null;
-    for (const sample of this.watch.samples) {
-      if (sample && sample.at > last) {
-        const y = live(sample, before);
-        if (y !== null && y !== undefined) points.push({x: sample.at, y});
-      } else if (!sample && points.length) {
-        points.push({x: points[points.length - 1].x + 1, y: null});
-      }
-      before = sample;
+    const {samples} = this.watch;
+    const step_ms = 1000 * this.step;
+    for (const {i, sample} of thinned(samples, last, step_ms)) {
+      const y = sample && live(samples, i, step_ms);
+      if (!sample && points.length) points.push({x: points.at(-1).x + 1, y: null});
+      else if (sample && y !== null && y !== undefined) points.push({x: sample.at, y});
     }
     return points;
   }
@@ -104,6 +100,6 @@ export class History {
 
   device(index) {
     const items = this.past.devices.get(index) || [];
-    return this.points(items, {past: gauge('used_bytes'), most: most('used_bytes'), live: (s) => s.devices[index]});
+    return this.points(items, {past: gauge('used_bytes'), most: most('used_bytes'), live: (samples, i) => samples[i].devices[index]});
   }
 }

@@ -1,12 +1,9 @@
 // The numbers of now, and the tables of pools, sessions and buffers.
 import {byId, bytes, count, el, rate, setText} from './text.js';
+import {speed} from './rates.js';
 import {Table} from './table.js';
 
-function latest(samples, name) {
-  const [before, now] = samples.slice(-2);
-  if (!before || !now) return null;
-  return Math.max(0, now[name] - before[name]) / ((now.at - before.at) / 1000);
-}
+const latest = (w, name) => rate(speed(w.samples, w.samples.length - 1, name));
 
 const TILES = [
   ['used', 'In use', (w) => bytes(w.samples.at(-1)?.used_bytes)],
@@ -14,8 +11,8 @@ const TILES = [
   ['buffers', 'Buffers', (w) => count(w.stats.buffers.count)],
   ['buffer-bytes', 'In buffers', (w) => bytes(w.stats.buffers.bytes)],
   ['session-count', 'Sessions', (w) => count(w.stats.sessions.count)],
-  ['up', 'Uploading', (w) => rate(latest(w.samples, 'upload_bytes'))],
-  ['down', 'Downloading', (w) => rate(latest(w.samples, 'download_bytes'))],
+  ['up', 'Uploading', (w) => latest(w, 'upload_bytes')],
+  ['down', 'Downloading', (w) => latest(w, 'download_bytes')],
   ['running', 'Transfers under way', (w) => count(w.stats.running.uploads + w.stats.running.downloads)],
   ['leases', 'Leases', (w) => count(w.stats.sharing.leases)],
   ['failures', 'Failed allocations', (w) => count(w.stats.allocations.failures)],

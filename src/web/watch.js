@@ -1,16 +1,18 @@
-// Asks the daemon again and again, and tells who shows what it said.
-import {Gone, Refused, forget, get, list, sessionPath} from './ask.js';
+// Follows the daemon's numbers: it answers when there is something new, and is asked for no more than changes.
+import {Gone, Refused, forget, get} from './ask.js';
+import {Lists} from './lists.js';
 
-const EVERY_MS = 1000;
+const EVERY_MS = 1000; // at most so often
 const SELDOM_MS = 10000; // hidden, or without a token that the daemon takes
-const SETTLE = 3; // rounds after a change in which lists are read: memory is free only when its stream has come so far
-const REFRESH_MS = 15000; // lists, also without a change
-const SAMPLES_MAX = 1200; // twenty minutes of what this page saw itself
-const SESSIONS_MAX = 1000;
-const BUFFERS_MAX = 5000; // rows read in all; a page is no place for more
-const POOLS_OF_MAX = 100; // sessions whose pools are asked for
+const LEAST_MS = 30; // several that hurry do so together
+const WAIT_S = 10; // the daemon keeps its answer back for so long while nothing happens
+const SETTLE = 3; // rounds after a change that do not wait: memory is free only when its stream has come so far
+const DEVICES_MS = 2000; // at most so often
+const SAMPLES_MAX = 2400; // twenty minutes and more of what this page saw itself
 
-// Events: 'state' after each round, 'lists' when sessions, pools and buffers were read again.
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Events: 'state' after each answer, 'tick' each second, 'lists' when sessions, pools and buffers were read again.
 export class Watch extends EventTarget {
   constructor() {
     super();
@@ -19,57 +21,66 @@ export class Watch extends EventTarget {
     this.since = Date.now();
     this.samples = [];
     this.sequence = -1;
-    this.lists = {sessions: [], pools: [], buffers: [], note: {}};
+    this.settling = SETTLE; // so many rounds do not wait
     this.devices = [];
-    this.next = 0; // lists are not read before
-    this.stale = 0; // how often they are to be read
-    this.timer = 0;
-    this.running = false;
-    this.again = false;
+    this.devicesAt = 0;
+    this.reader = new Lists(() => this.dispatchEvent(new Event('lists')));
+    this.pools = []; // those of devices, as of now
+    this.hurried = false;
+    this.hurry = () => {};
+    this.stop = new AbortController();
     document.addEventListener('visibilitychange', () => document.hidden || this.soon());
   }
 
-  // A round now, or right after the one that runs.
+  get lists() {
+    return {...this.reader.lists, pools: [...this.pools, ...this.reader.lists.pools]};
+  }
+
+  start() {
+    this.run();
+    setInterval(() => this.tick(), EVERY_MS);
+  }
+
+  // A round now, or right after the one that runs; a round that waits ends.
   soon() {
-    if (this.running) {
-      this.again = true;
-      return;
-    }
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.round(), 30);
+    this.settling = Math.max(this.settling, 1);
+    this.hurried = true;
+    this.stop.abort();
+    this.hurry();
   }
 
   // Everything anew: another token, another daemon.
   restart() {
     forget();
-    this.sequence = -1;
-    this.next = 0;
+    this.anew();
     this.soon();
+  }
+
+  anew() {
+    this.sequence = -1;
+    this.root = null;
+    this.devicesAt = 0;
+    this.reader.all();
+  }
+
+  // What the feed told: whose lists are old.
+  heard(event) {
+    this.reader.heard(event);
+  }
+
+  follows(following) {
+    this.reader.following = following;
   }
 
   say(connection, why = '') {
     if (connection !== this.connection) {
       // Another process may have taken the place of the one that was known.
-      if (connection === 'connected') this.sequence = -1;
+      if (connection === 'connected') this.reader.all();
+      else this.root = null;
       this.since = Date.now();
       this.connection = connection;
     }
     this.why = why;
-  }
-
-  async round() {
-    this.running = true;
-    this.again = false;
-    try {
-      await this.read();
-      this.say('connected');
-    } catch (error) {
-      this.failed(error);
-    }
-    this.running = false;
-    this.dispatchEvent(new Event('state'));
-    if (this.again) this.soon();
-    else this.timer = setTimeout(() => this.round(), document.hidden || ['token', 'forbidden'].includes(this.connection) ? SELDOM_MS : EVERY_MS);
   }
 
   failed(error) {
@@ -79,77 +90,88 @@ export class Watch extends EventTarget {
     else this.say('failed', error.message);
   }
 
-  async read() {
-    const root = (await get('/v1')).value;
-    if (this.root && this.root.started_at !== root.started_at) {
-      this.sequence = -1;
-      this.samples.push(null); // rates do not reach across a restart
+  async run() {
+    for (;;) {
+      const begun = Date.now();
+      this.hurried = false;
+      try {
+        await this.read();
+        this.reader.soon();
+        if (this.reader.error) throw this.reader.error;
+        this.say('connected');
+      } catch (error) {
+        if (error.name !== 'AbortError') this.failed(error);
+      }
+      this.dispatchEvent(new Event('state'));
+      const every = document.hidden || ['token', 'forbidden'].includes(this.connection) ? SELDOM_MS : EVERY_MS;
+      await this.rest(every - (Date.now() - begun));
     }
-    this.root = root;
-    const {value: stats} = await get('/v1/stats');
-    this.stats = stats;
+  }
+
+  async rest(ms) {
+    const hurry = new Promise((done) => { this.hurry = done; });
+    if (!this.hurried) await Promise.race([pause(ms), hurry]);
+    await pause(LEAST_MS);
+  }
+
+  async read() {
+    if (!this.root) {
+      const root = (await get('/v1')).value;
+      if (this.started && this.started !== root.started_at) {
+        this.samples.push(null); // rates do not reach across a restart
+        this.anew();
+      }
+      this.started = root.started_at;
+      this.root = root;
+    }
+    await this.readStats();
+    if (Date.now() - this.devicesAt < DEVICES_MS) return;
+    this.devicesAt = Date.now();
     this.devices = (await get('/v1/devices')).value.items;
-    const others = this.lists.pools.filter((p) => p.session);
-    this.lists.pools = [...stats.pools.map((p) => ({...p, session: ''})), ...others];
-    if (stats.sequence !== this.sequence) this.stale = SETTLE;
-    else if (Date.now() >= this.next + REFRESH_MS) this.stale = 1;
-    if (this.stale > 0 && Date.now() >= this.next) await this.readLists(stats);
-    this.sample();
+  }
+
+  async readStats() {
+    const patient = this.settling === 0 && this.connection === 'connected' && !document.hidden;
+    this.stop = new AbortController();
+    const timer = setTimeout(() => this.stop.abort(new Gone('no answer')), 1000 * (WAIT_S + 5));
+    let stats;
+    try {
+      stats = (await get('/v1/stats', {wait_s: patient ? WAIT_S : 0, signal: this.stop.signal})).value;
+    } finally {
+      clearTimeout(timer);
+    }
+    if (this.settling > 0) this.settling--;
+    const {running} = stats;
+    if (stats.sequence !== this.sequence || running.uploads + running.downloads + running.writes > 0) this.settling = SETTLE;
+    if (stats.sequence !== this.sequence) this.reader.changed();
+    this.sequence = stats.sequence;
+    this.stats = stats;
+    this.pools = stats.pools.map((p) => ({...p, session: ''}));
+    if (stats.started_at !== this.started) this.root = null;
+    else this.sample();
+  }
+
+  // While an answer is kept back the numbers are what they were.
+  tick() {
+    if (this.connection === 'connected' && this.stats && Date.now() - (this.samples.at(-1)?.at ?? 0) >= 0.9 * EVERY_MS) this.sample();
+    this.dispatchEvent(new Event('tick'));
   }
 
   sample() {
-    const {stats, devices} = this;
+    const {stats, devices, lists} = this;
     const moved = stats.transfers;
-    const sample = {
+    const sum = (what) => lists.pools.reduce((n, p) => n + p[what], 0);
+    this.samples.push({
       at: Date.now(),
-      used_bytes: stats.pools.reduce((sum, p) => sum + p.used_bytes, 0) + this.ownPools('used_bytes'),
-      reserved_bytes: stats.pools.reduce((sum, p) => sum + p.reserved_bytes, 0) + this.ownPools('reserved_bytes'),
+      used_bytes: sum('used_bytes'),
+      reserved_bytes: sum('reserved_bytes'),
       buffer_bytes: stats.buffers.bytes,
       upload_bytes: moved.upload.bytes,
       download_bytes: moved.download.bytes,
       copy_seconds: moved.upload.seconds_copying + moved.download.seconds_copying,
       queue_seconds: moved.upload.seconds_queued + moved.download.seconds_queued,
       devices: devices.map((d) => d.total_bytes - d.free_bytes),
-    };
-    this.samples.push(sample);
+    });
     if (this.samples.length > SAMPLES_MAX) this.samples.splice(0, this.samples.length - SAMPLES_MAX);
-  }
-
-  // Of pools that sessions made; /v1/stats has those of the devices.
-  ownPools(what) {
-    return this.lists.pools.reduce((sum, p) => sum + (p.session ? p[what] : 0), 0);
-  }
-
-  async readLists(stats) {
-    const begun = performance.now();
-    const sequence = stats.sequence;
-    const note = {};
-    const sessions = await list('/v1/sessions', SESSIONS_MAX);
-    if (sessions.more) note.sessions = `the first ${SESSIONS_MAX} of ${stats.sessions.count} were read`;
-    const pools = stats.pools.map((p) => ({...p, session: ''}));
-    const buffers = [];
-    for (const [i, s] of sessions.items.entries()) {
-      if (i < POOLS_OF_MAX) pools.push(...await this.ofSession(s, 'pools', 1000));
-      if (s.buffers > 0 && buffers.length < BUFFERS_MAX) buffers.push(...await this.ofSession(s, 'buffers', BUFFERS_MAX - buffers.length));
-    }
-    if (buffers.length < stats.buffers.count && buffers.length >= BUFFERS_MAX) note.buffers = `the first ${BUFFERS_MAX} of ${stats.buffers.count} were read`;
-    if (sessions.items.length > POOLS_OF_MAX) note.pools = `of the first ${POOLS_OF_MAX} sessions`;
-    this.lists = {sessions: sessions.items, pools, buffers, note};
-    this.sequence = sequence;
-    this.stale--;
-    // What takes long is done the less often.
-    this.next = Date.now() + 4 * (performance.now() - begun);
-    this.dispatchEvent(new Event('lists'));
-  }
-
-  async ofSession(session, what, limit) {
-    try {
-      const {items} = await list(`${sessionPath(session.name)}/${what}`, limit);
-      // The device's own pool is in every session's list.
-      return items.filter((x) => what !== 'pools' || x.name !== 'default').map((x) => ({...x, session: session.name}));
-    } catch (error) {
-      if (error instanceof Refused && error.status === 404) return []; // removed meanwhile
-      throw error;
-    }
   }
 }

@@ -37,6 +37,16 @@ def test_by_index_and_by_uuid(s):
         assert s.ask("POST", f"/v1/devices/{name}/sync").status == 404
 
 
+def test_who_has_the_list_is_not_sent_it_again(daemon):
+    def again():
+        etag = daemon.ask("GET", "/v1/devices").expect(200).headers["ETag"]
+        r = daemon.ask("GET", "/v1/devices", None, {"If-None-Match": etag})
+        return r.status == 304 and r.headers["ETag"] == etag and r.body == b""
+
+    until("memory stays as it is for the time of two requests", again)
+    daemon.ask("GET", "/v1/devices", None, {"If-None-Match": '"another"'}).expect(200)
+
+
 def test_a_device_is_no_peer_of_itself(s):
     d = s.get("/v1/devices/0")
     assert [p["device"]["index"] for p in d["peers"]] == list(range(1, s.get("/v1")["devices"]))
