@@ -5,13 +5,12 @@
 #include "cli/cli.h"
 
 #define SESSIONS_SHOWN 10
+#define RATE_LEAST_S 5.0 /* over less than this, what comes in bursts has no rate */
 
 static const struct gb_cli_column transfer_columns[] = {
-    {"", "what", GB_CLI_FORM_TEXT},
-    {"COUNT", "count", GB_CLI_FORM_COUNT},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"COPYING (S)", "copying", GB_CLI_FORM_COUNT},
-    {"NOW (MB/S)", "rate", GB_CLI_FORM_COUNT},
+    {"", "what", GB_CLI_FORM_TEXT},        {"COUNT", "count", GB_CLI_FORM_COUNT},
+    {"BYTES", "bytes", GB_CLI_FORM_BYTES}, {"COPYING (S)", "copying", GB_CLI_FORM_COUNT},
+    {"RATE", "rate", GB_CLI_FORM_COUNT},
 };
 static const struct gb_cli_column pool_columns[] = {
     {"POOL", "name", GB_CLI_FORM_TEXT},
@@ -44,6 +43,15 @@ static double sum_of(json_t *counted, const char *key) {
     return sum;
 }
 
+static const char *rate_text(double bytes, double seconds, char text[32]) {
+    char number[24];
+
+    if (seconds < RATE_LEAST_S)
+        return "-";
+    snprintf(text, 32, "%s/s", gb_cli_bytes_text((uint64_t)(bytes > 0 ? bytes / seconds : 0), number));
+    return text;
+}
+
 static json_t *transfers(json_t *stats, json_t *before, double seconds) {
     json_t *rows = json_array();
     const char *name;
@@ -60,9 +68,8 @@ static json_t *transfers(json_t *stats, json_t *before, double seconds) {
 
         snprintf(text, sizeof text, "%.2f", sum_of(counted, "seconds_copying"));
         json_object_set_new(row, "copying", json_string(text));
-        snprintf(text, sizeof text, "%.1f", before != NULL && seconds > 0 ? (bytes - earlier) / seconds / 1e6 : 0);
         if (before != NULL)
-            json_object_set_new(row, "rate", json_string(text));
+            json_object_set_new(row, "rate", json_string(rate_text(bytes - earlier, seconds, text)));
         json_array_append_new(rows, row);
     }
     return rows;

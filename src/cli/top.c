@@ -10,14 +10,23 @@
 #include "cli/stats.h"
 
 #define LOOK_MS 100
+/* Transfers come in bursts: rates are over some seconds, whatever the interval is. */
+#define WINDOW_S 10.0
+#define APART_S 0.25 /* of looks that are kept */
+#define KEPT 48
+
+struct look {
+    json_t *stats;
+    double at;
+};
 
 struct top {
     struct gb_cli *cli;
     json_t *stats;
-    json_t *before; /* the look before that */
     json_t *sessions;
-    double at;      /* when stats were taken */
-    double seconds; /* between the two */
+    double at;               /* when stats were taken */
+    struct look looks[KEPT]; /* the oldest first, of which one at most is older than the window */
+    unsigned kept;
     char etag[GPUBUF_ETAG_SIZE];
     bool reached;
 };
@@ -44,29 +53,46 @@ void gb_cli_terminal_give_back(struct gb_cli *cli) {
         tcsetattr(STDIN_FILENO, TCSANOW, &cli->terminal);
 }
 
+static void forget_oldest(struct top *top) {
+    json_decref(top->looks[0].stats);
+    memmove(top->looks, top->looks + 1, --top->kept * sizeof(top->looks[0]));
+}
+
+static void keep(struct top *top) {
+    const struct look *last = top->kept > 0 ? &top->looks[top->kept - 1] : NULL;
+
+    /* Counters of another process say nothing of these. */
+    if (last != NULL && strcmp(gb_cli_text(last->stats, "started_at"), gb_cli_text(top->stats, "started_at")) != 0) {
+        while (top->kept > 0)
+            forget_oldest(top);
+        last = NULL;
+    }
+    while (top->kept > 1 && (top->kept == KEPT || top->at - top->looks[1].at >= WINDOW_S))
+        forget_oldest(top);
+    if (last == NULL || top->at - top->looks[top->kept - 1].at >= APART_S)
+        top->looks[top->kept++] = (struct look){json_incref(top->stats), top->at};
+}
+
 /* Looks again. -1 with the error in cli. */
 static int look(struct top *top) {
     char header[GPUBUF_ETAG_SIZE + 24];
-    double now;
     json_t *stats;
 
     snprintf(header, sizeof header, "If-None-Match: %s", top->etag);
     stats = gb_cli_ask_how(top->cli, "GET", "/v1/stats", top->etag[0] != '\0' ? header : NULL, NULL);
     if (stats == NULL)
         return -1;
-    now = gb_cli_now();
     top->reached = true;
-    json_decref(top->before);
-    top->before = top->stats;
-    top->seconds = now - top->at;
-    top->at = now;
+    top->at = gb_cli_now();
     if (gpubuf_answer_of(top->cli->client)->status == 304) {
         json_decref(stats);
-        top->stats = json_incref(top->before);
+        keep(top);
         return 0;
     }
     memcpy(top->etag, gpubuf_answer_of(top->cli->client)->etag, sizeof top->etag);
+    json_decref(top->stats);
     top->stats = stats;
+    keep(top);
     json_decref(top->sessions);
     top->sessions = gb_cli_list(top->cli, "/v1/sessions");
     return 0;
@@ -82,7 +108,7 @@ static char *paint(struct top *top, size_t *ret_size) {
         return NULL;
     fprintf(out, "gpubuf top  %s  every %s  q quits%s\n", gpubuf_url(top->cli->client),
             gb_cli_time_text(top->cli->options.interval, up), top->reached ? "" : "  NO ANSWER");
-    gb_cli_stats_put(out, top->stats, top->before, top->seconds, top->sessions);
+    gb_cli_stats_put(out, top->stats, top->looks[0].stats, top->at - top->looks[0].at, top->sessions);
     if (fclose(out) != 0) {
         free(text);
         return NULL;
@@ -167,7 +193,8 @@ int gb_cli_run_top(struct gb_cli *cli, int argc, char **argv) {
         rc = atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_DONE;
     }
     json_decref(top.stats);
-    json_decref(top.before);
     json_decref(top.sessions);
+    while (top.kept > 0)
+        forget_oldest(&top);
     return rc;
 }

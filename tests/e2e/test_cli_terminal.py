@@ -3,9 +3,11 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
+from bursts import BURST, bursts, rate
 from gpubuf_cli import DONE, INTERRUPTED, USAGE, Cli, Terminal, program
 from harness import until
 
@@ -102,6 +104,26 @@ def test_top_lives_on_the_other_screen_and_gives_the_terminal_back(cli, daemon, 
     assert t.end(DONE) == before
     assert t.text.rstrip().endswith(BACK)
     assert "/v1/stats -> 304" in err and "/v1/stats -> 200" in err
+
+
+def test_top_knows_the_rate_of_what_comes_in_bursts(start):
+    d = start()
+    t = Terminal(Cli(d.url("")), "top", "--interval", "0.2", columns=120)
+    screen = t.read(b"\x1b[J")
+    assert re.search(rb"upload +\d+ +[\d.]+ \w+ +[\d.]+ +-", screen), screen  # too soon
+    with bursts(d):
+        end = time.monotonic() + 12
+        while time.monotonic() < end:
+            t.text = b""
+            t.read(b"q quits")
+        seen = []
+        for _ in range(8):
+            t.text = b""
+            t.read(b"q quits")
+            seen += [rate(x.decode()) for x in re.findall(rb"^(?:up|down)load .* ([\d.]+ \w+/s)", t.read(b"\x1b[J"), re.M)]
+    t.type(b"q")
+    t.end(DONE)
+    assert len(seen) >= 12 and all(0.7 * BURST < x < 1.3 * BURST for x in seen), seen
 
 
 def test_top_is_as_large_as_the_terminal(cli):

@@ -1,41 +1,8 @@
 """How fast things go in the page, and how much it asks to know that."""
-import contextlib
-import re
-import threading
 import time
 
+from bursts import BURST, bursts, rate
 from pages import browser, open_page, rows  # noqa: F401
-
-MIB = 1 << 20
-BURST = 8 * MIB
-SIZES = {"B": 1, "KiB": 1024, "MiB": MIB, "GiB": 1 << 30}
-
-
-@contextlib.contextmanager
-def bursts(d, every_s=1.0):
-    """A PUT and a GET at once, then nothing until the next second."""
-    over = threading.Event()
-    body = bytes(BURST)
-
-    def go():
-        at = time.monotonic()
-        while not over.wait(max(0, at - time.monotonic())):
-            d.put("burst", body, query=f"?dtype=uint8&shape={BURST}")
-            d.data("burst")
-            at += every_s
-
-    thread = threading.Thread(target=go)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def rate(text):
-    number, unit = re.fullmatch(r"([0-9.]+) (\w+)/s", text).groups()
-    return float(number) * SIZES[unit]
 
 
 def asked(page, seconds):
@@ -58,7 +25,9 @@ def test_rates_of_what_comes_in_bursts(start, open_page):
             seen.append([rate(page.text(f"#now-{way}")) for way in ("up", "down")])
             time.sleep(0.25)
         points = page.js("Chart.getChart('chart-rates').data.datasets.map(s => s.data.filter(p => p.y !== null).map(p => [p.x, p.y]))")
+        none = page.js("document.getElementById('chart-split').closest('figure').innerText.includes('No copies on this device')")
         page.keep("rates")
+    assert none == d.get("/v1/devices/0")["cpu_access"]
     assert all(0.7 * BURST < x < 1.3 * BURST for both in seen for x in both), seen
     for line in points:
         assert len(line) >= 3 and all(b[0] - a[0] >= 1000 for a, b in zip(line, line[1:])), line
