@@ -26,11 +26,10 @@ const SAID = {
   forbidden: 'This token may not', failed: 'The daemon refuses',
 };
 
-// What a reader must not overlook, else ''.
+// What a reader must not overlook, else ''. Two texts: how long it lasts stands between them.
 function alarm() {
-  const since = span((Date.now() - watch.since) / 1000);
-  if (watch.connection === 'gone') return `The daemon does not answer since ${since}. What stands here is old; this page goes on by itself when it is back.`;
-  if (watch.connection === 'failed') return `The daemon refuses since ${since}: ${watch.why}. What stands here is old.`;
+  if (watch.connection === 'gone') return ['The daemon has not answered for ', '. What stands here is old; this page goes on by itself when it is back.'];
+  if (watch.connection === 'failed') return ['The daemon has refused for ', `: ${watch.why}. What stands here is old.`];
   if (watch.connection === 'forbidden') return `This token may not read the daemon's numbers: ${watch.why}`;
   if (watch.connection === 'token') return 'The daemon shows its numbers only to those who have a token: press Token.';
   const lost = watch.stats?.buffers.lost || 0;
@@ -46,10 +45,11 @@ function showState() {
   document.body.dataset.connection = watch.connection;
   setText(byId('connection-text'), SAID[watch.connection]);
   const text = alarm();
+  const [before, after] = Array.isArray(text) ? text : [text, ''];
   byId('alarm').hidden = !text;
-  // The time that it lasts is shown, and read out once only.
-  if (byId('alarm').dataset.of !== watch.connection || watch.connection === 'connected') setText(byId('alarm'), text);
-  byId('alarm').dataset.of = watch.connection;
+  setText(byId('alarm-before'), before);
+  setText(byId('alarm-for'), after && span((Date.now() - watch.since) / 1000));
+  setText(byId('alarm-after'), after);
   if (root) setText(byId('about'), `${root.version} · ${location.host} · ${root.backend.name} · up ${span((Date.now() - Date.parse(root.started_at)) / 1000)}`);
   if (!watch.stats || watch.connection !== 'connected') return;
   tables.showPools();

@@ -1,16 +1,24 @@
 // Lines over time. Chart.js draws them; each has a summary in words and a table of values besides.
-import {bytes, clock, el, moment, rate, seconds, setText} from './text.js';
+import {bytes, clock, el, moment, rate, seconds, setText, stamp} from './text.js';
 import {colour} from './theme.js';
 
 const ROWS = 12; // of the table of values
+const LABEL_PX = 80; // for the label of a time
 
-const TIME_STEPS = [10, 30, 60, 180, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800].map((s) => s * 1000);
+const TIME_STEPS = [10, 30, 60, 120, 180, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800].map((s) => s * 1000);
+
+// Where the CPU reaches the memory itself nothing is copied, and a flat zero would look like a measurement.
+function noCopies(devices, lines) {
+  const nothing = lines.every((line) => line.points.every((p) => !p.y));
+  const all = devices.length > 1 ? 'these devices' : 'this device';
+  return devices.length && nothing && devices.every((d) => d.cpu_access) ? `No copies on ${all}: the CPU writes into the memory itself.` : '';
+}
 
 const SPECS = [
   {id: 'devices', title: 'Memory of devices', show: bytes, binary: true},
   {id: 'pools', title: 'Memory of pools', show: bytes, binary: true, series: [['reserved', 'reserved', 2], ['used', 'used', 1]], fill: true},
   {id: 'rates', title: 'Transfers', show: rate, binary: true, series: [['upload', 'uploads', 1], ['download', 'downloads', 3]]},
-  {id: 'split', title: 'Copying and waiting, per second', show: seconds, series: [['copying', 'copying', 1], ['waiting', 'waiting in line', 4]], stacked: true, fill: true},
+  {id: 'split', title: 'Copying and waiting, per second', show: seconds, series: [['copying', 'copying', 1], ['waiting', 'waiting in line', 4]], stacked: true, fill: true, none: noCopies},
 ];
 
 // Ends of axes that are round in the unit in which they are read.
@@ -23,7 +31,7 @@ function roundStep(max, binary) {
 
 // Times that are round, and not those at which the range happens to begin and end.
 function roundTimes(axis) {
-  const wanted = (axis.max - axis.min) / 6;
+  const wanted = (axis.max - axis.min) / Math.min(6, Math.max(2, Math.floor(axis.chart.width / LABEL_PX)));
   const whole = TIME_STEPS.find((s) => s >= wanted) || TIME_STEPS.at(-1);
   axis.ticks = [];
   for (let at = Math.ceil(axis.min / whole) * whole; at <= axis.max; at += whole) axis.ticks.push({value: at});
@@ -74,23 +82,26 @@ class Plot {
     this.values = el('div', {class: 'scroll'});
     this.details = el('details', {}, el('summary', {}, 'Values'), this.values);
     this.details.addEventListener('toggle', () => this.write());
-    const plot = el('div', {class: 'plot'}, this.canvas);
-    parent.append(el('figure', {}, el('figcaption', {}, el('h3', {}, spec.title), this.summary), plot, this.details));
+    this.plot = el('div', {class: 'plot'}, this.canvas);
+    this.none = el('p', {class: 'none quiet', hidden: true});
+    parent.append(el('figure', {}, el('figcaption', {}, el('h3', {}, spec.title), this.summary), this.plot, this.none, this.details));
     this.lines = [];
     if (window.Chart) {
       this.chart = new window.Chart(this.canvas, {type: 'line', data: {datasets: []}, options: optionsOf(spec), plugins: [restartLines]});
-    } else {
-      plot.hidden = true;
     }
   }
 
-  // lines: [{label, colour, points}]
-  set(lines, range_s, restarts) {
+  // lines: [{label, colour, points}]; none: why there is nothing to draw, or ''
+  set(lines, range_s, restarts, none) {
     this.lines = lines;
     this.range = range_s;
+    setText(this.none, none);
+    this.none.hidden = !none;
+    for (const part of [this.summary, this.details]) part.hidden = Boolean(none);
+    this.plot.hidden = Boolean(none) || !this.chart;
     this.describe();
     this.write();
-    if (!this.chart) return;
+    if (this.plot.hidden) return;
     const {chart, spec} = this;
     const now = Date.now();
     const tops = lines.map((line) => line.points.reduce((most, p) => Math.max(most, p.y ?? 0), 0));
@@ -124,11 +135,12 @@ class Plot {
     const parts = this.lines.map((line) => {
       const known = line.points.filter((p) => p.y !== null && p.y !== undefined);
       if (!known.length) return `${line.label}: no values yet`;
-      const most = known.reduce((a, p) => Math.max(a, p.most ?? p.y), 0);
-      return `${line.label} ${this.spec.show(known.at(-1).y)}, at most ${this.spec.show(most)}`;
+      const now = line.points.now ?? known.at(-1).y;
+      const most = known.reduce((a, p) => Math.max(a, p.most ?? p.y), now);
+      return `${line.label} ${this.spec.show(now)}, at most ${this.spec.show(most)}`;
     });
     const text = parts.join('; ');
-    setText(this.summary, text);
+    setText(this.summary, text.replace(/(\d) (?=[KMGTP]?i?B|µs|ms|s\b)/g, '$1\u00a0'));
     this.canvas.setAttribute('aria-label', `${this.spec.title}, line chart. Now: ${text}`);
   }
 
@@ -138,7 +150,7 @@ class Plot {
     const every = Math.max(1, Math.ceil(times.length / ROWS));
     const picked = times.map((_, i) => i).filter((i) => (times.length - 1 - i) % every === 0).reverse();
     const heads = ['Time', ...this.lines.map((line) => line.label)].map((text, i) => el('th', {scope: 'col', class: i ? 'number' : null}, text));
-    const rows = picked.map((i) => el('tr', {}, el('th', {scope: 'row'}, moment(times[i].x, this.range)),
+    const rows = picked.map((i) => el('tr', {}, el('th', {scope: 'row'}, stamp(times[i].x, this.range)),
       ...this.lines.map((line) => el('td', {class: 'number'}, line.points[i] ? this.spec.show(line.points[i].y) : '–'))));
     this.values.replaceChildren(el('table', {}, el('caption', {}, `${this.spec.title}: values of the range`),
       el('thead', {}, el('tr', {}, ...heads)), el('tbody', {}, ...rows)));
@@ -162,6 +174,9 @@ export class Charts {
   }
 
   draw() {
-    for (const plot of this.plots) plot.set(this.linesOf(plot.spec), this.history.range, this.history.restarts);
+    for (const plot of this.plots) {
+      const lines = this.linesOf(plot.spec);
+      plot.set(lines, this.history.shown, this.history.restarts, plot.spec.none?.(this.history.watch.devices, lines) ?? '');
+    }
   }
 }

@@ -21,10 +21,16 @@ export const SERIES = {
   copying: flow('copy_seconds'), waiting: flow('queue_seconds'),
 };
 
+function nameOf(range) {
+  return RANGES.find(([s]) => s === range)?.[1] ?? `${range} s`;
+}
+
 export class History {
   constructor(watch) {
     this.watch = watch;
-    this.range = 300;
+    this.range = 300; // that was chosen
+    this.shown = 300; // as much of it as is known
+    this.begin = null; // of all that is known, where that was seen
     this.past = {all: [], devices: new Map()};
     this.restarts = [];
     this.step = UNKEPT_S;
@@ -35,6 +41,8 @@ export class History {
 
   choose(range) {
     this.range = range;
+    this.shown = range;
+    this.begin = null;
     this.past = {all: [], devices: new Map()};
     this.due = 0;
   }
@@ -43,13 +51,13 @@ export class History {
   async refresh() {
     if (this.reading || Date.now() < this.due) return false;
     const range = this.range;
-    this.reading = this.readAll(range);
+    this.reading = this.readAll();
     try {
       const past = await this.reading;
       if (range !== this.range) return false;
       Object.assign(this, past);
       this.due = Date.now() + 1000 * Math.min(60, Math.max(REREAD_S, past.step));
-      this.note = '';
+      this.note = past.shown < range ? `The last ${nameOf(past.shown)}: nothing older is known` : '';
     } catch (error) {
       this.due = Date.now() + 10000;
       if (error instanceof Refused && (error.status === 400 || error.status === 404)) {
@@ -62,35 +70,61 @@ export class History {
     return true;
   }
 
-  async readAll(range) {
-    const query = `since=-${range}`;
-    const {value} = await get(`/v1/stats?${query}`);
+  // The shortest of the ranges that has all that is known.
+  needed() {
+    const age_s = this.begin === null ? Infinity : (Date.now() - this.begin) / 1000;
+    return RANGES.map(([s]) => s).find((s) => s >= Math.min(age_s, this.range)) ?? this.range;
+  }
+
+  // Thirty days of which one has passed are a line at the end of an axis: then the one is asked for again, in finer steps.
+  async readRange() {
+    const {range} = this;
+    for (;;) {
+      const shown = this.needed();
+      const {value} = await get(`/v1/stats?since=-${shown}`);
+      if (range !== this.range) return {shown, value}; // of no use any more, and no begin of that range
+      const first = value.items?.length ? Date.parse(value.items[0].at) : NaN;
+      if (first - 1000 * value.step_s > Date.parse(value.since)) this.begin = first;
+      if (this.needed() >= shown) return {shown, value};
+    }
+  }
+
+  async readAll() {
+    const {shown, value} = await this.readRange();
+    const query = `since=-${shown}`;
     const devices = new Map();
     for (const device of this.watch.devices) {
       devices.set(device.index, (await get(`/v1/devices/${device.index}/stats?${query}`)).value.items || []);
     }
     const restarts = (value.restarts || []).map((at) => Date.parse(at));
-    return {past: {all: value.items || [], devices}, restarts, step: value.step_s || 1};
+    return {past: {all: value.items || [], devices}, restarts, shown, step: value.step_s || 1};
+  }
+
+  // The first step may have begun before the daemon did.
+  born(at, step_ms) {
+    return [...this.restarts, Date.parse(this.watch.started)].find((began) => began > at && began < at + step_ms) ?? at;
   }
 
   // [{x, y, most}] in milliseconds; y null breaks the line; most: within the step, where that is known.
   points(items, {past, most: top, live}) {
-    const from = Date.now() - this.range * 1000;
+    const from = Date.now() - this.shown * 1000;
+    const step_ms = 1000 * this.step;
     const points = [];
     let last = from;
-    for (const item of items) {
-      const x = Date.parse(item.at);
+    for (const [i, item] of items.entries()) {
+      const x = i === 0 ? this.born(Date.parse(item.at), step_ms) : Date.parse(item.at);
       if (x < from) continue;
       points.push({x, y: past(item), most: top?.(item)});
       last = x;
     }
     const {samples} = this.watch;
-    const step_ms = 1000 * this.step;
     for (const {i, sample} of thinned(samples, last, step_ms)) {
       const y = sample && live(samples, i, step_ms);
       if (!sample && points.length) points.push({x: points.at(-1).x + 1, y: null});
       else if (sample && y !== null && y !== undefined) points.push({x: sample.at, y});
     }
+    // Not in the line before its step has come, but what is said of now.
+    if (samples.at(-1)) points.now = live(samples, samples.length - 1, step_ms);
     return points;
   }
 

@@ -1,5 +1,5 @@
 // A tensor as a picture and a histogram: never the whole of a large one, but a slice that the device picks.
-import {byId, bytes, count, el, setText, value as shown} from './text.js';
+import {byId, bytes, count, edge, el, setText, shape as axes, value as shown} from './text.js';
 import {ask, bufferPath, get} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
 import {paint} from './picture.js';
@@ -57,6 +57,7 @@ export class Look {
     setText(byId('h-look'), `${session}/${name}`);
     for (const id of ['look-about', 'look-read']) setText(byId(id), '');
     this.blank();
+    byId('look-form').hidden = true;
     if (!this.dialog.open) this.dialog.showModal();
     try {
       this.buffer = (await get(bufferPath(session, name))).value;
@@ -65,7 +66,12 @@ export class Look {
       return;
     }
     const b = this.buffer;
-    setText(byId('look-about'), `${b.dtype} ${b.shape.join(' × ') || 'scalar'} · ${bytes(b.bytes)} · ${b.kind} · generation ${b.generation} · ${b.state} · changed ${b.updated_at}`);
+    setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind} · generation ${b.generation} · ${b.state} · changed ${b.updated_at}`);
+    if (b.state === 'lost') {
+      this.say('Its bytes are lost: there is nothing to look at. Upload them again, or delete the buffer.', true);
+      return;
+    }
+    byId('look-form').hidden = false;
     byId('look-slice').value = suggest(b.shape, b.dtype);
     if (coloured(b.shape) && b.dtype === 'uint8') byId('look-mode').value = 'rgb';
     else if (byId('look-mode').value === 'rgb') byId('look-mode').value = 'viridis';
@@ -78,6 +84,9 @@ export class Look {
   }
 
   blank() {
+    this.values = null;
+    byId('look-shown').hidden = true;
+    setText(byId('look-point'), 'Point at an element, or move with the arrow keys');
     this.canvas.width = 1;
     this.canvas.height = 1;
     this.canvas.setAttribute('aria-label', 'Nothing was read');
@@ -115,12 +124,20 @@ export class Look {
       if (asked !== `${this.session}/${this.name}`) return;
       Object.assign(this, {values: decode(this.buffer.dtype, data), shape});
       this.numbers = summary(this.values);
-      this.say(`Read ${count(this.values.length)} elements (${shape.join(' × ') || 'scalar'}), ${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}, of generation ${generation}`);
+      this.total = this.buffer.shape.reduce((n, x) => n * x, 1);
+      const n = this.values.length;
+      const part = n < this.total;
+      this.say(`Read ${part ? `${this.which(slice)}${count(n)} of ${count(this.total)}` : `all ${count(n)}`} elements (${axes(shape)}), ${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}, `
+        + `of generation ${generation}.${part ? ' Minimum, maximum, mean and counts are of this part alone.' : ''}`);
       this.draw();
     } catch (error) {
       this.blank();
       this.say(error.message, true);
     }
+  }
+
+  which(slice) {
+    return /^0?:\d+$/.test(slice) ? 'the first ' : '';
   }
 
   draw() {
@@ -129,7 +146,9 @@ export class Look {
     const rows = [['min', shown(s.min)], ['max', shown(s.max)], ['mean', shown(s.mean)], ['elements', count(s.count)]];
     if (s.nans) rows.push(['nan', count(s.nans)]);
     if (s.infinities) rows.push(['infinite', count(s.infinities)]);
-    byId('look-numbers').replaceChildren(...rows.map(([k, v]) => el('div', {}, el('dt', {}, k), el('dd', {id: `look-${k}`}, v))));
+    const of = s.count < this.total ? ' of this part' : '';
+    byId('look-shown').hidden = false;
+    byId('look-numbers').replaceChildren(...rows.map(([k, v]) => el('div', {}, el('dt', {}, k + of), el('dd', {id: `look-${k}`}, v))));
     this.drawPicture();
     this.drawHistogram();
   }
@@ -151,20 +170,20 @@ export class Look {
   drawHistogram() {
     const wanted = Math.min(256, Math.max(2, Number(byId('look-bins').value) || 32));
     const bins = histogram(this.values, this.numbers, wanted);
-    const label = (b) => (b.whole ? shown(b.from) : `${shown(b.from)} … ${shown(b.to)}`);
+    const label = (b) => (b.whole ? shown(b.from) : `${edge(b.from, b.to - b.from)} … ${edge(b.to, b.to - b.from)}`);
     const head = el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Values'), el('th', {scope: 'col', class: 'number'}, 'Count')));
     const body = bins.map((b) => el('tr', {}, el('th', {scope: 'row'}, label(b)), el('td', {class: 'number'}, count(b.count))));
     byId('look-counts').replaceChildren(el('table', {}, el('caption', {}, 'How many elements have which values'), head, el('tbody', {}, ...body)));
     const most = bins.reduce((a, b) => (b.count > a.count ? b : a), {count: 0});
-    byId('look-histogram').setAttribute('aria-label', most.count ? `Histogram of ${bins.length} bins, most of them (${most.count}) at ${label(most)}` : 'Histogram without values');
+    byId('look-histogram').setAttribute('aria-label', most.count ? `Histogram of ${bins.length} bins, most of them (${count(most.count)}) at ${label(most)}` : 'Histogram without values');
     this.chart?.destroy();
     this.chart = null;
     if (!window.Chart || !bins.length) return;
     const axis = {ticks: {color: colour('quiet'), maxRotation: 0, autoSkip: true, autoSkipPadding: 12}, grid: {color: colour('line'), display: false}};
     this.chart = new window.Chart(byId('look-histogram'), {
       type: 'bar',
-      data: {labels: bins.map((b) => shown(b.from)), datasets: [{data: bins.map((b) => b.count), backgroundColor: colour('series-1'), categoryPercentage: 1, barPercentage: 0.95}]},
-      options: {animation: false, responsive: true, maintainAspectRatio: false, scales: {x: axis, y: {...axis, beginAtZero: true}}, plugins: {legend: {display: false}}},
+      data: {labels: bins.map((b) => (b.whole ? shown(b.from) : edge(b.from, b.to - b.from))), datasets: [{data: bins.map((b) => b.count), backgroundColor: colour('series-1'), categoryPercentage: 1, barPercentage: 0.95}]},
+      options: {animation: false, responsive: true, maintainAspectRatio: false, scales: {x: axis, y: {...axis, ticks: {...axis.ticks, callback: count, precision: 0}, beginAtZero: true}}, plugins: {legend: {display: false}}},
     });
   }
 

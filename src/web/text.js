@@ -43,11 +43,22 @@ export function count(n) {
   return n === null || n === undefined ? '–' : Number(n).toLocaleString('en').replaceAll(',', '\u202f');
 }
 
+export function shape(axes) {
+  return axes.map(count).join(' × ') || 'scalar';
+}
+
 // A number of a tensor: enough digits to tell it from its neighbours.
 export function value(x) {
   if (typeof x !== 'number') return '–';
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : x > 0 ? 'inf' : '-inf';
   return Number.isInteger(x) && Math.abs(x) < 1e15 ? String(x) : String(Number(x.toPrecision(6)));
+}
+
+// The edge of a bin: as many digits as tell it from the next.
+export function edge(x, step) {
+  if (!(step > 0) || !Number.isFinite(x)) return value(x);
+  const unit = 10 ** (Math.floor(Math.log10(step)) - 1);
+  return value(Math.round(x / unit) * unit + 0);
 }
 
 export function seconds(s) {
@@ -70,6 +81,12 @@ function two(n) {
 
 export function clock(date) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+// The time in a table of values: rows of one range are never called the same.
+export function stamp(ms, range_s) {
+  const d = new Date(ms);
+  return range_s > 2 * 86400 ? `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}` : moment(ms, range_s);
 }
 
 // The time on an axis that is so many seconds long.

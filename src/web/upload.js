@@ -1,5 +1,5 @@
 // A .npy into a buffer: dropped anywhere, or chosen. XMLHttpRequest, as fetch tells nothing of what was sent so far.
-import {byId, bytes, el, rate, setText} from './text.js';
+import {byId, bytes, el, rate, setText, shape} from './text.js';
 import {bufferPath, headers, tokenRefused} from './ask.js';
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
@@ -129,7 +129,7 @@ export class Upload {
       if (request.status === 401) tokenRefused(reply.detail);
     } else {
       this.busy(null);
-      this.say(`${session}/${name}: ${reply.dtype} ${reply.shape?.join(' × ') || 'scalar'}, ${bytes(reply.bytes)}, generation ${reply.generation}, ${rate(speed)}`);
+      this.say(`${session}/${name}: ${reply.dtype} ${shape(reply.shape || [])}, ${bytes(reply.bytes)}, generation ${reply.generation}, ${rate(speed)}`);
       this.done();
     }
   }

@@ -1,5 +1,5 @@
 // The numbers of now, and the tables of pools, sessions and buffers.
-import {byId, bytes, count, el, rate, setText} from './text.js';
+import {byId, bytes, count, el, rate, setText, shape} from './text.js';
 import {speed} from './rates.js';
 import {Table} from './table.js';
 
@@ -15,7 +15,7 @@ const TILES = [
   ['down', 'Downloading', (w) => latest(w, 'download_bytes')],
   ['running', 'Transfers under way', (w) => count(w.stats.running.uploads + w.stats.running.downloads)],
   ['leases', 'Leases', (w) => count(w.stats.sharing.leases)],
-  ['failures', 'Failed allocations', (w) => count(w.stats.allocations.failures)],
+  ['failures', 'Failed allocations, ever', (w) => count(w.stats.allocations.failures)],
 ];
 
 export class Tiles {
@@ -105,7 +105,7 @@ function bufferTable(look) {
         button.onclick = () => look(b.session, b.name);
       }},
       named('session', 'Session'), sized('bytes', 'Size'), named('dtype', 'Type'),
-      {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => b.shape.join(' × ') || 'scalar', class: 'name'},
+      {key: 'shape', label: 'Shape', value: (b) => b.shape.reduce((n, x) => n * x, 1), text: (b) => shape(b.shape), class: 'name'},
       {key: 'kind', label: 'Kind', value: (b) => b.kind, text: (b) => (b.mirrored ? `${b.kind}, mirrored` : b.kind)},
       sized('generation', 'Generation', count), sized('leases', 'Leases', count),
       {key: 'changed', label: 'Changed', value: (b) => b.updated_at, text: (b) => since(b.updated_at)},

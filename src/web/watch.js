@@ -124,7 +124,11 @@ export class Watch extends EventTarget {
       this.started = root.started_at;
       this.root = root;
     }
+    await this.readDevices();
     await this.readStats();
+  }
+
+  async readDevices() {
     if (Date.now() - this.devicesAt < DEVICES_MS) return;
     this.devicesAt = Date.now();
     this.devices = (await get('/v1/devices')).value.items;

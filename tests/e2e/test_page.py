@@ -121,6 +121,10 @@ def test_on_a_phone_and_in_the_dark(start, open_page):
     assert not dark.js(wide)
     columns = dark.js("new Set([...document.querySelectorAll('main > section')].map(s => s.getBoundingClientRect().left)).size")
     assert columns == 1
+    rows_of = dark.js("new Set([...document.querySelectorAll('.tools > *')].map(e => e.getBoundingClientRect().top)).size")
+    assert rows_of == 2 and dark.js("document.getElementById('range').clientWidth") > 120
+    assert not dark.js("[...document.querySelectorAll('.summary')].some(e => e.scrollWidth > e.clientWidth)")
+    assert light.js("document.querySelector('aside').getBoundingClientRect().top === document.querySelector('main > section').getBoundingClientRect().top")
     dark.keep("phone", whole=True)
     look(dark, "waves")
     assert not dark.js(wide) and dark.js("document.getElementById('look').scrollWidth <= 360")

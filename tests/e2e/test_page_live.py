@@ -61,6 +61,9 @@ def test_history_is_there_when_the_page_is_opened(start, open_page):
     for seconds in page.js("[...document.getElementById('range').options].map(o => o.value)"):
         page.choose("#range", seconds)
         until("that range was asked for", lambda: page.js("1") and d.url(f"/v1/stats?since=-{seconds}") in page.urls)
+    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: nothing older is known'")
+    page.until("times differ", "(t => t.length > 1 && new Set(t).size === t.length)([...document.querySelectorAll("
+               "'#charts figure:nth-child(2) tbody th')].map(e => e.textContent))")
     page.keep("history")
 
 
@@ -70,14 +73,19 @@ def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     page = open_page(d, permitted=["net::ERR", "503 ("])
     page.until("the buffer is there", "document.querySelectorAll('#buffers tbody tr').length === 1")
     d.stop()
-    page.until("it says so", "!document.getElementById('alarm').hidden && document.getElementById('alarm').textContent.includes('does not answer')")
+    page.until("it says so", "!document.getElementById('alarm').hidden && document.getElementById('alarm').textContent.includes('has not answered for')")
+    page.until("and counts", "/has not answered for [1-9][0-9]* s[.] What/.test(document.getElementById('alarm').textContent)")
     page.keep("gone")
     d = start(state=str(tmp_path), listen=("--listen", "{}:{}".format(*d.tcp)))
     page.until("it comes back by itself", "document.body.dataset.connection === 'connected'")
     until("the daemon knows what is lost", lambda: d.stats()["buffers"]["lost"] == 1)
     page.until("what is lost is said", "document.getElementById('alarm').textContent === 'Memory is lost: 1 buffer has lost its bytes.'")
     page.until("the buffer is marked", "document.querySelector('#buffers td.bad')?.textContent === 'lost'")
+    page.click("#buffers tbody button")
+    page.until("there is nothing to look at", "document.querySelector('#look-read.bad')?.textContent.includes('bytes are lost')")
+    assert not page.js("['look-form', 'look-shown', 'look-point'].some(id => document.getElementById(id).checkVisibility())")
     page.keep("lost")
+    page.click("#look-close")
     d.put("x", b"1234", query="?dtype=uint8&shape=4")
     page.until("the feed goes on", "document.getElementById('feed').textContent.includes('daemon.started')")
     ids = page.js("[...document.querySelectorAll('#feed li')].map(e => e.dataset.id)")

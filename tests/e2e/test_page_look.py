@@ -31,6 +31,7 @@ def test_a_picture_and_its_histogram(start, open_page):
     want[..., 3] = 255
     assert (rows_, columns) == (6, 8) and rgba == want.ravel().tolist()
     assert counts(page) == {str(k): int((array == k).sum()) for k in range(7)}
+    assert page.text("#look-read").startswith("Read all 48 elements") and "part" not in page.text("#look")
     page.fill("#look-slice", "1:3,::2")
     page.click("#look-form button")
     page.until("the slice was read", "document.getElementById('look-read').textContent.includes('2 × 4')")
@@ -43,6 +44,9 @@ def test_a_picture_and_its_histogram(start, open_page):
     asked = len(page.urls)
     look(page, "large")
     page.until("a part alone was read", "/of 22[.]9 MiB/.test(document.getElementById('look-read').textContent)")
+    assert "mean and counts are of this part alone" in page.text("#look-read") and "min of this part" in page.text("#look-numbers")
+    edges = page.js("Chart.getChart('look-histogram').data.labels")
+    assert len(edges) == 32 and max(map(len, edges)) <= 6 and "0" in edges, edges
     assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)
     assert sum(counts(page).values()) == int(page.text("#look-elements").replace("\u202f", "")) < array.size * 10000
     page.keep("picture")
