@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/server.h"
 
 #define EVENTS 64
@@ -297,7 +298,6 @@ static void poll_bulk(struct gb_bulk *bulk, int timeout_ms) {
 static void *bulk_main(void *arg) {
     struct gb_bulk *bulk = arg;
 
-    pthread_setname_np(pthread_self(), "gb-bulk");
     while (!atomic_load(&bulk->server->stopping))
         poll_bulk(bulk, bulk->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
     return NULL;
@@ -320,13 +320,9 @@ int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t t
 }
 
 int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err) {
-    int r;
-
-    if (gb_bulk_init(bulk, server, TURN_BYTES, err) < 0)
+    if (gb_bulk_init(bulk, server, TURN_BYTES, err) < 0 ||
+        gb_thread_start(&bulk->thread, "gb-bulk", bulk_main, bulk, err) < 0)
         return -1;
-    r = pthread_create(&bulk->thread, NULL, bulk_main, bulk);
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
     bulk->started = true;
     return 0;
 }

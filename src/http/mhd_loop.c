@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/server.h"
 
 #define TICK_NS (50 * GB_NS_PER_MS)
@@ -238,7 +239,6 @@ static void turn(struct gb_loop *loop) {
 static void *loop_main(void *arg) {
     struct gb_loop *loop = arg;
 
-    pthread_setname_np(pthread_self(), "gb-http");
     while (!atomic_load(&loop->server->stopping))
         turn(loop);
     gb_listen_tick(loop, gb_clock_ns());
@@ -307,10 +307,8 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
 }
 
 int gb_loop_start(struct gb_loop *loop, struct gb_error *err) {
-    int r = pthread_create(&loop->thread, NULL, loop_main, loop);
-
-    if (r != 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
+    if (gb_thread_start(&loop->thread, "gb-http", loop_main, loop, err) < 0)
+        return -1;
     loop->started = true;
     return 0;
 }
