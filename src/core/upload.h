@@ -170,9 +170,8 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
 void gb_upload_prepare(struct gb_task *task);
 
 /* upload_end.c */
-bool gb_upload_complete_locked(
-    struct gb_upload *upload); /* true: the caller must call gb_upload_commit after unlocking */
-void gb_upload_commit(struct gb_upload *upload);
+/* Something of it is done. Unlocks t.lock; commits what is complete, whose end will wake, else wakes whoever waits. */
+void gb_upload_unlock_advance(struct gb_upload *upload);
 
 /* Is what it writes in place still the buffer's? */
 bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);

@@ -6,7 +6,7 @@
 #include "core/intake_internal.h"
 #include "core/mapped.h"
 
-bool gb_upload_complete_locked(struct gb_upload *u) {
+static bool complete_locked(struct gb_upload *u) {
     if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
         return false;
     u->committing = true;
@@ -272,13 +272,22 @@ static void commit(struct gb_upload *u, const struct gb_error *error) {
         gb_change_start(&u->change);
 }
 
-void gb_upload_commit(struct gb_upload *u) {
+static void begin_commit(struct gb_upload *u) {
     if (u->carrier)
         gb_part_arrived(u);
     else if (u->attached)
         gb_upload_hand_back(u, commit);
     else
         commit(u, NULL);
+}
+
+void gb_upload_unlock_advance(struct gb_upload *u) {
+    if (complete_locked(u)) {
+        pthread_mutex_unlock(&u->t.lock);
+        begin_commit(u);
+    } else {
+        gb_transfer_unlock_wake(&u->t);
+    }
 }
 
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
@@ -296,11 +305,11 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (r == 0) {
         upload->ended = true;
         upload->t.want_wake = !upload->joint;
-        complete = gb_upload_complete_locked(upload);
+        complete = complete_locked(upload);
     }
     pthread_mutex_unlock(&upload->t.lock);
     if (complete)
-        gb_upload_commit(upload);
+        begin_commit(upload);
     return r;
 }
 

@@ -27,7 +27,6 @@ static void copied(void *arg, const struct gb_error *error) {
     struct gb_flight *f = last->told;
     struct gb_flight *next;
     unsigned n;
-    bool commit;
 
     gb_core_note(u->t.core, error);
     for (n = 0; f; f = next, n++) {
@@ -35,10 +34,7 @@ static void copied(void *arg, const struct gb_error *error) {
         landed(f, error);
     }
     pthread_mutex_lock(&u->t.lock);
-    commit = gb_upload_complete_locked(u);
-    gb_transfer_unlock_wake(&u->t);
-    if (commit)
-        gb_upload_commit(u);
+    gb_upload_unlock_advance(u);
     for (; n > 0; n--)
         gb_transfer_unref(&u->t);
 }

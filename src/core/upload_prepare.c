@@ -4,7 +4,6 @@
 
 static void usable(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
-    bool commit;
 
     gb_core_note(u->t.core, error);
     gb_content_drop_later(u->base);
@@ -16,10 +15,7 @@ static void usable(void *arg, const struct gb_error *error) {
         u->t.queue_ns = gb_clock_ns() - u->prepared_ns;
     u->open = true;
     u->pending--;
-    commit = gb_upload_complete_locked(u);
-    gb_transfer_unlock_wake(&u->t);
-    if (commit)
-        gb_upload_commit(u);
+    gb_upload_unlock_advance(u);
     gb_transfer_unref(&u->t);
 }
 
@@ -140,7 +136,6 @@ static void prepare(struct gb_upload *u) {
     struct gb_content *base = NULL;
     struct gb_stream *stream;
     bool watched = false;
-    bool commit;
 
     u->prepared_ns = gb_clock_ns();
     if (gb_core_stream_part_make(u->t.stream, u->t.device->index, &stream, &err) < 0) {
@@ -159,10 +154,7 @@ static void prepare(struct gb_upload *u) {
     /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
     if (!watched || !u->direct)
         u->open = true;
-    commit = gb_upload_complete_locked(u);
-    gb_transfer_unlock_wake(&u->t);
-    if (commit)
-        gb_upload_commit(u);
+    gb_upload_unlock_advance(u);
     gb_transfer_unref(&u->t);
 }
 

@@ -103,7 +103,6 @@ static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *
 static void written(void *arg, const struct gb_error *error) {
     struct gb_flight *f = arg;
     struct gb_upload *u = gb_upload_of(f->transfer);
-    bool commit;
 
     gb_core_note(u->t.core, error);
     if (!error)
@@ -118,10 +117,7 @@ static void written(void *arg, const struct gb_error *error) {
     u->pending--;
     if (error && u->t.error.code == GB_OK)
         u->t.error = *error;
-    commit = gb_upload_complete_locked(u);
-    gb_transfer_unlock_wake(&u->t);
-    if (commit)
-        gb_upload_commit(u);
+    gb_upload_unlock_advance(u);
     gb_transfer_unref(&u->t);
 }
 

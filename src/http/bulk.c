@@ -256,7 +256,7 @@ void gb_bulk_tick(struct gb_bulk *bulk) {
     bulk->next_tick_ns = now_ns + TICK_NS;
     for (t = bulk->transfers; t; t = next) {
         next = t->next;
-        if (t->patient && gb_transfer_has_bytes(t)) {
+        if (t->mark > 1 && gb_transfer_has_bytes(t)) {
             gb_transfer_run(bulk, t);
             continue;
         }

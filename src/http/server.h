@@ -80,7 +80,7 @@ struct gb_transfer {
     bool listed;            /* among the bulk loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
-    bool patient;           /* the system tells of so many bytes and not of fewer; the tick looks for those */
+    int mark;               /* the system tells of so many bytes and not of fewer; the tick looks for those */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;

@@ -223,6 +223,8 @@ def test_what_is_refused_of_the_bytes(start):
 
 def test_an_upload_that_is_just_being_completed(start, backend):
     """What it replaces takes long to free: until then it is neither open nor completed."""
+    if not backend.startswith("host"):
+        pytest.skip("nobody waits for the free: a GPU is through with the old bytes later than it is asked")
     d = start(*SMALL_SLOTS, "--wait-max", "1", spec=f"fault:kind_free@1=delay/6000,kind_free@2=delay/6000:{backend}")
     d.put("b", b"12345678", query="?kind=pageable").expect(201)
     path = parts(d, "b")

@@ -171,10 +171,11 @@ def test_64_uploads_stall_and_others_are_served(start):
     before.same()
 
 
-def test_a_large_body_that_drips_is_seen(start):
+@pytest.mark.parametrize("size", [8 << 20, 1 << 20, (512 << 10) + 1])
+def test_a_large_body_that_drips_is_seen(start, size):
     """Fewer bytes than the system is asked to tell of: they count as moving all the same, and the connection goes on afterwards."""
     d = start(*HASTY, "--slot-bytes", "1M")
-    body = payload(8 << 20)
+    body = payload(size)
     with d.raw() as r:
         r.put(DATA.format("default", "x"), len(body), expect=True)
         assert r.head()[0] == 100

@@ -158,8 +158,10 @@ static int add_name(void *arg, const struct gb_pool_view *pool, struct gb_error 
     char *out = arg;
 
     (void)err;
-    strcat(out, pool->name.s);
-    strcat(out, " ");
+    if (strncmp(pool->name.s, "default.", 8) != 0) { /* a machine may have any number of GPUs */
+        strcat(out, pool->name.s);
+        strcat(out, " ");
+    }
     return 0;
 }
 

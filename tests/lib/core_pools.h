@@ -33,7 +33,8 @@ int core_pool_get(struct gb_core *core, const char *session, const char *name, s
 /* These end the test when they fail. */
 void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes);
 struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, const char *name);
-const char *core_pool_names(struct core_fixture *f, const char *session, char out[512]); /* a blank behind each */
+const char *core_pool_names(struct core_fixture *f, const char *session,
+                            char out[512]); /* a blank behind each; without the defaults of further devices */
 
 int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
 int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
