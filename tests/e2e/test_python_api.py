@@ -16,7 +16,7 @@ from values import payload
 # Routes without a method, and why. Client.request reaches them.
 EXCEPT = {
     "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
-    "feed": "does not end; request() reads its pages", "web_page": "for browsers", "web_file": "for browsers",
+    "web_page": "for browsers", "web_file": "for browsers",
     "allocation_list": "a file for RMM's tools", "memory_snapshot": "a file for PyTorch's memory_viz",
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
@@ -55,7 +55,7 @@ def test_every_route_has_a_method(monkeypatch):
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.list,), (c.update, "B"),
         (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.release, "B", "all"), (c.seal, "B"), (c.verify, "B"),
-        (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
+        (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.about,), (c.sessions.list,), (c.sessions.create, "S"), (c.sessions.get,),
         (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.pools.list,),
         (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
@@ -88,6 +88,12 @@ def test_a_past(start):
         assert c.stats(since=began, until=-1, step=10)["step_s"] == 10
         for past in (c.sessions.stats(since=-60), c.pools.stats(since=-60), c.devices.stats(since=-60)):
             assert past["source"] == "samples" and past["items"]
+        over = until("two samples are past", lambda: c.stats(since=began, step=1)["items"][2:])
+        span = {"since": began.strftime("%Y-%m-%dT%H:%M:%SZ"), "until": over[-1]["at"], "step": 1}
+        for method, of in ((c.stats, ""), (c.devices.stats, "/devices/0"), (c.sessions.stats, "/sessions/default"),
+                           (c.pools.stats, "/sessions/default/pools/default")):
+            past = method(**span)
+            assert past["items"] and past == c.request("GET", f"/v1{of}/stats", query=span), method
 
 
 # --- resources ----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ array([1., 1., 1., 1.], dtype=float32)
 """
 from . import errors
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from ._feed import Feed
 from .adoption import Adoption
 from .client import Client
 from .errors import *  # noqa: F401,F403
 from .mapping import Mapping
 
 __version__ = "0.1.0"
-__all__ = ["Adoption", "Client", "Devices", "Events", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
+__all__ = ["Adoption", "Client", "Devices", "Events", "Feed", "Leases", "Mapping", "Operations", "Pools", "Sessions", "Streams", "errors"]
 __all__ += errors.__all__

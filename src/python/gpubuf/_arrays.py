@@ -164,3 +164,17 @@ def _whole(n: Any) -> int:
     if isinstance(n, bool) or not hasattr(n, "__index__"):
         raise BadType(f"an index is a whole number, a slice or ..., not {n!r}")
     return int(n.__index__())
+
+
+def layout(payload: Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
+    """What is asked for a payload: its own dtype and shape, or those that the caller says its bytes have."""
+    name = dtype if dtype is not None else payload.dtype
+    if shape is None:
+        if name == payload.dtype:
+            shape = payload.shape
+        else:
+            count, rest = divmod(len(payload.view), width(name))
+            if rest:
+                raise BadArgument(f"{len(payload.view)} bytes are no whole number of {name}")
+            shape = (count,)
+    return {"dtype": name, "shape": shape_text(shape)}

@@ -8,8 +8,9 @@ import select
 import socket
 import threading
 import time
+import types
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error_of
@@ -21,6 +22,10 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 EXPECT_BYTES = 4 << 20
 CONTINUE_S = 2.0  # for a server that never says it
 SAFE = ("GET", "HEAD")
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
 
 
 class _Stopped(BaseException):
@@ -58,9 +63,13 @@ class _Held:
 
     def __init__(self, http_connection: http.client.HTTPConnection) -> None:
         self.http = http_connection
+        self.sock: Optional[socket.socket] = None  # http forgets it where the daemon said that it closes
         self.pid = os.getpid()
 
     def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.http.close()
 
     def usable(self) -> bool:
@@ -100,6 +109,14 @@ class Answer:
             return self._response.read()
         except (http.client.HTTPException, OSError, ValueError) as e:
             raise self.broken(f"the answer broke off: {e}") from e
+
+    def read_some(self) -> bytes:
+        """What has come of the body, once something has; nothing at its end. Unreachable where it broke off."""
+        try:
+            return self._response.read1(1 << 16)
+        except (http.client.HTTPException, OSError, ValueError) as e:
+            self.close()
+            raise Unreachable(f"{self._request}: the answer broke off: {e}") from e
 
     def read_into(self, view: memoryview, progress: Optional[Progress] = None) -> None:
         """Fills the view with the next bytes of the body."""
@@ -155,8 +172,8 @@ class Transport:
         if token is not None and (not token or any(c.isspace() for c in token)):
             raise BadArgument("a token is one word")
         self.address, self.token, self.timeout = address, token, timeout
-        self._local = threading.local()
-        self._all: "weakref.WeakSet[_Held]" = weakref.WeakSet()
+        self._local: Any = threading.local()
+        self._all: "weakref.WeakSet[Closable]" = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -166,7 +183,29 @@ class Transport:
             self._closed = True
             held = list(self._all)
         for one in held:
-            one.http.close()
+            one.close()
+
+    def alone(self) -> "Transport":
+        """The same daemon by a connection of its own, which belongs to no thread: one at a time asks by it."""
+        other = Transport(self.address, self.token, self.timeout)
+        other._local = types.SimpleNamespace()
+        return other
+
+    def close_too(self, thing: Closable) -> None:
+        """Closes it with the connections."""
+        with self._lock:
+            if self._closed:
+                raise Closed("the client is closed")
+            self._all.add(thing)
+
+    def interrupt(self) -> None:
+        """Whoever reads from the connection sees its end at once. Not where that is the process that this one was forked from."""
+        held: Optional[_Held] = getattr(self._local, "held", None)
+        if held is not None and held.sock is not None and held.pid == os.getpid():
+            try:
+                held.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended
 
     def drop(self) -> None:
         """Closes this thread's connection, which is in the middle of something."""
@@ -193,15 +232,13 @@ class Transport:
         else:
             fresh = http.client.HTTPConnection(a.host, a.port, timeout=self.timeout)
         held = _Held(fresh)
-        with self._lock:
-            if self._closed:
-                raise Closed("the client is closed")
-            self._all.add(held)
+        self.close_too(held)
         try:
             fresh.connect()
         except OSError as e:
             why = why_not(a.unix, e) if a.unix is not None else e.strerror or e
             raise Unreachable(f"there is no daemon at {a}: {why}") from e
+        held.sock = fresh.sock
         self._local.held = held
         return fresh, False
 

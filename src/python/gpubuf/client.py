@@ -12,6 +12,7 @@ from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams
+from ._feed import Feed
 from ._transport import Progress, Transport
 from .adoption import Adoption, offer_of, open_adoption, shared_array
 from .errors import BadArgument, BadType, BufferBusy
@@ -125,7 +126,7 @@ class Client(Asker):
         """
         _parts.check(connections)
         payload = _arrays.payload_of(array)
-        what = self._layout(payload, dtype, shape) if offset is None and slice is None else {}
+        what = _arrays.layout(payload, dtype, shape) if offset is None and slice is None else {}
         headers = conditions(if_match, if_none_match, wait)
         if connections > 1 and len(payload.view) > _parts.PART_BYTES and what and not in_place and side is None and not self._submits:
             memory = given(stream=stream, kind=kind, pool=pool, device=device, mirrored=mirrored)
@@ -136,19 +137,6 @@ class Client(Asker):
             device=device, mirrored=mirrored, side=side, in_place=True if in_place else None)})
         answer = self._ask("PUT", self._below("buffers", name, "data") + query, {**RAW, **headers}, [payload.view], progress, wait or 0)
         return cast(Buffer, tagged(answer, answer.json()))
-
-    @staticmethod
-    def _layout(payload: _arrays.Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
-        name = dtype if dtype is not None else payload.dtype
-        if shape is None:
-            if name == payload.dtype:
-                shape = payload.shape
-            else:
-                count, rest = divmod(len(payload.view), _arrays.width(name))
-                if rest:
-                    raise BadArgument(f"{len(payload.view)} bytes are no whole number of {name}")
-                shape = (count,)
-        return {"dtype": name, "shape": _arrays.shape_text(shape)}
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Optional[Array] = None, raw: bool = False,
             offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
@@ -388,6 +376,16 @@ class Client(Asker):
         """The daemon's statistics. With one of the three their past: ``items`` from since to until (a datetime, RFC 3339, or
         seconds from now, as -3600), one for each step: min, mean, max and last, or delta and rate_per_s (by covered_s)."""
         return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
+
+    def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
+             patience: Optional[float] = None) -> Feed:
+        """What happens from now on, or after the event with that id (0: all that the daemon still has), in all sessions:
+        ``for event in client.feed(type="buffer."): ...``. Over a connection of its own, so that the loop may use the client.
+
+        Args:
+            type: only events whose type begins so, or with one of these; ``feed.gap``, for what the daemon has no more, in any case.
+            patience: seconds for which a daemon that is away is waited for before Unreachable is raised; without it for ever."""
+        return Feed(self._transport, after, type, patience)
 
     def about(self) -> Dict[str, Any]:
         """Version, backend and links of the daemon."""

@@ -212,6 +212,23 @@ class Verified(TypedDict, total=False):
     digest: Dict[str, str]
 
 
+class FeedEvent(TypedDict, total=False):
+    """Something that happened; what does not apply is left out."""
+
+    id: int
+    at: str
+    type: str
+    session: str
+    pool: str
+    buffer: str
+    device: DeviceId
+    bytes: int
+    count: int
+    generation: int
+    lease: str
+    detail: str
+
+
 class BatchReply(TypedDict, total=False):
     """One result for each operation, in their order."""
 

@@ -1,0 +1,176 @@
+"""What happens, as it happens: the daemon's events, and again where the connection ends."""
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Deque, Iterator, List, Optional, Sequence, Type, Union, cast
+
+from ._asker import path_of, query_of
+from ._transport import Answer, Transport
+from .errors import BadArgument, BadType, Error, Unreachable
+from .types import FeedEvent
+
+TYPE = "text/event-stream"
+QUIET_S = 60.0  # on top of the client's timeout: a daemon says a word each 15 s, unless somebody told it otherwise
+AGAIN_S = 2.0  # unless the daemon says otherwise
+AGAIN_MAX_S = 60.0
+EVENT_MAX_BYTES = 1 << 20
+
+
+class Feed(Iterator[FeedEvent]):
+    """Events, from ``Client.feed``: a dict each, with ``id``, ``at`` and ``type``, and what applies of ``session``, ``pool``,
+    ``buffer``, ``device``, ``bytes``, ``count``, ``generation``, ``lease``, ``detail``.
+
+    It waits for the next event, and where its connection is lost it connects again and goes on after the last event that it gave. It
+    ends with ``close``, which any thread may call, the ``with`` statement, or the client's ``close``; an error other than a daemon that
+    is away ends it too.
+
+    Attributes: ``last_id``, after which it goes on: ``client.feed(after=feed.last_id)`` is the same feed in a later program.
+    """
+
+    def __init__(self, transport: Transport, after: Optional[int], type: Union[str, Sequence[str], None],
+                 patience: Optional[float]) -> None:
+        self._transport = transport.alone()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # of everything below: whoever has it reads
+        self._answer: Optional[Answer] = None
+        self._lines: Deque[bytes] = deque()
+        self._rest = b""
+        self._ready: Optional[FeedEvent] = None
+        self._again_s, self._patience, self.last_id = AGAIN_S, patience, after
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
+            raise BadType(f"after is the id of an event, not {after!r}")
+        if after is not None and after < 0:
+            raise BadArgument(f"{after} is the id of no event")
+        types = type if type is None or isinstance(type, str) else ",".join(type)
+        self._target = path_of("feed") + query_of({"type": types})
+        transport.close_too(self)
+        try:
+            with self._lock:
+                self._open()  # at once: what happens from here on is heard, however late it is asked for
+        except BaseException:
+            self.close()
+            raise
+        if self._ended.is_set():
+            self.close()
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._ended.set()
+        self._drop()
+
+    def close(self) -> None:
+        """Ends it: a thread that waits for an event leaves its loop."""
+        self._ended.set()
+        self._transport.interrupt()
+        if self._lock.acquire(blocking=False):  # else the thread that has it cleans up
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
+
+    def __next__(self) -> FeedEvent:
+        try:
+            with self._lock:
+                event = self._next()
+        finally:
+            if self._ended.is_set():
+                self.close()
+        if event is None:
+            raise StopIteration
+        return event
+
+    # --- one event after the other, by the one that has the lock ---------------------------------------------------------
+
+    def _next(self) -> Optional[FeedEvent]:
+        lost: Optional[float] = None
+        while not self._ended.is_set():
+            try:
+                if self._answer is None:
+                    self._open()
+                    lost = None
+                event, self._ready = self._ready, None
+                while event is None and not self._ended.is_set():
+                    event = self._block()
+                return None if self._ended.is_set() else event
+            except Error as e:
+                self._drop()
+                if self._ended.is_set():
+                    break
+                if not (isinstance(e, Unreachable) or e.status in (429, 503)):
+                    self._ended.set()
+                    raise
+                lost = time.monotonic() if lost is None else lost
+                left = AGAIN_MAX_S if self._patience is None else lost + self._patience - time.monotonic()
+                if left <= 0:
+                    raise
+                self._ended.wait(min(self._again_s, left))
+            except BaseException:
+                self._drop()  # in the middle of something: what was not given comes again
+                raise
+        return None
+
+    def _open(self) -> None:
+        headers = {"Accept": TYPE}
+        if self.last_id is not None:
+            headers["Last-Event-ID"] = str(self.last_id)
+        answer = self._transport.ask("GET", self._target, headers, patience=QUIET_S)
+        if not (answer.header("Content-Type") or "").lower().startswith(TYPE):
+            raise answer.broken(f"the answer is no feed but {answer.header('Content-Type') or 'nothing'}")
+        self._answer = answer
+        self._ready = self._block()  # the first one has no event, but says where the feed stands
+
+    def _drop(self) -> None:
+        answer, self._answer = self._answer, None
+        self._lines.clear()
+        self._rest, self._ready = b"", None
+        self._transport.drop()
+        if answer is not None:
+            answer.close()
+
+    def _block(self) -> Optional[FeedEvent]:
+        """The next block: an event, or nothing where it only sets something."""
+        data: List[bytes] = []
+        last = self.last_id
+        while True:
+            line = self._line()
+            if not line:
+                break
+            name, _, value = line.partition(b":")
+            value = value[1:] if value.startswith(b" ") else value
+            if name == b"data":
+                data.append(value)
+            elif name == b"id" and value.isdigit():
+                last = int(value)
+            elif name == b"retry" and value.isdigit():
+                self._again_s = min(int(value) / 1000, AGAIN_MAX_S)
+        event = self._event(b"\n".join(data)) if data else None
+        self.last_id = last
+        return event
+
+    def _event(self, data: bytes) -> FeedEvent:
+        answer = cast(Answer, self._answer)
+        event = answer.parse(data)
+        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+            raise answer.broken(f"an event of the feed is not what a gpubufd says: {data[:100]!r}")
+        return cast(FeedEvent, event)
+
+    def _line(self) -> bytes:
+        answer = cast(Answer, self._answer)
+        while not self._lines:
+            piece = answer.read_some()
+            if not piece:
+                raise Unreachable("the feed ended")
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            if len(self._rest) > EVENT_MAX_BYTES:
+                raise answer.broken(f"an event of the feed has more than {EVENT_MAX_BYTES} bytes")
+            self._lines.extend(whole)
+        return self._lines.popleft().rstrip(b"\r")
