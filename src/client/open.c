@@ -85,7 +85,7 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     if ((strncmp(set->url, "http://", 7) != 0 && strncmp(set->url, "https://", 8) != 0) || !host || host[3] == '\0' ||
         strpbrk(set->url, "?#@ \r\n"))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
-                             "\"%s\" is no address of a daemon: give http://HOST:PORT or unix:///PATH", set->url);
+                             "\"%s\" is no address of a daemon: give [http://]HOST:PORT or unix:///PATH", set->url);
     n = strlen(set->url);
     while (set->url[n - 1] == '/')
         n--;
@@ -96,6 +96,24 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     return 0;
 }
 
+/* HOST or HOST:PORT, by which people mean http. Nothing that could be a path or half a URL. */
+static bool lacks_scheme(const char *url) {
+    size_t n = url[0] == '[' ? strspn(url + 1, "0123456789abcdefABCDEF:.") + 1
+                             : strspn(url, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_");
+
+    if (n == 0 || strchr(".-_", url[0]) || (url[0] == '[' && url[n++] != ']'))
+        return false;
+    if (url[n] == ':') {
+        size_t digits = strspn(url + n + 1, "0123456789");
+
+        if (digits == 0)
+            return false;
+        n += 1 + digits;
+    }
+    n += url[n] == '/';
+    return url[n] == '\0';
+}
+
 /* The address, or the socket that was named, or one that is found, or the usual address. */
 static int take_url(struct gbc_settings *set, const struct gpubuf_options *options, struct gpubuf_error *err) {
     const char *url = options->url ? options->url : environment("GPUBUF_URL");
@@ -103,7 +121,7 @@ static int take_url(struct gbc_settings *set, const struct gpubuf_options *optio
     char *path = url ? NULL : named ? strdup(named) : find_socket();
 
     if (url)
-        set->url = strdup(url);
+        set->url = lacks_scheme(url) ? below("http://", url) : strdup(url);
     else if (path && strncmp(path, UNIX, strlen(UNIX)) == 0)
         set->url = strdup(path);
     else

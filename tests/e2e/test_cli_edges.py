@@ -239,3 +239,13 @@ def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
     os.chmod(open_folder / "state", 0o700)
     said = as_nobody(open_folder, ["ls"], env)
     assert said.returncode == UNREACHABLE and "may not search the folder" in said.stderr, said.stderr
+
+
+def test_an_address_without_a_scheme(daemon):
+    """HOST:PORT is http; what is no address is told as such, not tried."""
+    where = "{}:{}".format(*daemon.tcp)
+    assert Cli()("-u", where, "info", "--json").expect().json()["name"] == "gpubufd"
+    assert Cli(where)("info", "--json").expect().json()["name"] == "gpubufd"
+    for wrong in ("h:x", "ftp://" + where, "/run/gpubufd.sock", where + "/below"):
+        said = Cli()("-u", wrong, "info").expect(USAGE)
+        assert f'"{wrong}" is no address of a daemon: give [http://]HOST:PORT or unix:///PATH' in said.err

@@ -51,8 +51,32 @@ END_TEST
 /* --- opening ----------------------------------------------------------------------------------------------------------- */
 
 START_TEST(addresses) {
-    static const char *const wrong[] = {"",           "localhost",          "ftp://localhost", "http://",
-                                        "unix://rel", "unix:///%s%s%s%s%s", "http://a b",      "http://h/?x"};
+    static const char *const wrong[] = {"",
+                                        "ftp://localhost",
+                                        "http://",
+                                        "unix://rel",
+                                        "unix:///%s%s%s%s%s",
+                                        "http://a b",
+                                        "http://h/?x",
+                                        "/localhost",
+                                        "./x",
+                                        "unix:/a",
+                                        "unix:",
+                                        "http:",
+                                        "h:",
+                                        "h:x",
+                                        "h:1x",
+                                        "h:1/below",
+                                        "a b:1",
+                                        "[::1",
+                                        "[::1]x",
+                                        ":1",
+                                        "u@h:1",
+                                        "h?x"};
+    static const char *const bare[][2] = {
+        {"localhost", "http://localhost"},       {"127.0.0.1:7070", "http://127.0.0.1:7070"},
+        {"[::1]:7070", "http://[::1]:7070"},     {"edge-1.lan:80", "http://edge-1.lan:80"},
+        {"edge_1:7070/", "http://edge_1:7070/"}, {"[::1]", "http://[::1]"}};
     struct gpubuf_options options = {.token = "two words"};
     gpubuf_client *client = NULL;
     char path[200] = "unix:///";
@@ -60,9 +84,16 @@ START_TEST(addresses) {
 
     memset(path + 8, 'x', 150);
     for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        options = (struct gpubuf_options){.url = i == 5 ? path : wrong[i]};
+        options = (struct gpubuf_options){.url = i == 4 ? path : wrong[i]};
         client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
     }
+    for (i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+        options = (struct gpubuf_options){.url = bare[i][0]};
+        client_ok(&f, gpubuf_open(&options, &client, &f.err));
+        ck_assert_str_eq(gpubuf_url(client), bare[i][1]);
+        gpubuf_close(client);
+    }
+    client = NULL;
     options = (struct gpubuf_options){.url = "http://127.0.0.1:1", .token = "two words"};
     client_fails(&f, gpubuf_open(&options, &client, &f.err), GPUBUF_BAD_ARGUMENT);
     ck_assert_ptr_null(client);
@@ -84,6 +115,10 @@ START_TEST(environment) {
     setenv("GPUBUF_URL", f.url, 1);
     setenv("GPUBUF_TOKEN", "gpb_unknown", 1);
     setenv("GPUBUF_SOCKET", f.unix_url, 1);
+    client_ok(&f, gpubuf_open(NULL, &client, &f.err));
+    ck_assert_str_eq(gpubuf_url(client), f.url);
+    gpubuf_close(client);
+    setenv("GPUBUF_URL", f.url + strlen("http://"), 1);
     client_ok(&f, gpubuf_open(NULL, &client, &f.err));
     ck_assert_str_eq(gpubuf_url(client), f.url);
     ck_assert_str_eq(gpubuf_socket(client), f.unix_url + strlen("unix://"));

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 from typing import List, NamedTuple, Optional
@@ -10,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from .errors import BadArgument
 
 DEFAULT_URL = "http://127.0.0.1:7070"
+BARE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]+)?/?")
 
 
 class Address(NamedTuple):
@@ -35,14 +37,14 @@ def of_socket(path: str) -> Address:
 
 
 def of_url(url: str) -> Address:
-    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH."""
-    parts = urlsplit(url)
+    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH; HOST[:PORT] is taken as http://."""
+    parts = urlsplit("http://" + url if BARE.fullmatch(url) else url)
     if parts.scheme == "unix":
         if parts.netloc or not parts.path.startswith("/"):
             raise BadArgument(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
         return Address(unquote(parts.path), "localhost", 0, False, "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadArgument(f"{url!r} is no address of a daemon: write http://HOST:PORT or unix:///path/to/gpubufd.sock")
+        raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT or unix:///path/to/gpubufd.sock")
     if parts.query or parts.fragment or parts.username:
         raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
     tls = parts.scheme == "https"

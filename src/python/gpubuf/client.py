@@ -28,7 +28,7 @@ class Client(Asker):
     """A daemon, and one of its sessions.
 
     Args:
-        url: ``http://HOST:PORT`` or ``unix:///path/to/gpubufd.sock``.
+        url: ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
         socket: path of the daemon's UNIX socket: for all requests where no url is given, else for ``map`` alone; default
             ``GPUBUF_SOCKET``.
         token: bearer token; default ``GPUBUF_TOKEN``.
