@@ -261,19 +261,39 @@ def test_the_rules():
     run(promtool, "check", "config", os.path.join(RULES, "prometheus.yml"))
 
 
-def test_rules_and_dashboard_name_what_there_is(daemon):
-    tool("promtool")  # where it is lacking the files of etc may be as well
+def names_of_health():
+    """From the list, for the simulated devices have none (test_health holds the list against a device that has)."""
+    with open(os.path.join(os.path.dirname(RULES), "..", "src", "api", "metrics.def")) as f:
+        listed = re.findall(r"^GB_METRIC\((?:HEALTH|REASON), (\w+), (\w+),", f.read(), re.M)
+    return {f"gpubufd_{name}" + ("_total" if kind == "COUNTER" else "") for kind, name in listed}
+
+
+def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
+    promtool = tool("promtool")  # where it is lacking the files of etc may be as well
     with open(os.path.join(RULES, "rules.yml")) as f:
         asked = [re.sub(r"name: \w+|gpubufd:\S+", "", f.read())]
     with open(os.path.join(os.path.dirname(RULES), "grafana", "gpubufd.json")) as f:
-        panels = json.load(f)["panels"]
+        dashboard = json.load(f)
+    panels = [p for p in dashboard["panels"] if p["type"] != "row"]
+    assert len({p["id"] for p in dashboard["panels"]}) == len(dashboard["panels"])
+    assert {v["name"]: v.get("multi", False) and v["includeAll"] for v in dashboard["templating"]["list"]} == {"source": False, "instance": True}
     queries = [t["expr"] for p in panels for t in p["targets"]]
+    for q in queries:
+        picked = re.findall(r'\b(?:gpubufd|process)_\w+({instance=~"\$instance"[,}])?', q)
+        assert picked and all(picked), q
+    health = {f"gpubufd_device_{x}" for x in ("temperature_celsius", "power_watts", "utilization_ratio", "clock_event",
+                                              "ecc_corrected_errors_total", "ecc_uncorrected_errors_total")}
+    assert health <= set(re.findall(r"\bgpubufd_\w+", " ".join(queries)))
     assert len(panels) >= 8 and all(re.search(r"\b(gpubufd|process)_\w+", q) for q in queries)
     named = set(re.findall(r"\b(?:gpubufd|process)_\w+", " ".join(asked + queries)))
     daemon.get("/v1")
     there = until("a request has ended", lambda: (lambda n: n if any("duration" in x for x in n) else None)(
         {name for name, _ in samples(scrape(daemon).body.decode())}))
+    there = there | names_of_health()
     assert len(named) >= 20 and named <= there, named - there
+    rules = [{"record": "q", "expr": q.replace("$__rate_interval", "5m"), "labels": {"n": str(i)}} for i, q in enumerate(queries)]
+    (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    run(promtool, "check", "rules", str(tmp_path / "queries.yml"))
 
 
 def free_port():
