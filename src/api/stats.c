@@ -22,8 +22,31 @@ static void render_store(struct gb_out *out, const struct gb_store_stat *stat) {
     gb_out_close(out, '}');
 }
 
+/* Of sessions, which may have 640,000. So many are a quarter of a megabyte, which is made anew after each change that somebody polls. */
+#define OWNED_POOLS_MAX 256
+
+struct pool_list {
+    struct gb_out *out;
+    const struct gb_api *api;
+};
+
+static int render_owned(void *arg, const struct gb_name *session, const struct gb_pool_view *view,
+                        struct gb_error *err) {
+    const struct pool_list *list = arg;
+
+    (void)err;
+    gb_out_open(list->out, NULL, '{');
+    gb_out_string(list->out, "session", session->s);
+    gb_render_pool_members(list->out, list->api, view);
+    gb_out_close(list->out, '}');
+    return 0;
+}
+
+/* The devices' own, then those of sessions. */
 static void render_pools(struct gb_out *out, const struct gb_api *api) {
+    struct pool_list list = {out, api};
     struct gb_pool_view view;
+    uint64_t omitted = 0;
     unsigned i;
 
     gb_out_open(out, "pools", '[');
@@ -31,7 +54,10 @@ static void render_pools(struct gb_out *out, const struct gb_api *api) {
         if (gb_pool_at(api->core, i, &view, NULL) == 0)
             gb_render_pool(out, NULL, api, &view);
     }
+    gb_pool_list_owned(api->core, OWNED_POOLS_MAX, render_owned, &list, &omitted, NULL);
     gb_out_close(out, ']');
+    if (omitted > 0)
+        gb_out_u64(out, "pools_omitted", omitted);
 }
 
 static void render_operations(struct gb_out *out, struct gb_api *api) {

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #define SESSIONS_SHOWN 10
+#define POOLS_SHOWN 10   /* of sessions, where sessions are to follow */
 #define RATE_LEAST_S 5.0 /* over less than this, what comes in bursts has no rate */
 
 static const struct gb_cli_column transfer_columns[] = {
@@ -97,18 +98,17 @@ static void put_head(FILE *out, json_t *stats) {
             gb_cli_number(stats, "slots.free"), gb_cli_number(stats, "slots.total"));
 }
 
-/* The largest sessions first, so many as are shown. */
-static json_t *largest(json_t *sessions) {
-    json_t *left = json_copy(sessions);
+/* Those with the most first, at most so many. */
+static json_t *largest(json_t *items, const char *key, size_t most) {
+    json_t *left = json_copy(items);
     json_t *picked = json_array();
 
-    while (json_array_size(left) > 0 && json_array_size(picked) < SESSIONS_SHOWN) {
+    while (json_array_size(left) > 0 && json_array_size(picked) < most) {
         size_t best = 0;
         size_t i;
 
         for (i = 1; i < json_array_size(left); i++)
-            if (gb_cli_number(json_array_get(left, i), "used_bytes") >
-                gb_cli_number(json_array_get(left, best), "used_bytes"))
+            if (gb_cli_number(json_array_get(left, i), key) > gb_cli_number(json_array_get(left, best), key))
                 best = i;
         json_array_append(picked, json_array_get(left, best));
         json_array_remove(left, best);
@@ -117,16 +117,45 @@ static json_t *largest(json_t *sessions) {
     return picked;
 }
 
+/* The devices' own, and of the sessions' all or at most so many. A session's is named as in a buffer's address. */
+static void put_pools(FILE *out, json_t *pools, size_t most, double omitted) {
+    json_t *rows = json_array();
+    json_t *owned = json_array();
+    json_t *shown;
+    json_t *pool;
+    size_t i;
+
+    json_array_foreach(pools, i, pool) {
+        json_array_append(json_object_get(pool, "session") != NULL ? owned : rows, pool);
+    }
+    shown = json_array_size(owned) > most ? largest(owned, "reserved_bytes", most) : json_incref(owned);
+    omitted += (double)(json_array_size(owned) - json_array_size(shown));
+    json_array_foreach(shown, i, pool) {
+        json_t *row = json_copy(pool);
+
+        json_object_set_new(row, "name",
+                            json_sprintf("%s/%s", gb_cli_text(pool, "session"), gb_cli_text(pool, "name")));
+        json_array_append_new(rows, row);
+    }
+    if (json_array_size(rows) > 0) {
+        fputs("\n", out);
+        gb_cli_table(out, pool_columns, sizeof pool_columns / sizeof pool_columns[0], rows);
+    }
+    if (omitted > 0)
+        fprintf(out, "%.0f more of sessions\n", omitted);
+    json_decref(shown);
+    json_decref(owned);
+    json_decref(rows);
+}
+
 void gb_cli_stats_put(FILE *out, json_t *stats, json_t *before, double seconds, json_t *sessions) {
     json_t *rows = transfers(stats, before, seconds);
-    json_t *top = sessions != NULL ? largest(sessions) : NULL;
+    json_t *top = sessions != NULL ? largest(sessions, "used_bytes", SESSIONS_SHOWN) : NULL;
 
     put_head(out, stats);
     gb_cli_table(out, transfer_columns, 4 + (before != NULL), rows);
-    if (json_array_size(json_object_get(stats, "pools")) > 0) {
-        fputs("\n", out);
-        gb_cli_table(out, pool_columns, sizeof pool_columns / sizeof pool_columns[0], json_object_get(stats, "pools"));
-    }
+    put_pools(out, json_object_get(stats, "pools"), sessions != NULL ? POOLS_SHOWN : SIZE_MAX,
+              gb_cli_number(stats, "pools_omitted"));
     if (top != NULL) {
         fputs("\n", out);
         gb_cli_table(out, session_columns, sizeof session_columns / sizeof session_columns[0], top);

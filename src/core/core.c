@@ -84,6 +84,7 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
     pthread_mutex_init(&core->sessions_lock, NULL);
+    gb_pooled_init(&core->pooled);
     pthread_mutex_init(&core->objects_lock, NULL);
     pthread_mutex_init(&core->blank_lock, NULL);
     pthread_cond_init(&core->objects_gone, NULL);
@@ -160,6 +161,7 @@ void gb_core_close(struct gb_core *core) {
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);
     pthread_mutex_destroy(&core->objects_lock);
+    gb_pooled_done(&core->pooled);
     pthread_mutex_destroy(&core->sessions_lock);
     free(core);
 }

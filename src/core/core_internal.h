@@ -24,6 +24,7 @@
 #include "core/lease_table.h"
 #include "core/memory.h"
 #include "core/note.h"
+#include "core/pooled.h"
 #include "core/sampler.h"
 #include "core/slots.h"
 #include "core/tally.h"
@@ -77,6 +78,7 @@ struct gb_core {
     pthread_mutex_t sessions_lock; /* for the two below */
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
+    struct gb_pooled pooled;
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;

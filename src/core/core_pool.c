@@ -271,8 +271,11 @@ void gb_core_pool_unlock(struct gb_session *session) {
 int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
     if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
         return gb_no_memory(err);
-    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0)
-        return 0;
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
+        if (gb_pooled_note_locked(&s->core->pooled, s) == 0)
+            return 0;
+        gb_map_take(&s->pools, p->rec.name.s);
+    }
     gb_idlist_take(&s->pools_by_id, p->rec.id);
     return gb_no_memory(err);
 }

@@ -80,6 +80,12 @@ int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t af
 unsigned gb_pool_count(struct gb_core *core);
 int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err);
 
+/* [now] Those that sessions made, with the session's name: of the oldest session first. At most limit; the others are counted.
+ * Costs nothing for sessions without. */
+int gb_pool_list_owned(struct gb_core *core, unsigned limit,
+                       int (*visit)(void *, const struct gb_name *, const struct gb_pool_view *, struct gb_error *),
+                       void *arg, uint64_t *ret_omitted, struct gb_error *err);
+
 /* The following are for every pool that the session sees. DEVICE_NOT_FOUND where it is lost. */
 
 /* Gives unused reserved memory beyond keep_bytes back to the system; what was exported of an exportable

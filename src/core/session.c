@@ -81,6 +81,8 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
     size_t i;
 
     session->pools_by_id = (struct gb_idlist){0};
+    if (pools.count > 0)
+        gb_pooled_note_locked(&session->core->pooled, session);
     for (i = 0; i < pools.count; i++) {
         struct gb_core_pool *p = pools.items[i].value;
 

@@ -150,7 +150,7 @@ export class Watch extends EventTarget {
     if (stats.sequence !== this.sequence) this.reader.changed();
     this.sequence = stats.sequence;
     this.stats = stats;
-    this.pools = stats.pools.map((p) => ({...p, session: ''}));
+    this.pools = stats.pools.filter((p) => p.session === undefined).map((p) => ({...p, session: ''}));
     if (stats.started_at !== this.started) this.root = null;
     else this.sample();
   }

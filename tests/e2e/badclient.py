@@ -91,7 +91,7 @@ class Footprint:
     def now(self):
         s = self.daemon.stats()
         return {"descriptors": len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), "free slots": s["slots"]["free"],
-                "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"]]}
+                "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"] if "session" not in p]}
 
     def open(self):
         """What the daemon's descriptors are, sockets with their line in the system's table of connections."""

@@ -36,7 +36,7 @@ def test_scopes(guarded):
         ("GET", mine, None, 401, 401, 200, 200, 200, 200),
         ("POST", "/v1/sessions", {"name": "mine"}, 401, 401, 403, 409, 409, 403),
         ("GET", "/v1/sessions", None, 401, 401, 200, 200, 200, 403),
-        ("GET", "/v1/stats", None, 401, 401, 200, 200, 200, None),
+        ("GET", "/v1/stats", None, 401, 401, 200, 200, 200, 403),
         ("GET", "/metrics", None, 401, 401, 200, 200, 200, 403),
         ("GET", "/v1/allocations", None, 401, 401, 403, 403, 200, 403),
         ("GET", "/v1/snapshot", None, 401, 401, 403, 403, 200, 403),

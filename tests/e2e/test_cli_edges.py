@@ -201,6 +201,30 @@ def test_stats_and_top_show_what_mirrored_buffers_hold(cli, start):
     assert own.json("stats")["transfers"]["mirror"] == {"copies": 1, "copies_avoided": 0, "bytes": 3 << 20}
 
 
+# --- pools of sessions --------------------------------------------------------------------------------------------------
+def test_stats_and_top_show_the_pools_of_sessions(start):
+    d = start()
+    own = Cli(d.url(""))
+
+    def table(command):
+        lines = [line.split() for line in own(command).expect().out.splitlines()]
+        begin = next(i for i, line in enumerate(lines) if line[:1] == ["POOL"])
+        return lines[begin + 1:lines.index([], begin)] if [] in lines[begin:] else lines[begin + 1:]
+
+    for session in "ab":
+        own("sessions", "add", session).expect()
+        own("-s", session, "pools", "add", "p").expect()
+    own("-s", "b", "put", "-", "x", "--pool", "p", input=bytes(1 << 20)).expect()
+    for command in ("stats", "top"):
+        assert [row[0] for row in table(command)] == ["default", "a/p", "b/p"]
+        assert [row[-1] for row in table(command)] == ["0", "0", "1"], table(command)
+    for i in range(12):
+        own("-s", "a", "pools", "add", f"q{i}").expect()
+    assert len(table("stats")) == 15
+    top = table("top")  # leaves room for the sessions
+    assert top[1][0] == "b/p" and len(top) == 12 and " ".join(top[-1]) == "4 more of sessions", top
+
+
 # --- the socket ---------------------------------------------------------------------------------------------------------
 def test_the_socket_alone_is_enough(daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)

@@ -52,6 +52,55 @@ def test_statistics_follow_what_was_done(daemon, session):
     assert stats["store"]["failures"] == 0 and stats["buffers"]["bytes"] >= change[0]
 
 
+def owned(d):
+    return [p for p in d.stats()["pools"] if "session" in p]
+
+
+def test_the_pools_of_sessions_are_among_the_others(start):
+    d = start()
+    plain = d.stats()
+    assert [p["name"] for p in plain["pools"]] == ["default"] and not owned(d) and "pools_omitted" not in plain
+    for i, session in enumerate(("a", "b"), 1):
+        d.ask("POST", "/v1/sessions", {"name": session}).expect(201)
+        d.ask("POST", f"/v1/sessions/{session}/pools", {"name": "p", "max_bytes": 64 << 20}).expect(201)
+        d.put("x", bytes(i << 20), session, "?pool=p").expect(201)
+
+    def agree():
+        stats = d.stats()
+        each = [{**p, "session": s} for s in "ab" for p in d.get(f"/v1/sessions/{s}/pools")["items"] if p["name"] == "p" and p.pop("access") == []]
+        return [p for p in stats["pools"] if "session" in p] == each and stats["pools"][0]["name"] == "default"
+    until("they are as in the lists of their sessions", agree)
+    assert [(p["session"], p["name"], p["buffers"], p["used_bytes"] >= i << 20) for i, p in enumerate(owned(d), 1)] == [
+        ("a", "p", 1, True), ("b", "p", 1, True)]
+    d.ask("DELETE", "/v1/sessions/a/pools/p?force=true").expect(204)
+    assert [p["session"] for p in owned(d)] == ["b"]
+    d.ask("DELETE", "/v1/sessions/b").expect(204)
+    assert owned(d) == [] and len(d.stats()["pools"]) == 1
+    d.ask("POST", "/v1/sessions/a/pools", {"name": "p"}).expect(201)  # the session has one again
+    assert [p["session"] for p in owned(d)] == ["a"]
+
+
+def test_the_pools_of_sessions_after_a_restart(start, tmp_path):
+    d = start(state=str(tmp_path))
+    d.ask("POST", "/v1/sessions/default/pools", {"name": "kept"}).expect(201)
+    d.stop()
+    assert [(p["session"], p["name"]) for p in owned(start(state=str(tmp_path)))] == [("default", "kept")]
+
+
+def test_more_pools_than_are_listed_are_counted(start):
+    d = start()
+    for i in range(5):
+        d.ask("POST", "/v1/sessions", {"name": f"s{i}"}).expect(201)
+        for k in range(52):
+            d.ask("POST", f"/v1/sessions/s{i}/pools", {"name": f"p{k}"}).expect(201)
+    stats = d.stats()
+    assert stats["pools_omitted"] == 4 and [(p["session"], p["name"]) for p in owned(d)][-2:] == [("s4", "p46"), ("s4", "p47")]
+    assert len(owned(d)) == 256
+    for k in range(4):
+        d.ask("DELETE", f"/v1/sessions/s0/pools/p{k}").expect(204)
+    assert "pools_omitted" not in d.stats() and owned(d)[-1]["name"] == "p51"
+
+
 def test_the_tag_of_the_statistics_changes_when_something_changed(daemon, session):
     def tag():
         daemon.settled()

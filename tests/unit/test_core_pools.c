@@ -73,6 +73,52 @@ START_TEST(refusals) {
 }
 END_TEST
 
+static int join(void *arg, const struct gb_name *session, const struct gb_pool_view *view, struct gb_error *err) {
+    char *text = arg;
+
+    (void)err;
+    snprintf(text + strlen(text), 100 - strlen(text), "%s/%s ", session->s, view->name.s);
+    return 0;
+}
+
+static void assert_owned(struct core_fixture *f, unsigned limit, const char *wanted, uint64_t wanted_omitted) {
+    struct gb_error err = GB_ERROR_INIT;
+    uint64_t omitted = UINT64_MAX;
+    char text[100] = "";
+
+    gb_assert_ok(gb_pool_list_owned(f->core, limit, join, text, &omitted, &err), err);
+    ck_assert_str_eq(text, wanted);
+    ck_assert_uint_eq(omitted, wanted_omitted);
+}
+
+START_TEST(those_of_sessions) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_params s = {.name = core_name("s")};
+
+    core_fixture_prepare(&f, "host:bytes=64M");
+    core_fixture_open(&f);
+    gb_assert_ok(core_session_create(f.core, &s, &err), err);
+    assert_owned(&f, 9, "", 0);
+    core_pool_plain(&f, "s", "p", 0);
+    core_pool_plain(&f, "default", "p", 0);
+    core_pool_plain(&f, "s", "q", 0);
+    assert_owned(&f, 9, "default/p s/p s/q ", 0);
+    assert_owned(&f, 2, "default/p s/p ", 1);
+    assert_owned(&f, 0, "", 3);
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
+    gb_assert_ok(core_pool_remove(f.core, "s", "p", false, &err), err);
+    assert_owned(&f, 9, "s/q ", 0);
+    gb_assert_ok(core_pool_remove(f.core, "s", "q", false, &err), err);
+    assert_owned(&f, 9, "", 0);
+    core_pool_plain(&f, "s", "r", 0);
+    assert_owned(&f, 9, "s/r ", 0);
+    gb_assert_ok(core_session_delete(f.core, "s", &err), err);
+    assert_owned(&f, 9, "", 0);
+    core_fixture_done(&f);
+}
+END_TEST
+
 static int refuse_patch(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
     return rec->version == *(int64_t *)arg ? 0 : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "another version");
 }
@@ -314,6 +360,7 @@ int main(void) {
     TCase *tc = tcase_create("pools");
 
     tcase_add_test(tc, refusals);
+    tcase_add_test(tc, those_of_sessions);
     tcase_add_loop_test(tc, one_life, 0, 2);
     tcase_add_loop_test(tc, force_while_someone_reads_and_someone_writes, 0, 2);
     tcase_add_loop_test(tc, force_takes_mirrored_buffers_whole, 0, 2);
