@@ -64,14 +64,18 @@ class Transfer(Case):
     requests = 1
 
     def need_bytes(self):
-        # For uploads two generations in the daemon, one in the raw server, and one in that of the others whose turn it
+        # For uploads two generations in the daemon, one in each raw server, and one in that of the others whose turn it
         # is; for downloads one in each of three.
-        return (4 if self.mode == "put" else 3) * self.connections * self.bytes + 512 * MIB
+        return (4 + self.recorded() if self.mode == "put" else 3) * self.connections * self.bytes + 512 * MIB
+
+    def recorded(self):
+        """Is a raw socket measured too that keeps the daemon's promises? Not with the gigabytes: their memory is much as it is."""
+        return self.mode == "put" and self.bytes <= 64 * MIB and not self.unix
 
     def kinds(self, settings):
         if self.unix:
             return [servers.Daemon, servers.Raw]
-        recorded = [servers.RawRecorded] if self.mode == "put" and self.bytes <= MIB else []
+        recorded = [servers.RawRecorded] if self.recorded() else []
         if settings.device == "cuda":
             return [servers.Daemon, servers.Raw] + recorded + [others.Aiohttp]
         if self.mode == "get":
