@@ -3,6 +3,7 @@
 #include "base/crc32c.h"
 
 #define TURN_BYTES (16u << 20) /* then others on the same lane have theirs */
+#define PIECE_BYTES (256u << 10)
 
 /* Of the task. A wake comes at any time; while it runs, it makes it run once more. */
 enum { IDLE, POSTED, RUNNING, WOKEN };
@@ -42,8 +43,8 @@ static int read_some(struct gb_reading *r, struct gb_error *err) {
         got = gb_download_next(r->download, &at, &n, err);
         if (got <= 0)
             return got;
-        if (n > GB_PIECE_BYTES) /* in the cache for the second reader */
-            n = GB_PIECE_BYTES;
+        if (n > PIECE_BYTES) /* in the cache for the second reader */
+            n = PIECE_BYTES;
         if (add(r, at, n, err) < 0)
             return -1;
         gb_download_sent(r->download, n);

@@ -8,8 +8,6 @@
 #include "core/kind.h"
 #include "core/session.h"
 
-#define GB_PIECE_BYTES (256u * 1024u) /* at once where the CPU reaches the memory: what is hot stays in the cache */
-
 struct gb_transfer {
     atomic_uint refs;
     struct gb_core *core;

@@ -7,6 +7,9 @@
  * would keep it for minutes otherwise, and a few such clients all of the slots. */
 #define HOLD_NS (200 * GB_NS_PER_MS)
 
+/* At once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache for the checksum. */
+#define ROOM_BYTES (1u << 20)
+
 static size_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
@@ -48,7 +51,7 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
         return gb_scatter_room_locked(u, ret_ptr, err);
     if (u->direct) {
         *ret_ptr = (char *)u->content->ptr + u->at + u->filled;
-        u->room = least(left, GB_PIECE_BYTES);
+        u->room = least(left, ROOM_BYTES);
         u->touched = true;
         return 1;
     }

@@ -9,7 +9,7 @@
 #include "raw.h"
 #include "util.h"
 
-#define PIECE_BYTES ((size_t)256 << 10)
+#define PIECE_BYTES ((size_t)1 << 20)
 
 struct raw_place {
     char *memory;
