@@ -13,7 +13,8 @@
 #define ANSWER_S 120
 #define STALL_S 60
 #define RETRIES 2
-#define DEFAULT_URL "http://127.0.0.1:7070"
+#define DEFAULT_PORT "7070"
+#define DEFAULT_URL "http://127.0.0.1:" DEFAULT_PORT
 #define UNIX "unix://"
 
 const char *gpubuf_version(void) {
@@ -96,13 +97,14 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     return 0;
 }
 
-/* HOST or HOST:PORT, by which people mean http. Nothing that could be a path or half a URL. */
-static bool lacks_scheme(const char *url) {
+/* HOST or HOST:PORT, by which people mean http, and without a port the daemon's own. Nothing that could be a path or half a URL. */
+static bool lacks_scheme(const char *url, size_t *ret_host) {
     size_t n = url[0] == '[' ? strspn(url + 1, "0123456789abcdefABCDEF:.") + 1
                              : strspn(url, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_");
 
     if (n == 0 || strchr(".-_", url[0]) || (url[0] == '[' && url[n++] != ']'))
         return false;
+    *ret_host = n;
     if (url[n] == ':') {
         size_t digits = strspn(url + n + 1, "0123456789");
 
@@ -114,14 +116,22 @@ static bool lacks_scheme(const char *url) {
     return url[n] == '\0';
 }
 
+static char *with_scheme(const char *url, size_t host) {
+    char *whole;
+    int n = asprintf(&whole, "http://%.*s%s", (int)host, url, url[host] == ':' ? url + host : ":" DEFAULT_PORT);
+
+    return n >= 0 ? whole : NULL;
+}
+
 /* The address, or the socket that was named, or one that is found, or the usual address. */
 static int take_url(struct gbc_settings *set, const struct gpubuf_options *options, struct gpubuf_error *err) {
     const char *url = options->url ? options->url : environment("GPUBUF_URL");
     const char *named = options->socket ? options->socket : environment("GPUBUF_SOCKET");
     char *path = url ? NULL : named ? strdup(named) : find_socket();
+    size_t host;
 
     if (url)
-        set->url = lacks_scheme(url) ? below("http://", url) : strdup(url);
+        set->url = lacks_scheme(url, &host) ? with_scheme(url, host) : strdup(url);
     else if (path && strncmp(path, UNIX, strlen(UNIX)) == 0)
         set->url = strdup(path);
     else

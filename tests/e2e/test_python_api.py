@@ -243,7 +243,7 @@ def test_addresses(alone, tmp_path):
     for url, shown in (("http://h", "http://h:80"), ("http://[::1]:7070/", "http://[::1]:7070"), ("https://h/below/", "https://h:443/below"),
                        ("unix:///a/b.sock", "unix:///a/b.sock"), ("unix:///a%20b", "unix:///a b")):
         assert gpubuf.Client(url).url == shown
-    for url, shown in (("h", "http://h:80"), ("127.0.0.1:7070", "http://127.0.0.1:7070"), ("[::1]:7070/", "http://[::1]:7070"),
+    for url, shown in (("h", "http://h:7070"), ("127.0.0.1:7070", "http://127.0.0.1:7070"), ("[::1]:7070/", "http://[::1]:7070"),
                        ("edge_1.lan:1", "http://edge_1.lan:1")):
         assert gpubuf.Client(url).url == shown
     for url in ("", "h:", "h:x", "h:70000", "h:1/below", "/h", "./h", ":1", "u@h:1", "[::1", "[::1]x", "a b", "http:", "h?x", "ftp://h", "unix://host/x", "unix:x", "http://", "http://u:p@h", "http://h?x=1"):

@@ -74,9 +74,9 @@ START_TEST(addresses) {
                                         "u@h:1",
                                         "h?x"};
     static const char *const bare[][2] = {
-        {"localhost", "http://localhost"},       {"127.0.0.1:7070", "http://127.0.0.1:7070"},
+        {"localhost", "http://localhost:7070"},  {"127.0.0.1:7070", "http://127.0.0.1:7070"},
         {"[::1]:7070", "http://[::1]:7070"},     {"edge-1.lan:80", "http://edge-1.lan:80"},
-        {"edge_1:7070/", "http://edge_1:7070/"}, {"[::1]", "http://[::1]"}};
+        {"edge_1:7070/", "http://edge_1:7070/"}, {"[::1]", "http://[::1]:7070"}};
     struct gpubuf_options options = {.token = "two words"};
     gpubuf_client *client = NULL;
     char path[200] = "unix:///";

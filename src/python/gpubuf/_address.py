@@ -10,7 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from .errors import BadArgument
 
-DEFAULT_URL = "http://127.0.0.1:7070"
+DEFAULT_PORT = 7070
+DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 BARE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]+)?/?")
 
 
@@ -37,8 +38,9 @@ def of_socket(path: str) -> Address:
 
 
 def of_url(url: str) -> Address:
-    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH; HOST[:PORT] is taken as http://."""
-    parts = urlsplit("http://" + url if BARE.fullmatch(url) else url)
+    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH; HOST[:PORT] is taken as http://HOST:7070."""
+    bare = BARE.fullmatch(url)
+    parts = urlsplit("http://" + url if bare else url)
     if parts.scheme == "unix":
         if parts.netloc or not parts.path.startswith("/"):
             raise BadArgument(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
@@ -49,7 +51,7 @@ def of_url(url: str) -> Address:
         raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
     tls = parts.scheme == "https"
     try:
-        port = parts.port if parts.port is not None else (443 if tls else 80)
+        port = parts.port if parts.port is not None else DEFAULT_PORT if bare else 443 if tls else 80
     except ValueError as e:
         raise BadArgument(f"{url!r} has no port from 0 to 65535: {e}") from None
     return Address(None, parts.hostname, port, tls, parts.path.rstrip("/"))
