@@ -200,18 +200,18 @@ static bool too_slow_out(const struct gb_bulk *bulk, const struct gb_transfer *t
            (double)t->sent / ((double)(now_ns - t->began_ns) / GB_NS_PER_S) < (double)config->min_rate_bytes_s;
 }
 
-/* Who does not move lets go of what others may need; whoever moves slowly, of what they have had for long. */
-static void pause_slow(struct gb_transfer *t, uint64_t now_ns) {
+/* Who does not move lets go of what others may need; whoever moves slowly, of what they have had for long. drips: bytes are there. */
+static void pause_slow(struct gb_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_exchange *ex = t->ex;
 
     if (t->state == GB_TRANSFER_BODY && ex->phase == GB_PHASE_BODY && ex->req.sink->pause)
-        ex->req.sink->pause(ex->req.sink, now_ns - ex->moved_ns > TICK_NS);
+        ex->req.sink->pause(ex->req.sink, !drips && now_ns - ex->moved_ns > TICK_NS);
     if (t->state == GB_TRANSFER_SOURCE && ex->resp.source->pause && now_ns - t->moved_ns > TICK_NS)
         ex->resp.source->pause(ex->resp.source);
 }
 
-/* Frees t when its time is over. */
-static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
+/* Frees t when its time is over. What dripped below the mark is taken. */
+static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
     uint64_t idle_ns;
 
@@ -220,6 +220,8 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now
     case GB_TRANSFER_BODY:
         if (gb_exchange_stalled(t->ex, now_ns, &err))
             gb_bulk_fail(bulk, t, &err);
+        else if (drips)
+            gb_transfer_run(bulk, t);
         return;
     case GB_TRANSFER_WAIT:
         if (t->ex->phase != GB_PHASE_WAIT || t->ex->req.deadline_ns > now_ns)
@@ -250,18 +252,16 @@ void gb_bulk_tick(struct gb_bulk *bulk) {
     uint64_t now_ns = gb_clock_ns();
     struct gb_transfer *t;
     struct gb_transfer *next;
+    bool drips;
 
     if (now_ns < bulk->next_tick_ns)
         return;
     bulk->next_tick_ns = now_ns + TICK_NS;
     for (t = bulk->transfers; t; t = next) {
         next = t->next;
-        if (t->mark > 1 && gb_transfer_has_bytes(t)) {
-            gb_transfer_run(bulk, t);
-            continue;
-        }
-        pause_slow(t, now_ns);
-        check_time(bulk, t, now_ns);
+        drips = t->mark > 1 && gb_transfer_has_bytes(t);
+        pause_slow(t, drips, now_ns);
+        check_time(bulk, t, drips, now_ns);
     }
 }
 

@@ -191,6 +191,32 @@ def test_a_large_body_that_drips_is_seen(start, size):
     assert d.data("x").body == body
 
 
+@pytest.mark.parametrize("size", [64 << 20, 1 << 20])
+def test_drops_below_the_permitted_rate(start, size):
+    """Bytes that only the tick finds are a sign of life, and yet too few."""
+    d = start("--min-rate", "10K", "--stall-timeout", "1")
+    before = Footprint(d, "default")
+    with d.raw() as r:
+        r.put(DATA.format("default", "x"), size)
+        done = threading.Event()
+
+        def drip():
+            while not done.wait(0.02):
+                try:
+                    r.send(b"x" * 10)
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            assert r.reply().problem(408, "request_timeout")["detail"].startswith("the body came at less than")
+        finally:
+            done.set()
+            thread.join()
+    before.same()
+
+
 def test_ten_thousand_idle_connections(start):
     """As many as this process may open: that knew nothing, half a header, or were answered once."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -324,11 +350,12 @@ def test_the_wrong_method_is_told_where_it_belongs(daemon, session):
     assert "below" not in daemon.ask("DELETE", buffer + "/copy").problem(405, "method_not_allowed")["detail"]
 
 
+@pytest.mark.parametrize("size", [4 << 20, 1 << 20, 9 << 20])
 @pytest.mark.parametrize("unix", [False, True])
-def test_clients_that_drip_keep_no_slot(start, unix):
+def test_clients_that_drip_keep_no_slot(start, unix, size):
     """As many as there are slots; each byte that comes is a sign of life, and yet others get their turn."""
     d = start("--slots-bytes", "1M", "--slot-bytes", "256K", "--min-rate", "0")
-    slow = [d.raw(unix=unix).put(DATA.format("default", f"slow{i}"), 4 << 20).send(payload(50000)) for i in range(4)]
+    slow = [d.raw(unix=unix).put(DATA.format("default", f"slow{i}"), size).send(payload(50000)) for i in range(4)]
     done = threading.Event()
 
     def drip():
