@@ -148,3 +148,7 @@ def test_a_gpu(s, backend):
     if not s.get("/v1/devices/0")["integrated"]:
         assert h["source"] == "nvml" and -20 < h["temperature_c"] < 120 and 0 <= h["gpu_utilization"] <= 1
         assert h["power_w"] > 0 and h["clocks"]["sm_mhz"] > 0 and h["clocks"]["reasons"] is not None
+        s.put("x", bytes(64 << 20))
+        print(h)  # what is there besides is the machine's business
+        until("its own memory is told", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
+                                                    if p["pid"] == s.daemon.process.pid))
