@@ -1,7 +1,6 @@
 """What happens, as it happens: the daemon's events, and again where the connection ends."""
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
