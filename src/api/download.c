@@ -25,6 +25,10 @@ static bool may_digest(const struct download *d) {
     return !d->cut && !d->sliced && gb_etag_holds(&d->rec);
 }
 
+static int add_vary(struct gb_http_response *response, struct gb_error *err) {
+    return gb_http_response_header(response, err, "Vary", "Accept");
+}
+
 static int add_headers(const struct download *d, const struct gb_http_request *request,
                        struct gb_http_response *response, struct gb_error *err) {
     const struct gb_range *range = &d->ranges.range[0];
@@ -38,7 +42,7 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
     else
         r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
     r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut ? "none" : "bytes");
-    r |= gb_http_response_header(response, err, "Vary", "Accept");
+    r |= add_vary(response, err);
     r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
     if (d->shape.dims > 0 && !d->cut) /* libmicrohttpd takes no header without a value */
@@ -189,8 +193,10 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
         return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
     if (r > 0 && request->method != GB_HTTP_HEAD && d->length > 0)
         r = open_bytes(d, request, response, err);
-    if (r <= 0)
-        return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* RFC 9110, 15.4.5: of a 304 too */
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return GB_STEP_REPLY;
     if (!d->core || d->length == 0)
         return send(request, response, err);
     if (gb_download_start_view(d->core, &d->view, d->spans, d->ranges.count, err) < 0)

@@ -198,7 +198,10 @@ def test_digest_requests_that_find_nothing_to_send(daemon, session):
     target, want = DATA.format(session, "x"), {"Want-Repr-Digest": "sha-256=1"}
     daemon.ask("GET", target, headers=want).problem(404, "buffer_not_found")
     tag = daemon.put("x", payload(100), session).headers["ETag"]
-    assert daemon.ask("GET", target, headers={**want, "If-None-Match": tag}).status == 304
+    unchanged = daemon.ask("GET", target, headers={**want, "If-None-Match": tag})
+    assert unchanged.status == 304
+    assert unchanged.headers["ETag"] == tag
+    assert unchanged.headers["Vary"] == "Accept"
     daemon.ask("GET", target, headers={**want, "If-Match": '"other"'}).problem(412, "precondition_failed")
     daemon.ask("GET", target, headers={**want, "Range": "bytes=500-"}).problem(416, "range_not_satisfiable")
 
