@@ -107,15 +107,17 @@ void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
 void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_http_server *server = bulk->server;
     struct gb_arrival socket = t->from;
+    struct gb_loop *best;
 
     if (t->watched)
         epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
     socket.returning = true;
     forget(bulk, t);
-    if (bulk->loop)
-        gb_loop_adopt(bulk->loop, &socket);
+    best = gb_loop_pick(server, bulk->loop, 0);
+    if (best == bulk->loop)
+        gb_loop_adopt(best, &socket);
     else
-        gb_loop_give(gb_loop_pick(server, NULL), &socket);
+        gb_loop_give(best, &socket);
 }
 
 void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {

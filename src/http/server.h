@@ -139,6 +139,7 @@ struct gb_loop {
 struct gb_http_server {
     struct gb_http_server_config config;
     struct gb_hygiene hygiene;
+    struct gb_router router;
     char **hosts;
     int *listen_fds;
     bool *listen_local; /* which of them are UNIX sockets */
@@ -173,8 +174,8 @@ void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival);
 static inline uint64_t gb_loop_id(struct gb_loop *loop) {
     return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
 }
-/* The least loaded; the given one (NULL: none) when there is no less loaded. */
-struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
+/* The least loaded; the given one (NULL: none) when it has no more than slack more than that. */
+struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own, unsigned slack);
 
 /* mhd_request.c: libmicrohttpd's callbacks. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
