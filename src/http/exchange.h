@@ -127,6 +127,7 @@ bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct g
 
 /* request.c: splits the target into path and query and decodes the query. Returns 0 or -1 with *err. */
 int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_path, struct gb_error *err);
+bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len); /* whatever its case */
 /* Percent-decodes in place within the exchange's text; -1 when malformed. */
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
 
@@ -137,10 +138,23 @@ struct gb_hygiene {
 };
 int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err);
 
-/* router.c: finds the route and sets param. NO_ROUTE or METHOD_NOT_ALLOWED; then *ret_allow (at least 64 bytes) lists
+/* router.c: the routes, taken apart once. */
+#define GB_ROUTER_SEGMENTS 8
+struct gb_router_pattern {
+    unsigned segments;
+    struct gb_http_text segment[GB_ROUTER_SEGMENTS]; /* s NULL: a capture */
+};
+struct gb_router {
+    const struct gb_http_route *routes; /* borrowed */
+    struct gb_router_pattern *list;
+    size_t count;
+};
+int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err);
+void gb_router_done(struct gb_router *router);
+/* Finds the route and sets param. NO_ROUTE or METHOD_NOT_ALLOWED; then *ret_allow (at least 64 bytes) lists
  * the methods. method GB_HTTP_METHOD_COUNT stands for an unknown one. */
-int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, size_t count, struct gb_http_text path,
-                    char *ret_allow, struct gb_error *err);
+int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, struct gb_http_text path, char *ret_allow,
+                    struct gb_error *err);
 int gb_router_check_query(const struct gb_http_request *request, struct gb_error *err);
 
 /* problem.c: the problem document of an error, into the response. Headers that stand there are kept. */

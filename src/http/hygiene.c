@@ -38,6 +38,8 @@ struct framing {
     unsigned hosts;
 };
 
+#define NAMED(header, name) gb_http_named(header, name, sizeof(name) - 1)
+
 static int collect(struct gb_exchange *ex, struct framing *ret, struct gb_error *err) {
     unsigned i;
 
@@ -46,18 +48,18 @@ static int collect(struct gb_exchange *ex, struct framing *ret, struct gb_error 
 
         if (check_bytes(h, err) < 0)
             return -1;
-        if (strcasecmp(h->name.s, "Content-Length") == 0) {
+        if (NAMED(h, "Content-Length")) {
             ret->length = h->value.s;
             ret->lengths++;
-        } else if (strcasecmp(h->name.s, "Transfer-Encoding") == 0) {
+        } else if (NAMED(h, "Transfer-Encoding")) {
             ret->coding = h->value.s;
             ret->codings++;
-        } else if (strcasecmp(h->name.s, "Host") == 0) {
+        } else if (NAMED(h, "Host")) {
             ret->host = h->value.s;
             ret->hosts++;
-        } else if (strcasecmp(h->name.s, "Expect") == 0) {
+        } else if (NAMED(h, "Expect")) {
             ex->req.expect_continue = !ex->http10 && strcasecmp(h->value.s, "100-continue") == 0;
-        } else if (strcasecmp(h->name.s, "Connection") == 0) {
+        } else if (NAMED(h, "Connection")) {
             ex->close = ex->close || strcasestr(h->value.s, "close") != NULL;
         }
     }

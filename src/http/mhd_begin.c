@@ -71,7 +71,7 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
 
     if (gb_request_parse_target(ex, &path, err) < 0)
         return -1;
-    if (gb_router_match(ex, config->routes, config->route_count, path, allow, err) < 0) {
+    if (gb_router_match(ex, &ex->server->router, path, allow, err) < 0) {
         if (allow[0])
             gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
         return -1;

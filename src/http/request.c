@@ -14,11 +14,16 @@ const char *gb_http_method_name(enum gb_http_method method) {
     return names[(unsigned)method < GB_HTTP_METHOD_COUNT ? (unsigned)method : GB_HTTP_METHOD_COUNT];
 }
 
+bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len) {
+    return header->name.len == len && strcasecmp(header->name.s, name) == 0;
+}
+
 const char *gb_http_header(const struct gb_http_request *request, const char *name) {
+    size_t len = strlen(name);
     unsigned i;
 
     for (i = 0; i < request->headers; i++) {
-        if (strcasecmp(request->header[i].name.s, name) == 0)
+        if (gb_http_named(&request->header[i], name, len))
             return request->header[i].value.s;
     }
     return NULL;

@@ -1,30 +1,80 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "http/exchange.h"
 
-/* Captures whole segments of the path. There are a hundred routes or so: most differ within a few characters. */
-static bool match(const char *pattern, struct gb_http_text path, struct gb_http_text *ret_captures, unsigned *ret_n) {
-    const char *at = path.s;
-    const char *end = path.s + path.len;
+/* Returns how many there are, at most GB_ROUTER_SEGMENTS + 1; 0 for a path that does not begin with a slash. */
+static unsigned split(const char *path, size_t len, struct gb_http_text *ret) {
+    const char *end = path + len;
     unsigned n = 0;
 
-    while (*pattern) {
-        if (*pattern == '{') {
-            const char *segment = at;
+    while (path < end && *path == '/' && n <= GB_ROUTER_SEGMENTS) {
+        const char *at = ++path;
 
-            if (n == GB_HTTP_PARAMS_MAX)
-                return false;
-            while (at < end && *at != '/')
-                at++;
-            ret_captures[n++] = (struct gb_http_text){.s = segment, .len = (size_t)(at - segment)};
-            pattern = strchr(pattern, '}') + 1;
-        } else if (at == end || *at++ != *pattern++) {
-            return false;
-        }
+        while (path < end && *path != '/')
+            path++;
+        if (n < GB_ROUTER_SEGMENTS)
+            ret[n] = (struct gb_http_text){.s = at, .len = (size_t)(path - at)};
+        n++;
     }
-    *ret_n = n;
-    return at == end;
+    return n;
+}
+
+int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err) {
+    size_t i;
+    unsigned k;
+
+    router->routes = routes;
+    router->list = calloc(count + 1, sizeof(*router->list));
+    if (!router->list)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the routes");
+    router->count = count;
+    for (i = 0; i < count; i++) {
+        struct gb_router_pattern *p = &router->list[i];
+        unsigned captures = 0;
+
+        p->segments = split(routes[i].path, strlen(routes[i].path), p->segment);
+        for (k = 0; k < p->segments && k < GB_ROUTER_SEGMENTS; k++) {
+            if (p->segment[k].s[0] != '{')
+                continue;
+            p->segment[k].s = NULL;
+            captures++;
+        }
+        if (p->segments > GB_ROUTER_SEGMENTS || captures > GB_HTTP_PARAMS_MAX)
+            return gb_error_set(err, GB_ERR_INTERNAL, "the route %s is too long", routes[i].path);
+    }
+    return 0;
+}
+
+void gb_router_done(struct gb_router *router) {
+    free(router->list);
+    router->list = NULL;
+}
+
+/* From the end: most patterns begin alike. */
+static bool match(const struct gb_router_pattern *pattern, const struct gb_http_text *segment, unsigned n) {
+    if (pattern->segments != n)
+        return false;
+    while (n-- > 0) {
+        const struct gb_http_text *want = &pattern->segment[n];
+
+        if (want->s && (want->len != segment[n].len || memcmp(want->s, segment[n].s, want->len) != 0))
+            return false;
+    }
+    return true;
+}
+
+static unsigned capture(const struct gb_router_pattern *pattern, const struct gb_http_text *segment,
+                        struct gb_http_text *ret) {
+    unsigned n = 0;
+    unsigned k;
+
+    for (k = 0; k < pattern->segments; k++) {
+        if (!pattern->segment[k].s)
+            ret[n++] = segment[k];
+    }
+    return n;
 }
 
 static int set_params(struct gb_exchange *ex, const struct gb_http_text *captures, unsigned n, struct gb_error *err) {
@@ -66,22 +116,24 @@ static void append_below(char *out, size_t size, const struct gb_http_route *rou
     }
 }
 
-int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, size_t count, struct gb_http_text path,
-                    char *ret_allow, struct gb_error *err) {
+int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, struct gb_http_text path, char *ret_allow,
+                    struct gb_error *err) {
     enum gb_http_method method = ex->req.method == GB_HTTP_HEAD ? GB_HTTP_GET : ex->req.method;
+    const struct gb_http_route *routes = router->routes;
+    struct gb_http_text segment[GB_ROUTER_SEGMENTS];
     struct gb_http_text captures[GB_HTTP_PARAMS_MAX];
+    unsigned segments = split(path.s, path.len, segment);
     const char *found = NULL;
     char below[128];
     size_t i;
-    unsigned n;
 
     ret_allow[0] = '\0';
-    for (i = 0; i < count; i++) {
-        if (!match(routes[i].path, path, captures, &n))
+    for (i = 0; i < router->count; i++) {
+        if (!match(&router->list[i], segment, segments))
             continue;
         if (routes[i].method == method) {
             ex->req.route = &routes[i];
-            return set_params(ex, captures, n, err);
+            return set_params(ex, captures, capture(&router->list[i], segment, captures), err);
         }
         found = routes[i].path;
         append_method(ret_allow, gb_http_method_name(routes[i].method));
@@ -89,7 +141,7 @@ int gb_router_match(struct gb_exchange *ex, const struct gb_http_route *routes, 
             append_method(ret_allow, "HEAD");
     }
     if (found) {
-        append_below(below, sizeof(below), routes, count, found, method);
+        append_below(below, sizeof(below), routes, router->count, found, method);
         if (below[0])
             return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s; %s goes to %s below it", ret_allow,
                                 gb_http_method_name(method), below);

@@ -71,6 +71,8 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
         server->bulks[i].epoll_fd = -1;
     server->hygiene =
         (struct gb_hygiene){.hosts = (const char *const *)server->hosts, .host_count = config->host_count};
+    if (gb_router_init(&server->router, config->routes, config->route_count, err) < 0)
+        return -1;
     return gb_random(&server->id_seed, sizeof(server->id_seed), err);
 }
 
@@ -94,6 +96,7 @@ static void join_all(struct gb_http_server *server) {
 static void release(struct gb_http_server *server) {
     size_t i;
 
+    gb_router_done(&server->router);
     gb_peers_done(server);
     gb_mailboxes_done(server);
     if (server->dead_fd >= 0)

@@ -25,7 +25,7 @@ static bool wants_gathering(const struct gb_exchange *ex) {
 }
 
 static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *err) {
-    uint64_t longest = gb_clock_ns() + ex->server->config.wait_max_s * GB_NS_PER_S;
+    uint64_t longest;
 
     switch (step) {
     case GB_STEP_REPLY:
@@ -36,6 +36,7 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
             gb_error_set(err, GB_ERR_TIMED_OUT, "the work did not finish in the permitted time");
             break;
         }
+        longest = gb_clock_ns() + ex->server->config.wait_max_s * GB_NS_PER_S;
         if (ex->req.deadline_ns == 0 || ex->req.deadline_ns > longest)
             ex->req.deadline_ns = longest;
         ex->phase = GB_PHASE_WAIT;
