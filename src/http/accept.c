@@ -1,4 +1,4 @@
-/* Each loop accepts: the kernel wakes one of those that sleep, and a connection whose own loop is busier goes to another. */
+/* Each loop accepts: the kernel wakes one of those that sleep. Connections fill one loop after the other. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -14,9 +14,9 @@
 /* Accepted from one socket before other events are looked at. */
 #define BATCH 16
 
-/* So many connections more than the least busy loop has do not send a newcomer away: a few threads that are always at work
- * answer more than many that are woken for each request. */
-#define TOGETHER 64
+/* Of all loops; each may have its share of them more than the least busy one before newcomers go to the next: a few threads
+ * that are always at work answer more than many that are woken for each request. */
+#define TOGETHER 128
 
 /* Nothing announces that a descriptor has become free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
@@ -67,7 +67,7 @@ static void take_no_descriptors(int fd) {
 
 static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, bool local) {
     struct gb_arrival arrival = {.fd = fd, .local = local, .counted = true};
-    struct gb_loop *best = gb_loop_pick(server, loop, TOGETHER);
+    struct gb_loop *best = gb_loop_fill(server, TOGETHER / server->config.loops);
 
     if (local) {
         arrival.peer = gb_peer_new(server, fd);

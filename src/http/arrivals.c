@@ -52,14 +52,22 @@ static unsigned load_of(const struct gb_loop *loop) {
     return atomic_load(&loop->load) + atomic_load(&loop->own.load);
 }
 
-struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own, unsigned slack) {
+struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own) {
     struct gb_loop *best = own ? own : &server->loops[0];
-    struct gb_loop *first = best;
     unsigned i;
 
     for (i = 0; i < server->config.loops; i++) {
         if (load_of(&server->loops[i]) < load_of(best))
             best = &server->loops[i];
     }
-    return own && load_of(first) <= load_of(best) + slack ? own : best;
+    return best;
+}
+
+struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack) {
+    unsigned least = load_of(gb_loop_pick(server, NULL));
+    unsigned i;
+
+    for (i = 0; i + 1 < server->config.loops && load_of(&server->loops[i]) > least + slack; i++)
+        ;
+    return &server->loops[i];
 }

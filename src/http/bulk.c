@@ -113,7 +113,7 @@ void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
         epoll_ctl(bulk->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
     socket.returning = true;
     forget(bulk, t);
-    best = gb_loop_pick(server, bulk->loop, 0);
+    best = gb_loop_pick(server, bulk->loop);
     if (best == bulk->loop)
         gb_loop_adopt(best, &socket);
     else

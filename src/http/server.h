@@ -174,8 +174,10 @@ void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival);
 static inline uint64_t gb_loop_id(struct gb_loop *loop) {
     return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
 }
-/* The least loaded; the given one (NULL: none) when it has no more than slack more than that. */
-struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own, unsigned slack);
+/* The least loaded; the given one (NULL: none) when there is no less loaded. */
+struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
+/* The first that has no more than slack more than the least loaded. */
+struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);
 
 /* mhd_request.c: libmicrohttpd's callbacks. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
