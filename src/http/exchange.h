@@ -141,13 +141,14 @@ int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, s
 /* router.c: the routes, taken apart once. */
 #define GB_ROUTER_SEGMENTS 8
 struct gb_router_pattern {
-    unsigned segments;
+    const struct gb_http_route *route;
     struct gb_http_text segment[GB_ROUTER_SEGMENTS]; /* s NULL: a capture */
 };
 struct gb_router {
     const struct gb_http_route *routes; /* borrowed */
-    struct gb_router_pattern *list;
     size_t count;
+    struct gb_router_pattern *list;                          /* by their segments; of as many, in the routes' order */
+    struct gb_router_pattern *first[GB_ROUTER_SEGMENTS + 2]; /* of those with so many; the last one is the end */
 };
 int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err);
 void gb_router_done(struct gb_router *router);

@@ -89,6 +89,10 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
     size_t used = 0;
     size_t i;
 
+    if (s == out && !memchr(s, '%', n)) {
+        *ret_n = n;
+        return 0;
+    }
     for (i = 0; i < n; i++) {
         if (s[i] != '%') {
             out[used++] = s[i];

@@ -1,10 +1,24 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "http/feed.h"
 #include "http/http.h"
+
+/* As vsnprintf. Most values are plain texts, and a reply has up to ten. */
+static int format(char *at, size_t room, const char *fmt, va_list ap) {
+    const char *text = strcmp(fmt, "%s") == 0 ? va_arg(ap, const char *) : fmt;
+    size_t n;
+
+    if (text == fmt && strchr(fmt, '%'))
+        return vsnprintf(at, room, fmt, ap);
+    n = strlen(text);
+    if (n < room)
+        memcpy(at, text, n + 1);
+    return (int)n;
+}
 
 int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
                             ...) {
@@ -14,7 +28,7 @@ int gb_http_response_header(struct gb_http_response *response, struct gb_error *
     int n;
 
     va_start(ap, fmt);
-    n = vsnprintf(at, room, fmt, ap);
+    n = format(at, room, fmt, ap);
     va_end(ap);
     if (n < 0 || (size_t)n >= room || response->headers == GB_HTTP_RESPONSE_HEADERS_MAX)
         return gb_error_set(err, GB_ERR_INTERNAL, "the header %s does not fit into the reply", name);

@@ -21,29 +21,43 @@ static unsigned split(const char *path, size_t len, struct gb_http_text *ret) {
     return n;
 }
 
+static unsigned mark_captures(struct gb_router_pattern *pattern, unsigned segments) {
+    unsigned captures = 0;
+    unsigned i;
+
+    for (i = 0; i < segments; i++) {
+        if (pattern->segment[i].s[0] != '{')
+            continue;
+        pattern->segment[i].s = NULL;
+        captures++;
+    }
+    return captures;
+}
+
 int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err) {
+    struct gb_router_pattern *p;
     size_t i;
-    unsigned k;
+    unsigned n;
 
     router->routes = routes;
-    router->list = calloc(count + 1, sizeof(*router->list));
+    router->count = count;
+    router->list = p = calloc(count + 1, sizeof(*router->list));
     if (!router->list)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the routes");
-    router->count = count;
-    for (i = 0; i < count; i++) {
-        struct gb_router_pattern *p = &router->list[i];
-        unsigned captures = 0;
-
-        p->segments = split(routes[i].path, strlen(routes[i].path), p->segment);
-        for (k = 0; k < p->segments && k < GB_ROUTER_SEGMENTS; k++) {
-            if (p->segment[k].s[0] != '{')
+    for (n = 0; n <= GB_ROUTER_SEGMENTS; n++) {
+        router->first[n] = p;
+        for (i = 0; i < count; i++) {
+            if (split(routes[i].path, strlen(routes[i].path), p->segment) != n)
                 continue;
-            p->segment[k].s = NULL;
-            captures++;
+            p->route = &routes[i];
+            if (mark_captures(p, n) > GB_HTTP_PARAMS_MAX)
+                return gb_error_set(err, GB_ERR_INTERNAL, "the route %s has too many captures", routes[i].path);
+            p++;
         }
-        if (p->segments > GB_ROUTER_SEGMENTS || captures > GB_HTTP_PARAMS_MAX)
-            return gb_error_set(err, GB_ERR_INTERNAL, "the route %s is too long", routes[i].path);
     }
+    router->first[n] = p;
+    if ((size_t)(p - router->list) != count)
+        return gb_error_set(err, GB_ERR_INTERNAL, "a route has more than %d segments", GB_ROUTER_SEGMENTS);
     return 0;
 }
 
@@ -54,8 +68,6 @@ void gb_router_done(struct gb_router *router) {
 
 /* From the end: most patterns begin alike. */
 static bool match(const struct gb_router_pattern *pattern, const struct gb_http_text *segment, unsigned n) {
-    if (pattern->segments != n)
-        return false;
     while (n-- > 0) {
         const struct gb_http_text *want = &pattern->segment[n];
 
@@ -65,16 +77,16 @@ static bool match(const struct gb_router_pattern *pattern, const struct gb_http_
     return true;
 }
 
-static unsigned capture(const struct gb_router_pattern *pattern, const struct gb_http_text *segment,
+static unsigned capture(const struct gb_router_pattern *pattern, const struct gb_http_text *segment, unsigned n,
                         struct gb_http_text *ret) {
-    unsigned n = 0;
-    unsigned k;
+    unsigned captures = 0;
+    unsigned i;
 
-    for (k = 0; k < pattern->segments; k++) {
-        if (!pattern->segment[k].s)
-            ret[n++] = segment[k];
+    for (i = 0; i < n; i++) {
+        if (!pattern->segment[i].s)
+            ret[captures++] = segment[i];
     }
-    return n;
+    return captures;
 }
 
 static int set_params(struct gb_exchange *ex, const struct gb_http_text *captures, unsigned n, struct gb_error *err) {
@@ -116,37 +128,48 @@ static void append_below(char *out, size_t size, const struct gb_http_route *rou
     }
 }
 
+static int refuse_method(const struct gb_router *router, const struct gb_http_text *segment, unsigned segments,
+                         enum gb_http_method method, char *ret_allow, struct gb_error *err) {
+    const struct gb_router_pattern *p;
+    const char *path = "";
+    char below[128];
+
+    for (p = router->first[segments]; p < router->first[segments + 1]; p++) {
+        if (!match(p, segment, segments))
+            continue;
+        path = p->route->path;
+        append_method(ret_allow, gb_http_method_name(p->route->method));
+        if (p->route->method == GB_HTTP_GET)
+            append_method(ret_allow, "HEAD");
+    }
+    append_below(below, sizeof(below), router->routes, router->count, path, method);
+    if (below[0])
+        return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s; %s goes to %s below it", ret_allow,
+                            gb_http_method_name(method), below);
+    return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s", ret_allow);
+}
+
 int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, struct gb_http_text path, char *ret_allow,
                     struct gb_error *err) {
     enum gb_http_method method = ex->req.method == GB_HTTP_HEAD ? GB_HTTP_GET : ex->req.method;
-    const struct gb_http_route *routes = router->routes;
     struct gb_http_text segment[GB_ROUTER_SEGMENTS];
     struct gb_http_text captures[GB_HTTP_PARAMS_MAX];
-    unsigned segments = split(path.s, path.len, segment);
-    const char *found = NULL;
-    char below[128];
-    size_t i;
+    unsigned n = split(path.s, path.len, segment);
+    const struct gb_router_pattern *p;
+    bool found = false;
 
     ret_allow[0] = '\0';
-    for (i = 0; i < router->count; i++) {
-        if (!match(&router->list[i], segment, segments))
+    for (p = n <= GB_ROUTER_SEGMENTS ? router->first[n] : NULL; p && p < router->first[n + 1]; p++) {
+        if (!match(p, segment, n))
             continue;
-        if (routes[i].method == method) {
-            ex->req.route = &routes[i];
-            return set_params(ex, captures, capture(&router->list[i], segment, captures), err);
-        }
-        found = routes[i].path;
-        append_method(ret_allow, gb_http_method_name(routes[i].method));
-        if (routes[i].method == GB_HTTP_GET)
-            append_method(ret_allow, "HEAD");
+        found = true;
+        if (p->route->method != method)
+            continue;
+        ex->req.route = p->route;
+        return set_params(ex, captures, capture(p, segment, n, captures), err);
     }
-    if (found) {
-        append_below(below, sizeof(below), routes, router->count, found, method);
-        if (below[0])
-            return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s; %s goes to %s below it", ret_allow,
-                                gb_http_method_name(method), below);
-        return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s", ret_allow);
-    }
+    if (found)
+        return refuse_method(router, segment, n, method, ret_allow, err);
     return gb_error_set(err, GB_ERR_NO_ROUTE, "there is nothing at this path; GET /v1 lists what there is");
 }
 

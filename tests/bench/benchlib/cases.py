@@ -149,17 +149,21 @@ class Poll(Case):
 
 
 class NotModified(Poll):
-    """304s of a buffer's bytes and metadata, against polls that are answered in full."""
+    """304s of the statistics, and of a buffer's bytes and metadata, against polls that are answered in full."""
 
     def run(self, settings, notes):
-        with self.started(settings, [servers.Daemon, others.Nginx], notes) as running:
+        with self.started(settings, [servers.Daemon, servers.Mhd, others.Nginx], notes) as running:
             sides = []
             ours = running.get("gpubufd")
             if ours:
                 measure.load(settings, ours.put_target() + ["--bytes", KIB, "--requests", 1])
-                sides = [self.side(settings, "ours", ours, ours.poll_buffer_target("/data")),
+                sides = [self.side(settings, "ours", ours, ours.poll_same_target()),
                          self.side(settings, "own 200", ours, ours.poll_target()),
-                         self.side(settings, "own metadata 304", ours, ours.poll_buffer_target(""))]
+                         self.side(settings, "own 304 of bytes", ours, ours.poll_buffer_target("/data")),
+                         self.side(settings, "own 304 of metadata", ours, ours.poll_buffer_target(""))]
+            if "libmicrohttpd" in running:
+                sides.append(self.side(settings, "libmicrohttpd", running["libmicrohttpd"],
+                                       running["libmicrohttpd"].poll_target()))
             if "nginx" in running:
                 sides.append(self.side(settings, "nginx 304", running["nginx"], running["nginx"].poll_file_target()))
             measure.interleave(sides, settings.rounds)
@@ -366,7 +370,7 @@ def transfers(device):
 def all_cases(device):
     cases = list(transfers(device))
     cases.append(Poll("poll", "GET /v1/stats, 64 connections", {"libmicrohttpd": 0.8, "nginx": 1, "aiohttp": 5}))
-    cases.append(NotModified("poll304", "304 of a buffer, 64 connections", {"own 200": 1}))
+    cases.append(NotModified("poll304", "304 of the statistics, 64 connections", {"libmicrohttpd": 0.95, "own 200": 1}))
     cases.append(PollBesideUploads("p99", "p99 of polls beside 4 uploads", {"ours": 20}))
     cases.append(Pairs("pairs", "create + delete 1 MiB, 16 connections", {"ours": 3000}))
     cases.append(AllocationCost("alloc", "CPU of an allocation and a free", {"ours": 5}))

@@ -238,6 +238,9 @@ class Daemon(Server):
     def poll_target(self):
         return ["poll", "--port", self.port, "--path", "/v1/stats"]
 
+    def poll_same_target(self):
+        return self.poll_target() + ["--etag"]
+
     def poll_buffer_target(self, tail):
         return ["poll", "--port", self.port, "--path", BUFFERS + "/bench-0" + tail, "--etag"]
 
