@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,23 @@ static void count(struct engine *engine, uint64_t took_ns) {
     engine->samples++;
 }
 
+static void write_request(const struct poll_plan *plan, struct connection *connection, unsigned step) {
+    plan->request(plan, connection->number, step, connection->requests[step], REQUEST_MAX);
+    connection->request_bytes[step] = strlen(connection->requests[step]);
+}
+
+/* What is polled has changed: from now on this connection asks with the new tag, as any client would. */
+static bool changed(struct engine *engine, struct connection *connection, const struct bench_reply *reply) {
+    struct poll_plan plan = *engine->plan;
+
+    if (!plan.etag[0] || reply->status != 200 || !reply->etag[0])
+        return false;
+    memcpy(plan.etag, reply->etag, sizeof plan.etag);
+    write_request(&plan, connection, connection->step);
+    engine->result.changes++;
+    return true;
+}
+
 static void answered(struct engine *engine, struct connection *connection, const struct bench_reply *reply) {
     uint64_t now_ns = bench_now_ns();
     int wanted = engine->plan->status[connection->step];
@@ -87,7 +105,7 @@ static void answered(struct engine *engine, struct connection *connection, const
     engine->busy--;
     count(engine, now_ns - connection->sent_ns);
     connection->have = 0;
-    if (wanted ? reply->status != wanted : reply->status / 100 != 2) {
+    if ((wanted ? reply->status != wanted : reply->status / 100 != 2) && !changed(engine, connection, reply)) {
         engine->result.errors++;
         engine->result.bad_status = reply->status;
     }
@@ -138,8 +156,7 @@ static void connection_init(struct engine *engine, struct connection *connection
         connection->requests[step] = malloc(REQUEST_MAX);
         if (!connection->requests[step])
             bench_die("no memory");
-        engine->plan->request(engine->plan, number, step, connection->requests[step], REQUEST_MAX);
-        connection->request_bytes[step] = strlen(connection->requests[step]);
+        write_request(engine->plan, connection, step);
     }
     attach(engine, connection);
 }
@@ -200,9 +217,10 @@ void poll_run(const struct poll_plan *plan, struct poll_result *ret) {
 
 void poll_print(const struct poll_result *result) {
     printf("\"seconds\": %.6f, \"requests_per_s\": %.1f, \"errors\": %" PRIu64 ", \"connects\": %" PRIu64
-           ", \"p50_us\": %" PRIu64 ", \"p99_us\": %" PRIu64 ", \"max_us\": %" PRIu64 ", \"problem\": \"",
-           result->seconds, (double)result->rounds / result->seconds, result->errors, result->connects, result->p50_us,
-           result->p99_us, result->max_us);
+           ", \"changes\": %" PRIu64 ", \"p50_us\": %" PRIu64 ", \"p99_us\": %" PRIu64 ", \"max_us\": %" PRIu64
+           ", \"problem\": \"",
+           result->seconds, (double)result->rounds / result->seconds, result->errors, result->connects, result->changes,
+           result->p50_us, result->p99_us, result->max_us);
     if (result->bad_status)
         printf("status %d", result->bad_status);
     else if (result->errors)

@@ -23,6 +23,7 @@ struct poll_result {
     uint64_t rounds; /* whole walks through the list */
     uint64_t errors;
     uint64_t connects;               /* beyond the first of each connection */
+    uint64_t changes;                /* answered in full, with another tag than was asked with */
     uint64_t p50_us, p99_us, max_us; /* of one request */
     int bad_status;                  /* the last status that was not wanted; 0: none */
 };
