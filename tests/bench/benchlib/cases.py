@@ -70,12 +70,12 @@ class Transfer(Case):
 
     def recorded(self):
         """Is a raw socket measured too that keeps the daemon's promises? Not with the gigabytes: their memory is much as it is."""
-        return self.mode == "put" and self.bytes <= 64 * MIB and not self.unix
+        return self.mode == "put" and self.bytes <= 64 * MIB
 
     def kinds(self, settings):
-        if self.unix:
-            return [servers.Daemon, servers.Raw]
         recorded = [servers.RawRecorded] if self.recorded() else []
+        if self.unix:
+            return [servers.Daemon, servers.Raw] + recorded
         if settings.device == "cuda":
             return [servers.Daemon, servers.Raw] + recorded + [others.Aiohttp]
         if self.mode == "get":
