@@ -70,6 +70,7 @@ static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
         atomic_fetch_sub(&loop->server->connections, 1);
     if (!c)
         return;
+    gb_mhd_forgotten(c);
     gb_peer_end(c->peer);
     if (c->prev)
         c->prev->next = c->next;
@@ -95,6 +96,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, 
 
     (void)cls;
     *con_cls = NULL;
+    if (c)
+        c->begun = NULL;
     if (!ex || (c && c->left))
         return; /* the bulk loop has it */
     ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;

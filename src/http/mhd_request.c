@@ -1,6 +1,7 @@
 /* libmicrohttpd's access handler as a small state machine over the exchange's phase. */
 #include <errno.h>
 #include <microhttpd.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -79,11 +80,33 @@ static int park(struct gb_loop *loop, struct gb_exchange *ex) {
 
 /* --- the callbacks ---------------------------------------------------------------------------------------------------- */
 
+static struct gb_conn *conn_of(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return ctx ? ctx->socket_context : NULL;
+}
+
+/* libmicrohttpd forgets, without a word to us or to the client, a request whose query parameters it has no room for. It need not
+ * have any: the query is cut from its copy of the line, since ours is read by ourselves. What it forgets all the same
+ * gb_mhd_forgotten ends. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
+    struct gb_conn *c = conn_of(connection);
+    char *query = uri ? strchr((char *)(uintptr_t)uri, '?') : NULL;
     struct gb_loop *loop = cls;
 
-    (void)connection;
-    return gb_exchange_new(loop->server, uri ? uri : "");
+    if (!c)
+        return NULL;
+    gb_mhd_forgotten(c);
+    c->begun = gb_exchange_new(loop->server, uri ? uri : "");
+    if (query && query[1] != '\0')
+        query[1] = '\0';
+    return c->begun;
+}
+
+void gb_mhd_forgotten(struct gb_conn *c) {
+    if (c->begun)
+        gb_exchange_end(c->begun);
+    c->begun = NULL;
 }
 
 void gb_mhd_finished(struct gb_exchange *ex) {
@@ -246,8 +269,7 @@ static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
 
 int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                       const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls) {
-    const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct gb_conn *c = ctx ? ctx->socket_context : NULL;
+    struct gb_conn *c = conn_of(connection);
     struct gb_exchange *ex = *con_cls;
     struct gb_loop *loop = cls;
 
@@ -255,6 +277,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     if (!ex || !c || c->left)
         return MHD_NO; /* no memory for it, or it has left for a bulk loop */
     if (!ex->conn) {
+        c->begun = NULL;
         ex->conn = connection;
         ex->info = c;
         c->ex = ex;

@@ -22,6 +22,7 @@ struct MHD_Connection;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {
+    struct gb_exchange *begun; /* its headers are being read */
     struct gb_conn *prev;
     struct gb_conn *next;
     struct gb_http_server *server;
@@ -176,10 +177,11 @@ static inline uint64_t gb_loop_id(struct gb_loop *loop) {
 }
 /* The least loaded; the given one (NULL: none) when there is no less loaded. */
 struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
-/* The first that has no more than slack more than the least loaded. */
+/* The first that has no more than slack connections more than the least loaded; a body under way counts as more. */
 struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);
 
 /* mhd_request.c: libmicrohttpd's callbacks. */
+void gb_mhd_forgotten(struct gb_conn *c); /* the connection ends, or has a next request */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
 int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                       const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls);

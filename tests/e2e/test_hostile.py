@@ -96,6 +96,22 @@ def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
             assert r.reply().status == status
 
 
+@pytest.mark.parametrize("query", ["&" * 260, "&a" * 2000, "&a1=1" * 700], ids=["empty", "names", "values"])
+def test_queries_that_libmicrohttpd_has_no_room_for(start, query):
+    """Answered as any other, and nothing is left of them."""
+    d = start()
+    wanted = 200 if set(query) == {"&"} else 400
+
+    def ask(times):
+        for _ in range(times):
+            with d.raw() as r:
+                assert r.request("GET", "/v1/sessions?" + query).reply().status == wanted
+        return d.stats()["process"]["resident_bytes"]
+
+    before = ask(100)
+    assert ask(1000) < before + (2 << 20)
+
+
 def test_refused_and_reused(daemon, victim):
     """After a refusal with a small body the connection either serves on in order or is closed; it never mixes things up."""
     second = request("GET", "/v1/sessions/default/buffers/x")
