@@ -189,6 +189,9 @@ void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events)
         t->watched = false;
         return;
     }
+    /* For a client that has gone nobody waits for long; one that has only closed its own side has its answer now. */
+    if (t->state == GB_TRANSFER_WAIT && t->armed == EPOLLRDHUP)
+        t->ex->req.timed_out = true;
     gb_transfer_run(bulk, t);
 }
 

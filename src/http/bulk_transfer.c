@@ -142,7 +142,7 @@ static enum outcome wait_for_handler(struct gb_bulk *bulk, struct gb_transfer *t
     if (t->ex->phase == GB_PHASE_WAIT)
         gb_exchange_step(t->ex, t->ex->req.resume);
     if (t->ex->phase == GB_PHASE_WAIT) {
-        gb_transfer_arm(bulk, t, 0);
+        gb_transfer_arm(bulk, t, t->ex->parked ? EPOLLRDHUP : 0);
         return LATER;
     }
     t->state = GB_TRANSFER_HEAD;

@@ -65,6 +65,8 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
     } else if (ex && ex->phase == GB_PHASE_WAIT) {
         if (ex->req.cancel && has_left(c))
             ex->req.cancel(&ex->req, true);
+        else if (ex->req.park && has_left(c))
+            gb_mhd_timed_out(loop, ex);
     } else if (ex && (ex->phase == GB_PHASE_BODY || ex->phase == GB_PHASE_DISCARD)) {
         if (!ex->suspended && has_ended(c))
             gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",

@@ -1,4 +1,5 @@
 """A GET that waits for a change: Prefer: wait=N with If-None-Match."""
+import socket
 import subprocess
 import time
 
@@ -49,6 +50,30 @@ def test_one_thing_goes(daemon, session):
     c = waits(daemon, path, daemon.ask("GET", path).headers["ETag"])
     daemon.ask("DELETE", path).expect(204)
     assert answer(c)[0] == 404
+
+
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("path", ["/v1/stats", "/v1/sessions/default"])
+def test_who_has_gone_is_not_waited_for(start, unix, path):
+    d = start()
+    tag = d.ask("GET", path).expect(200).headers["ETag"]
+    clients = [waits(d, path, tag, 50, unix) for _ in range(40)]
+    until("all wait", lambda: d.stats()["http"]["suspended"] == 40)
+    for c in clients:
+        c.http.close()
+    until("nobody waits", lambda: d.stats()["http"]["suspended"] == 0)
+    until("and their connections are gone", lambda: d.stats()["http"]["connections"] <= 2)
+
+
+def test_who_says_no_more_has_the_answer_at_once(start):
+    """It cannot be told from one that has gone."""
+    d = start()
+    tag = d.ask("GET", "/v1/stats").expect(200).headers["ETag"]
+    with d.raw() as r:
+        r.request("GET", "/v1/stats", [f"If-None-Match: {tag}", "Prefer: wait=50"])
+        until("it waits", lambda: d.stats()["http"]["suspended"] == 1)
+        r.sock.shutdown(socket.SHUT_WR)
+        assert r.reply().status == 304
 
 
 @pytest.mark.parametrize("seconds", [1, "1, wait=60"])  # of several preferences the first counts
