@@ -1,4 +1,5 @@
 /* Sockets on their way to a loop, and which loop they go to. */
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -63,11 +64,21 @@ struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own)
     return best;
 }
 
+/* A body that is moved keeps its thread busy: it weighs more than all the connections that may stay together. */
+static unsigned weight_of(const struct gb_loop *loop, unsigned slack) {
+    return atomic_load(&loop->load) + atomic_load(&loop->own.load) * (slack + 1);
+}
+
 struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack) {
-    unsigned least = load_of(gb_loop_pick(server, NULL));
+    unsigned least = UINT_MAX;
     unsigned i;
 
-    for (i = 0; i + 1 < server->config.loops && load_of(&server->loops[i]) > least + slack; i++)
+    for (i = 0; i < server->config.loops; i++) {
+        unsigned weight = weight_of(&server->loops[i], slack);
+
+        least = weight < least ? weight : least;
+    }
+    for (i = 0; i + 1 < server->config.loops && weight_of(&server->loops[i], slack) > least + slack; i++)
         ;
     return &server->loops[i];
 }
