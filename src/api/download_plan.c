@@ -184,11 +184,13 @@ int gb_download_plan(struct download *d, const struct gb_http_request *request, 
         gb_etag_slice(&d->rec, d->etag);
     else
         gb_etag_data(&d->rec, d->form, d->etag);
-    r = gb_conditions_get(request, d->etag, response, err);
-    if (r <= 0)
-        return r;
     if (make_head(d, err) < 0)
         return -1;
     d->total = d->head_size + d->view.bytes;
+    r = gb_conditions_get(request, d->etag, response, err);
+    if (r == 0)
+        response->unsent_len = d->total;
+    if (r <= 0)
+        return r;
     return choose_ranges(d, request, response, err) < 0 ? -1 : 1;
 }

@@ -292,10 +292,10 @@ static int check_early(const struct sink *s, struct gb_error *err) {
 
     if (s->plan.sliced)
         return gb_upload_check(s->core, &s->plan.params, err);
-    if (check_bytes(s, least, false, &why) == 0)
+    if (check_bytes(s, least, true, &why) == 0)
         return 0;
     /* The numbers that the client knows read better; what was refused for less is refused for more. */
-    if (least == 0 || check_bytes(s, s->length, true, err) == 0)
+    if (check_bytes(s, least == 0 ? 0 : s->length, false, err) == 0)
         *err = why;
     return -1;
 }

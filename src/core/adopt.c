@@ -187,7 +187,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     b = gb_buffer_find_locked(s, &p->name, NULL);
     r = check_name(b, err);
     if (r == 0)
-        r = gb_quota_check_locked(s, 0, b ? 0 : 1, err);
+        r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
         gb_memory_denied(s, err);
     pthread_mutex_unlock(&s->lock);

@@ -57,6 +57,15 @@ static void note_exhausted(const struct gb_content *c, const struct gb_error *er
     gb_note_often(c->device->core, &n);
 }
 
+void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
+                     const struct gb_error *error) {
+    struct gb_content c = {
+        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .bytes = bytes};
+
+    gb_memory_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
+    note_exhausted(&c, error);
+}
+
 void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;

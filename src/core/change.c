@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/mapped.h"
+
 /* Why there is no session any more goes before any other reason. */
 static int no_session(struct gb_session *session, struct gb_error *error) {
     *error = GB_ERROR_INIT;
@@ -107,11 +109,11 @@ static void apply_locked(struct gb_change *c) {
     int64_t generation = c->buffer->rec.generation;
     int64_t version = c->buffer->rec.version;
 
-    c->rec.leases = c->buffer->rec.leases;
+    gb_mapped_tell_locked(c->buffer, &c->rec);
     c->apply_locked(c, c->buffer);
     note_locked(c, was_live, generation, version);
     lose_empty_locked(c->session, c->buffer);
-    c->rec.leases = c->buffer->rec.leases;
+    gb_mapped_tell_locked(c->buffer, &c->rec);
 }
 
 static void committed(void *arg, const struct gb_error *error) {

@@ -114,6 +114,10 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
 /* On the lane: counts it, calls done. error NULL: the memory is there. */
 void gb_alloc_finish(struct gb_alloc *alloc, struct gb_error *error);
 
+/* [any thread] Counts and tells what was refused without asking: it is more than the pool can ever give. */
+void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
+                     const struct gb_error *error);
+
 /* The lane's: tries those again that wait. True while there are any. */
 bool gb_alloc_again(void *device);
 

@@ -248,7 +248,7 @@ struct gb_upload_params {
     bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
     uint64_t holder;    /* in place: who asks, when that is one that maps (gb_holder_id); 0: nobody */
     bool fresh;         /* fresh memory for a mirrored buffer's side too */
-    bool asked_before;  /* of gb_upload_check: for a better word on what was refused, and counted, already */
+    bool asked_before;  /* of gb_upload_check: what is refused is neither counted nor told; another call does that */
     unsigned wait_ms;
     struct gb_buffer_check check;
     void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */

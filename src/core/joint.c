@@ -214,7 +214,7 @@ int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
-    r = gb_quota_check_locked(s, bytes, 0, err);
+    r = gb_quota_check_locked(s, bytes, 0, true, err);
     if (r < 0 && err)
         gb_memory_denied(s, err);
     pthread_mutex_unlock(&s->lock);

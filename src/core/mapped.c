@@ -123,6 +123,12 @@ void gb_mapped_count_locked(struct gb_buffer *b) {
     }
 }
 
+void gb_mapped_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {
+    ret->leases = b->rec.leases;
+    ret->mapped_for_writing = b->rec.mapped_for_writing;
+    ret->escaped = b->rec.escaped;
+}
+
 void gb_mapped_detached_locked(struct gb_content *c) {
     if (c->lease_count == 0)
         return;

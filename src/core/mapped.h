@@ -24,6 +24,8 @@ uint64_t gb_mapped_bytes_locked(const struct gb_buffer *buffer);
 
 /* Puts the number of leases, and whether somebody may be writing, into the buffer's record. */
 void gb_mapped_count_locked(struct gb_buffer *buffer);
+/* The same into another record of it. */
+void gb_mapped_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
 /* A buffer gave content up: what is mapped is held from now on. */
 void gb_mapped_detached_locked(struct gb_content *content);

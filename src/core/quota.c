@@ -16,25 +16,27 @@ static void note_exceeded(struct gb_session *session, uint64_t bytes, const char
     gb_note_often(session->core, &n);
 }
 
-static int check_bytes(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
     uint64_t limit = session->rec.quota.bytes;
     uint64_t used = session->used_bytes;
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
-    note_exceeded(session, bytes, "quota.bytes", limit, used, bytes);
+    if (tell)
+        note_exceeded(session, bytes, "quota.bytes", limit, used, bytes);
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for", session->name.s,
                         (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
 }
 
-static int check_count(struct gb_session *session, uint64_t count, struct gb_error *err) {
+static int check_count(struct gb_session *session, uint64_t count, bool tell, struct gb_error *err) {
     uint64_t limit = session->rec.quota.buffers;
 
     if (count == 0 || (session->counted_buffers <= limit && count <= limit - session->counted_buffers))
         return 0;
-    note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
+    if (tell)
+        note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
                         session->name.s, (unsigned long long)limit, (unsigned long long)session->counted_buffers);
 }
@@ -47,8 +49,8 @@ static int check_limit(struct gb_core *core, uint64_t counted, uint64_t count, s
                         (unsigned long long)counted);
 }
 
-int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
-    if (check_bytes(session, bytes, err) < 0 || check_count(session, count, err) < 0)
+int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err) {
+    if (check_bytes(session, bytes, tell, err) < 0 || check_count(session, count, tell, err) < 0)
         return -1;
     return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
 }
@@ -63,7 +65,7 @@ static int refuse(struct gb_session *session, const struct gb_error *why, struct
 static int take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
     struct gb_core *core = session->core;
 
-    if (check_bytes(session, bytes, err) < 0 || check_count(session, count, err) < 0)
+    if (check_bytes(session, bytes, true, err) < 0 || check_count(session, count, true, err) < 0)
         return -1;
     /* Other sessions count here too, under other locks: add first, then look. */
     if (check_limit(core, atomic_fetch_add(&core->counted_buffers, count), count, err) < 0) {
@@ -87,13 +89,14 @@ void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t c
     atomic_fetch_sub(&session->core->counted_buffers, count);
 }
 
-int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
     uint64_t limit = session->rec.quota.pinned_bytes;
     uint64_t used = session->used_pinned_bytes;
 
     if (bytes == 0 || (used <= limit && bytes <= limit - used))
         return 0;
-    note_exceeded(session, bytes, "quota.pinned_bytes", limit, used, bytes);
+    if (tell)
+        note_exceeded(session, bytes, "quota.pinned_bytes", limit, used, bytes);
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
@@ -104,7 +107,7 @@ int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, str
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
-    if (gb_quota_check_pinned_locked(session, bytes, &why) < 0)
+    if (gb_quota_check_pinned_locked(session, bytes, true, &why) < 0)
         return refuse(session, &why, err);
     session->used_pinned_bytes += bytes;
     return 0;

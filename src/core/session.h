@@ -129,13 +129,13 @@ void gb_intakes_end(struct gb_session *session, const struct gb_error *why);
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 
 /* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_memory_denied). */
-int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
+int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
 /* Counts them in, or nothing, but that it was refused. */
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 
 /* Page-locked host memory, which counts among all bytes too. QUOTA_EXCEEDED. */
-int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
 void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
 

@@ -6,11 +6,12 @@
 
 static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params, const struct gb_plan *plan,
                               struct gb_error *err) {
-    int r = gb_quota_check_locked(s, plan->place ? 0 : plan->bytes, plan->buffer ? 0 : 1, err);
+    bool tell = !params->asked_before;
+    int r = gb_quota_check_locked(s, plan->place ? 0 : plan->bytes, plan->buffer ? 0 : 1, tell, err);
 
     if (r == 0 && !plan->place && plan->kind == GB_KIND_PINNED)
-        r = gb_quota_check_pinned_locked(s, plan->bytes, err);
-    if (r < 0 && err && !params->asked_before)
+        r = gb_quota_check_pinned_locked(s, plan->bytes, tell, err);
+    if (r < 0 && err && tell)
         gb_memory_denied(s, err);
     return r;
 }

@@ -37,8 +37,9 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
     return pool;
 }
 
-static int check_limit(const struct gb_plan *plan, struct gb_error *err) {
+static int check_limit(struct gb_session *session, const struct gb_plan *plan, bool tell, struct gb_error *err) {
     uint64_t limit = gb_core_pool_limit(plan->pool);
+    struct gb_error why = GB_ERROR_INIT;
     struct gb_pool_stat stat;
 
     if (gb_core_offers(plan->pool->device, plan->kind, err) < 0)
@@ -46,10 +47,15 @@ static int check_limit(const struct gb_plan *plan, struct gb_error *err) {
     if (plan->place || plan->kind != GB_KIND_DEVICE || plan->bytes <= limit)
         return 0;
     gb_core_pool_stat(plan->pool, &stat);
-    gb_error_numbers(err, limit, stat.used_bytes, plan->bytes);
-    return gb_error_set(err, GB_ERR_OUT_OF_MEMORY,
-                        "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
-                        plan->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+    gb_error_numbers(&why, limit, stat.used_bytes, plan->bytes);
+    gb_error_set(&why, GB_ERR_OUT_OF_MEMORY,
+                 "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
+                 plan->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+    if (tell)
+        gb_alloc_denied(session, plan->pool, plan->bytes, &why);
+    if (err && err->code == GB_OK)
+        *err = why;
+    return -1;
 }
 
 /* --- how much ------------------------------------------------------------------------------------------------------------------ */
@@ -244,5 +250,5 @@ int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, 
         plan->pool_name = plan->pool->rec.name;
     if (plan_place(p, w, plan, err) < 0 || gb_write_check_overlap(w, plan, err) < 0)
         return -1;
-    return check_limit(plan, err);
+    return check_limit(s, plan, !p->asked_before, err);
 }

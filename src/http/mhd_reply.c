@@ -100,7 +100,7 @@ bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_h
 
 /* --- replies ----------------------------------------------------------------------------------------------------------- */
 
-/* Never asked: stands for the body that a HEAD reply describes and does not send. */
+/* Never asked: stands for the body that a reply to HEAD, or a 304, describes and does not send. */
 static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
     (void)cls;
     (void)pos;
@@ -117,6 +117,8 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
         return gb_mhd_stream(ex);
     if (resp->source)
         return MHD_create_response_from_callback(resp->source_len, 1024, no_body, NULL, NULL);
+    if (resp->unsent_len > 0)
+        return MHD_create_response_from_callback(resp->unsent_len, 1024, no_body, NULL, NULL);
     r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);
     if (r)
         resp->body = NULL;

@@ -92,6 +92,7 @@ void gb_http_response_done(struct gb_http_response *response) {
     response->canned = NULL;
     response->source = NULL;
     response->source_len = 0;
+    response->unsent_len = 0;
     response->headers = 0;
     response->text_used = 0;
     response->status = 200;

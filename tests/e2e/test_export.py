@@ -157,7 +157,7 @@ def test_its_time_is_over(exporting):
     until("its time is over", lambda: gone(s, write["lease"]))
     until("and it has ended", lambda: s.meta("x")["leases"] == 0)
     escaped(s, A)
-    s.put("x", B, IPC, 200)
+    assert not s.put("x", B, IPC, 200)["escaped"]
     assert not s.meta("x")["escaped"]
     s.post("buffers/x/seal", {})
 

@@ -201,7 +201,11 @@ def test_digest_requests_that_find_nothing_to_send(daemon, session):
     unchanged = daemon.ask("GET", target, headers={**want, "If-None-Match": tag})
     assert unchanged.status == 304
     assert unchanged.headers["ETag"] == tag
-    assert unchanged.headers["Vary"] == "Accept"
+    assert unchanged.headers["Vary"] == "Accept" and unchanged.headers["Content-Length"] == "100"
+    daemon.ask("PATCH", target[:-5], {"dtype": "uint8", "shape": [100]}).expect(200)
+    file = daemon.ask("GET", target + "?format=npy").expect(200)
+    unchanged = daemon.ask("GET", target + "?format=npy", headers={"If-None-Match": file.headers["ETag"]})
+    assert unchanged.status == 304 and unchanged.headers["Content-Length"] == str(len(file.body))
     daemon.ask("GET", target, headers={**want, "If-Match": '"other"'}).problem(412, "precondition_failed")
     daemon.ask("GET", target, headers={**want, "Range": "bytes=500-"}).problem(416, "range_not_satisfiable")
 

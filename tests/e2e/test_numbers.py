@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 
+from feed import Feed
 from harness import until
 from test_integrity import field
 from test_metrics import samples, scrape, value
@@ -59,6 +60,26 @@ def test_why_memory_was_refused(start, simulated, tmp_path):
     d.stop()
     again = start(spec=simulated("bytes=64M"), state=state)
     assert reasons(again.stats()["allocations"]) == all_
+
+
+def test_uploads_that_no_pool_can_ever_hold(start, simulated):
+    """Refused at their headers, and counted and told like those that the device refuses."""
+    d = start(spec=simulated("bytes=64M"))
+    d.ask("POST", S + "default/pools", {"name": "p", "max_bytes": MIB}).expect(201)
+    d.ask("POST", S[:-1], {"name": "small", "quota": {"bytes": 16}}).expect(201)
+    with Feed(d, "?type=quota.,memory.") as feed:
+        d.put("x", bytes(2 * MIB), query="?pool=p").problem(507, "out_of_memory")
+        e = feed.find("memory.exhausted")
+        assert (e["pool"], e["bytes"], e.get("count", 1)) == ("p", 2 * MIB, 1) and f"requested_bytes {2 * MIB}" in e["detail"]
+        d.put("x", bytes(65 * MIB)).problem(507, "out_of_memory")
+        e = feed.find("memory.exhausted")
+        assert (e["pool"], e["bytes"], e.get("count", 1)) == ("default", 65 * MIB, 1)
+        d.put("x", bytes(2 * MIB), "small").problem(507, "quota_exceeded")
+        d.put("y", bytes(3 * MIB), "small").problem(507, "quota_exceeded")
+        first, second = feed.find("quota.exceeded"), feed.find("quota.exceeded")
+        assert [(e["bytes"], e.get("count", 1)) for e in (first, second)] == [(2 * MIB, 1), (3 * MIB, 1)]
+    assert reasons(d.stats()["allocations"]) == {"pool_limit": 1, "out_of_memory": 1, "quota_exceeded": 2}
+    assert reasons(d.get(S + "default/pools/p")) == {"pool_limit": 1}
 
 
 def test_what_an_earlier_version_counted_has_no_reason(start, tmp_path):
