@@ -128,7 +128,8 @@ void gb_intakes_end(struct gb_session *session, const struct gb_error *why);
 
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 
-/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_memory_denied). */
+/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_memory_denied); tell: it
+ * is told to the feed. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
 /* Counts them in, or nothing, but that it was refused. */
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);

@@ -92,9 +92,9 @@ def test_lost(three, start, simulated):
 
 
 def test_a_name_that_is_just_being_made(start, simulated, backend):
-    d = start(spec=f"fault:alloc=delay/1000:{backend}")
-    target, replies = S + "/buffers", []
-    both = [threading.Thread(target=lambda: replies.append(d.ask("POST", target, {"name": "n", "bytes": 4}))) for _ in range(2)]
+    d = start(spec=f"fault:kind_alloc=delay/1000:{backend}")
+    target, replies, body = S + "/buffers", [], {"name": "n", "bytes": 4, "kind": "pinned"}
+    both = [threading.Thread(target=lambda: replies.append(d.ask("POST", target, body))) for _ in range(2)]
     for t in both:
         t.start()
     for t in both:
