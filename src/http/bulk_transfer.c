@@ -61,15 +61,57 @@ static void after_step(struct gb_transfer *t) {
     t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
 }
 
+static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
+    if (ex->req.chunked)
+        gb_error_set(err, GB_ERR_INCOMPLETE_BODY,
+                     "the connection ended after %llu bytes, before the last chunk; nothing was changed",
+                     (unsigned long long)ex->body_received);
+    else
+        gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu of %llu bytes; nothing was changed",
+                     (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
+}
+
+/* What follows from a read that brought nothing. Returns as receive_piece. */
+static int64_t no_bytes(struct gb_bulk *bulk, struct gb_transfer *t, ssize_t got, struct gb_error *err) {
+    struct gb_exchange *ex = t->ex;
+
+    if (got == 0) {
+        say_ended(ex, err);
+        return -1;
+    }
+    if (errno != EAGAIN && errno != EINTR) {
+        gb_transfer_drop(bulk, t);
+        return -2;
+    }
+    if (ex->req.sink->pause)
+        ex->req.sink->pause(ex->req.sink, false);
+    gb_transfer_arm(bulk, t, EPOLLIN);
+    return 0;
+}
+
+/* The lines between chunks. Returns as receive_piece. */
+static int64_t receive_framing(struct gb_bulk *bulk, struct gb_transfer *t, struct gb_error *err) {
+    const char *why = NULL;
+    ssize_t got = gb_transfer_read_framing(t, &why);
+
+    if (why)
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the chunked body is malformed: %s", why);
+    return got > 0 ? got : no_bytes(bulk, t, got, err);
+}
+
 /* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
  * had less than there was room for. */
 static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *ret_drained, struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
-    uint64_t remaining = ex->req.content_length - ex->body_received;
+    uint64_t remaining = ex->req.chunked ? ex->framing.left : ex->req.content_length - ex->body_received;
     void *room;
     size_t size;
     ssize_t got;
-    int r = ex->req.sink->room(ex->req.sink, &room, &size, err);
+    int r;
+
+    if (ex->req.chunked && ex->framing.state != GB_CHUNKED_DATA)
+        return receive_framing(bulk, t, err);
+    r = ex->req.sink->room(ex->req.sink, &room, &size, err);
 
     if (r < 0)
         return -1;
@@ -80,24 +122,14 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *
     }
     if (size > remaining)
         size = (size_t)remaining;
-    got = recv(t->fd, room, size, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        if (ex->req.sink->pause)
-            ex->req.sink->pause(ex->req.sink, false);
-        gb_transfer_arm(bulk, t, EPOLLIN);
-        return 0;
-    }
-    if (got < 0) {
-        gb_transfer_drop(bulk, t);
-        return -2;
-    }
-    if (got == 0) {
-        gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu of %llu bytes; nothing was changed",
-                     (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
-        return -1;
-    }
+    got = gb_transfer_read(t, room, size);
+    if (got <= 0)
+        return no_bytes(bulk, t, got, err);
     ex->body_received += (uint64_t)got;
-    *ret_drained = (size_t)got < size;
+    ex->moved_ns = gb_clock_ns();
+    if (ex->req.chunked)
+        gb_chunked_took(&ex->framing, (uint64_t)got);
+    *ret_drained = (size_t)got < size && ex->early_used == ex->early_len;
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
 
@@ -112,7 +144,7 @@ static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         after_step(t);
         return AGAIN;
     }
-    while (ex->body_received < ex->req.content_length) {
+    while (!gb_exchange_body_whole(ex)) {
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
         if (turn >= bulk->turn_bytes || drained) {
@@ -131,7 +163,6 @@ static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         if (got == 0)
             return LATER;
         turn += (uint64_t)got;
-        ex->moved_ns = gb_clock_ns();
     }
     gb_exchange_step(ex, ex->req.route->handler);
     after_step(t);
@@ -194,12 +225,12 @@ static void join_block(struct gb_transfer *t) {
 static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_http_response *resp = &ex->resp;
-    bool unread =
-        ex->phase != GB_PHASE_DONE && ex->req.has_content_length && ex->body_received < ex->req.content_length;
+    /* Bytes that libmicrohttpd had read behind the body would be lost: the client must send that request again. */
+    bool unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
         set_mark(t, 1); /* what comes next is a request, or the end */
-    t->close = ex->close || unread || ex->req.chunked || atomic_load(&bulk->server->draining);
+    t->close = ex->close || unread || atomic_load(&bulk->server->draining);
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)

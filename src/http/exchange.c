@@ -188,6 +188,8 @@ void gb_exchange_end(struct gb_exchange *ex) {
     gb_http_response_done(&ex->resp);
     free(ex->gathered);
     ex->gathered = NULL;
+    free(ex->early);
+    ex->early = NULL;
     if (ex->req.state_free)
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;

@@ -94,12 +94,15 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, 
     struct gb_conn *c = ctx ? ctx->socket_context : NULL;
     struct gb_exchange *ex = *con_cls;
 
-    (void)cls;
     *con_cls = NULL;
     if (c)
         c->begun = NULL;
     if (!ex || (c && c->left))
         return; /* the bulk loop has it */
+    if (c && c->handover) {
+        gb_mhd_not_handed_over(cls, ex);
+        return;
+    }
     ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     gb_mhd_finished(ex);
 }
@@ -150,7 +153,7 @@ static void tick(struct gb_loop *loop) {
 static int loop_timeout(struct gb_loop *loop) {
     MHD_UNSIGNED_LONG_LONG ms;
 
-    if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
+    if (loop->handovers > 0 || (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0))
         return 0;
     return loop->waiting || loop->resumed || loop->own.transfers || !loop->listening ||
                    atomic_load(&loop->server->draining)
@@ -198,6 +201,13 @@ static void end_all(struct gb_loop *loop) {
     }
 }
 
+static void run_mhd(struct gb_loop *loop) {
+    loop->resumed = false;
+    MHD_run(loop->mhd);
+    if (loop->handovers > 0)
+        MHD_run(loop->mhd);
+}
+
 /* Each is visited only when it has something: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
     struct epoll_event events[EVENTS];
@@ -231,10 +241,8 @@ static void turn(struct gb_loop *loop) {
     if (woken)
         visit_inbox(loop);
     /* Those that have left can wait until there is another reason, but not for ever. */
-    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns)) {
-        loop->resumed = false;
-        MHD_run(loop->mhd);
-    }
+    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
+        run_mhd(loop);
     tick(loop);
     gb_bulk_enter(&loop->own);
 }
@@ -268,13 +276,13 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s
 static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
     const struct gb_http_server_config *config = &loop->server->config;
 
-    loop->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-                                 (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER,
-                                 log_nothing, NULL, MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, config->connection_memory,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop,
-                                 MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
+    loop->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE, 0, NULL, NULL,
+        (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER, log_nothing, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_END);
     if (!loop->mhd)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd did not start");
     return 0;
@@ -295,7 +303,8 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     pthread_mutex_init(&loop->arrivals.lock, NULL);
     if (gb_inbox_init(&loop->inbox, err) < 0)
         return -1;
-    if (start_mhd(loop, err) < 0 || gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
+    if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 ||
+        gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
@@ -331,6 +340,7 @@ void gb_loop_done(struct gb_loop *loop) {
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
+    gb_mhd_handover_done(loop);
     gb_bulk_done(&loop->own);
     gb_background_done(loop);
     gb_inbox_done(&loop->inbox);

@@ -120,7 +120,6 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         c->idle_ns = ex->loop->now_ns;
         c->peek_ns = 0;
         c->replied_ns = 0;
-        c->uncounted = c->uncounted || ex->req.chunked;
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
         gb_server_ended(&ex->loop->own, ex);
     }
@@ -211,6 +210,8 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
     gb_mhd_begin(ex, method, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
+    if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
+        return gb_mhd_hand_over(loop, ex) == 0 ? MHD_YES : MHD_NO;
     /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
      * that does not wait came along in part, and leaves with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
@@ -240,7 +241,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
         return MHD_YES;
     }
     /* libmicrohttpd's buffer is empty now and more is to come: the rest is received straight into place. */
-    if (!ex->req.chunked && ex->body_received < ex->req.content_length)
+    if (ex->body_received < ex->req.content_length)
         (void)leave(loop, ex);
     return MHD_YES;
 }

@@ -19,6 +19,8 @@
 
 struct MHD_Daemon;
 struct MHD_Connection;
+struct MHD_Response;
+struct gb_handover;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {
@@ -30,16 +32,16 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
-    struct gb_peer *peer; /* NULL: a TCP socket; or it has gone on with the connection */
-    bool returning;       /* see gb_arrival */
-    uint64_t peek_ns;     /* when to look next for an end that came unnoticed; 0: with the next sweep */
-    bool left;            /* a bulk loop has the socket */
-    bool uncounted;       /* a chunked body went by: bytes consumed are not known */
-    uint64_t base;        /* bytes that were read from the socket before it came to this loop */
-    uint64_t consumed;    /* bytes of finished requests since */
-    uint64_t idle_ns;     /* since when no request is in progress; 0: one is */
-    uint64_t replied_ns;  /* when libmicrohttpd got the reply; 0: not yet */
-    uint64_t reply_bytes; /* of that reply */
+    struct gb_peer *peer;         /* NULL: a TCP socket; or it has gone on with the connection */
+    bool returning;               /* see gb_arrival */
+    uint64_t peek_ns;             /* when to look next for an end that came unnoticed; 0: with the next sweep */
+    bool left;                    /* a bulk loop has the socket */
+    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: there is none under way */
+    uint64_t base;                /* bytes that were read from the socket before it came to this loop */
+    uint64_t consumed;            /* bytes of finished requests since */
+    uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
+    uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
+    uint64_t reply_bytes;         /* of that reply */
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
@@ -126,6 +128,8 @@ struct gb_loop {
     struct gb_exchange *waiting;
     struct gb_exchange *background; /* those that left */
     struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
+    struct MHD_Response *handover;  /* makes libmicrohttpd hand a connection over */
+    unsigned handovers;             /* connections that are being handed over */
     bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
     uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
@@ -204,12 +208,25 @@ void gb_background_done(struct gb_loop *loop);
 
 /* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
+/* The parts of it: what is known of the socket, for when it comes back (fd is -1); a duplicate of the socket, or -1; gives the
+ * exchange to a bulk loop, with a socket that libmicrohttpd knows no more. */
+struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex);
+int gb_mhd_duplicate(const struct gb_exchange *ex);
+void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket);
 /* The connection goes to the feed, and the request is over. As gb_mhd_leave. */
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex);
 /* Bytes that libmicrohttpd may have read beyond the current request's header; 0 is a proof. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
+
+/* mhd_handover.c: moves the connection to a bulk loop together with the bytes behind the header that libmicrohttpd has read.
+ * From a request's first callback; libmicrohttpd has to run once more for it. 0, or -1 and everything stays as it was. */
+int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err);
+void gb_mhd_handover_done(struct gb_loop *loop); /* both on a loop without connections */
+int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
+/* libmicrohttpd ended the connection instead: the bulk loop gets it without those bytes, and answers. */
+void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
 
 /* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
@@ -246,6 +263,9 @@ void gb_bulk_enter(struct gb_bulk *bulk);
 
 /* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
+/* bulk_body.c: as recv without waiting, for bytes of the body; for framing between chunks. *ret_why: the framing is none. */
+ssize_t gb_transfer_read(struct gb_transfer *t, void *room, size_t n);
+ssize_t gb_transfer_read_framing(struct gb_transfer *t, const char **ret_why);
 bool gb_transfer_has_bytes(const struct gb_transfer *t); /* of its body, and waits for more */
 /* Drops the connection at once. Frees t. */
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
