@@ -42,6 +42,8 @@ struct gb_conn {
     uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
     uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
     uint64_t reply_bytes;         /* of that reply */
+    unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
+    bool suspect;                 /* it may be what a loop turns for, see mhd_watchdog.c */
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
@@ -130,6 +132,9 @@ struct gb_loop {
     struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
     struct MHD_Response *handover;  /* makes libmicrohttpd hand a connection over */
     unsigned handovers;             /* connections that are being handed over */
+    uint64_t progress;              /* rises with whatever libmicrohttpd has done for a connection */
+    unsigned idle_turns;            /* since the last sweep: libmicrohttpd asked for them and did nothing */
+    bool reads_leniently;           /* libmicrohttpd: see mhd_head.c */
     bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
     uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
@@ -189,6 +194,8 @@ void gb_mhd_forgotten(struct gb_conn *c); /* the connection ends, or has a next 
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
 int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                       const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls);
+/* libmicrohttpd reports an error of its own. Where it would send its head twice, the client gets our answer instead. */
+void gb_mhd_on_error(struct gb_loop *loop);
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex);
@@ -198,7 +205,13 @@ void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_e
 void gb_mhd_finished(struct gb_exchange *ex);
 
 /* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
-void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version);
+void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version);
+/* The parts of it that need no request line. */
+void gb_mhd_start(struct gb_exchange *ex);
+int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_error *err);
+
+/* mhd_head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback. */
+bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, const char *url, const char *version);
 
 /* background.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
  * all threads have ended, what came too late. */
@@ -238,6 +251,9 @@ struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
 /* mhd_sweep.c: the look at a connection that is due every second. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
 
+/* mhd_watchdog.c: due with each sweep, before idle_turns begins anew. */
+void gb_mhd_watch_turns(struct gb_loop *loop);
+
 /* accept.c, on the loop's thread. */
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
 /* Is the data of an event that of a listening socket? Then accepts what waits there. */
@@ -263,9 +279,6 @@ void gb_bulk_enter(struct gb_bulk *bulk);
 
 /* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
-/* bulk_body.c: as recv without waiting, for bytes of the body; for framing between chunks. *ret_why: the framing is none. */
-ssize_t gb_transfer_read(struct gb_transfer *t, void *room, size_t n);
-ssize_t gb_transfer_read_framing(struct gb_transfer *t, const char **ret_why);
 bool gb_transfer_has_bytes(const struct gb_transfer *t); /* of its body, and waits for more */
 /* Drops the connection at once. Frees t. */
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
