@@ -118,6 +118,10 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         const union MHD_ConnectionInfo *header =
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
+        /* It may end while it waits: libmicrohttpd timed it out. */
+        unlist_waiting(ex->loop, ex);
+        if (ex->suspended)
+            atomic_fetch_sub(&ex->loop->server->suspended, 1);
         ex->loop->progress++;
         c->ex = NULL;
         c->idle_ns = ex->loop->now_ns;
