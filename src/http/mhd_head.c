@@ -6,6 +6,7 @@
 #include <microhttpd.h>
 #include <string.h>
 
+#include "http/fields.h"
 #include "http/server.h"
 
 struct walk {
@@ -36,11 +37,15 @@ static enum MHD_Result walk_line(void *cls, enum MHD_ValueKind kind, const char 
     return w->gap ? MHD_NO : MHD_YES;
 }
 
-/* "GET /x HTTP/1.1": the blanks have become NULs. target_len is that of the target as it was received. */
-static bool walk_request_line(struct walk *w, const char *method, const char *url, size_t target_len,
+/* "GET /x HTTP/1.1": the blanks have become NULs. target: as it was received, since its query has been cut here. */
+static bool walk_request_line(struct walk *w, const char *method, const char *url, const struct gb_http_text *target,
                               const char *version) {
+    const char *at;
+
+    for (at = method; gb_field_is_token((unsigned char)*at); at++)
+        ;
     w->at = version + strlen(version) + 2;
-    return url == method + strlen(method) + 1 && version == url + target_len + 1;
+    return *at == '\0' && url == at + 1 && version == url + target->len + 1 && !memchr(target->s, ' ', target->len);
 }
 
 bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, const char *url, const char *version) {
@@ -50,7 +55,7 @@ bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, cons
     /* Later releases refuse such headers themselves, and lay lines out otherwise. */
     if (!ex->loop->reads_leniently)
         return true;
-    if (!header || !walk_request_line(&w, method, url, ex->req.target.len, version))
+    if (!header || !walk_request_line(&w, method, url, &ex->req.target, version))
         return false;
     MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, walk_line, &w);
     return !w.gap && w.at + 2 == method + header->header_size;
