@@ -74,6 +74,8 @@ class Transfer(Case):
 
     def kinds(self, settings):
         recorded = [servers.RawRecorded] if self.recorded() else []
+        if settings.before:
+            return [servers.Daemon, servers.Before, servers.Raw]
         if self.unix:
             return [servers.Daemon, servers.Raw] + recorded
         if settings.device == "cuda":
@@ -108,7 +110,7 @@ class Transfer(Case):
 
         def turn(server, target):
             # The others are several times slower; shorter turns of theirs keep the whole run bearable.
-            fair = server.name in ("gpubufd", "raw", "raw-recorded")
+            fair = server.name in ("gpubufd", "before", "raw", "raw-recorded")
             count = self.requests if fair else max(1, self.requests // 4)
             return lambda: measure.load(settings, target + words + ["--requests", count])
 
@@ -118,7 +120,7 @@ class Transfer(Case):
                     server.prepare_get(lambda w: measure.load(settings, w))
             sides = [Side(name, server, turn(server, target)) for name, server, target in self.targets_of(running)]
             for side in sides:
-                if side.server.name not in ("gpubufd", "raw", "raw-recorded"):
+                if side.server.name not in ("gpubufd", "before", "raw", "raw-recorded"):
                     side.rounds = settings.other_rounds
             measure.interleave(sides, settings.rounds)
         return sides
@@ -139,7 +141,9 @@ class Poll(Case):
 
     def run(self, settings, notes):
         kinds = [servers.Daemon, servers.Mhd, others.Nginx]
-        if settings.device == "cuda":
+        if settings.before:
+            kinds = [servers.Daemon, servers.Before, servers.Mhd]
+        elif settings.device == "cuda":
             kinds.append(others.Aiohttp)
         with self.started(settings, kinds, notes) as running:
             sides = [self.side(settings, "ours" if s.name == "gpubufd" else s.name, s, s.poll_target())
@@ -152,7 +156,8 @@ class NotModified(Poll):
     """304s of the statistics, and of a buffer's bytes and metadata, against polls that are answered in full."""
 
     def run(self, settings, notes):
-        with self.started(settings, [servers.Daemon, servers.Mhd, others.Nginx], notes) as running:
+        kinds = [servers.Daemon, servers.Mhd, servers.Before if settings.before else others.Nginx]
+        with self.started(settings, kinds, notes) as running:
             sides = []
             ours = running.get("gpubufd")
             if ours:
@@ -164,6 +169,8 @@ class NotModified(Poll):
             if "libmicrohttpd" in running:
                 sides.append(self.side(settings, "libmicrohttpd", running["libmicrohttpd"],
                                        running["libmicrohttpd"].poll_target()))
+            if "before" in running:
+                sides.append(self.side(settings, "before", running["before"], running["before"].poll_same_target()))
             if "nginx" in running:
                 sides.append(self.side(settings, "nginx 304", running["nginx"], running["nginx"].poll_file_target()))
             measure.interleave(sides, settings.rounds)
@@ -198,6 +205,8 @@ class PollBesideUploads(Poll):
 
     def run(self, settings, notes):
         kinds = [servers.Daemon] if settings.device == "cuda" else [servers.Daemon, others.Nginx]
+        if settings.before:
+            kinds = [servers.Daemon, servers.Before]
         with self.started(settings, kinds, notes) as running:
             sides = [Side("ours" if s.name == "gpubufd" else s.name, s, lambda s=s: self.turn(settings, s), "p99_ms")
                      for s in running.values()]
@@ -214,8 +223,8 @@ class Pairs(Case):
     bytes = MIB
 
     def run(self, settings, notes):
-        with self.started(settings, [servers.Daemon], notes) as running:
-            sides = [Side("ours", s, lambda s=s: measure.load(
+        with self.started(settings, [servers.Daemon] + ([servers.Before] if settings.before else []), notes) as running:
+            sides = [Side("ours" if s.name == "gpubufd" else s.name, s, lambda s=s: measure.load(
                 settings, s.pairs_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", 2]),
                 "requests_per_s") for s in running.values()]
             measure.interleave(sides, settings.rounds)

@@ -29,6 +29,7 @@ class Settings:
     def __init__(self, args):
         self.bin = args.bin
         self.daemon = args.daemon
+        self.before = args.before
         self.daemon_args = args.daemon_arg
         self.device = args.device
         self.backend = args.backend or args.device
@@ -194,11 +195,15 @@ class Server:
 
 class Daemon(Server):
     name = "gpubufd"
+    option = "daemon"
     own_args = ()
 
+    def program(self):
+        return self.settings.daemon
+
     def start(self):
-        if not os.access(self.settings.daemon, os.X_OK):
-            raise Missing(f"no daemon at {self.settings.daemon} (--daemon)")
+        if not os.access(self.program(), os.X_OK):
+            raise Missing(f"no daemon at {self.program()} (--{self.option})")
         os.mkdir(self.state())
         self.begin()
 
@@ -207,7 +212,7 @@ class Daemon(Server):
 
     def begin(self):
         listen = os.path.join(self.state(), "listen")
-        self.spawn([self.settings.daemon, "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
+        self.spawn([self.program(), "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
                     "--state-dir", self.state(), "--backend", self.settings.backend, "--log-level", "warning", *self.case.daemon_args,
                     *self.own_args, *self.settings.daemon_args])
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
@@ -277,6 +282,16 @@ class Raw(Server):
 
     def prepare_get(self, load):
         pass
+
+
+class Before(Daemon):
+    """An older build."""
+
+    name = "before"
+    option = "before"
+
+    def program(self):
+        return self.settings.before
 
 
 class DaemonUnsampled(Daemon):
