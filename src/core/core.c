@@ -52,6 +52,10 @@ int gb_core_health(struct gb_core *core, struct gb_error *err) {
     return gb_core_alive(core, err);
 }
 
+int gb_core_writable(struct gb_core *core, struct gb_error *err) {
+    return gb_store_health(core->store, err);
+}
+
 /* --- open and close ------------------------------------------------------------------------------------------------------------------ */
 
 static int start(struct gb_core *core, struct gb_error *err) {
@@ -147,6 +151,7 @@ void gb_core_close(struct gb_core *core) {
         gb_lane_done(&core->compute[i]);
     gb_sampler_wait(core);
     gb_house_save(core);
+    wait_for_all(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);
     gb_map_done(&core->sessions);

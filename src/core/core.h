@@ -66,6 +66,8 @@ void gb_core_close(struct gb_core *core);
 
 /* [now] The device is dead: -1 with DEVICE_LOST (or what the backend said). Readiness asks this. */
 int gb_core_health(struct gb_core *core, struct gb_error *err);
+/* [now] The database refuses changes: -1 with STORE_UNAVAILABLE. So does this. */
+int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
 /* --- calls ---------------------------------------------------------------------------------------------------------- */
 

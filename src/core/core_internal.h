@@ -145,6 +145,8 @@ void gb_core_devices_close(struct gb_core *core);
 
 /* core_load.c */
 int gb_core_load(struct gb_core *core, struct gb_error *err);
+bool gb_core_has_default(struct gb_core *core);
+void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
 
 /* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it is
  * called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */
