@@ -37,6 +37,8 @@ bool gb_idempotency_wanted(const struct gb_http_request *request) {
     /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
     hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
             request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
+    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
+    hears = hears && request->route->access != GB_ACCESS_READ;
     return hears && gb_http_header(request, "Idempotency-Key");
 }
 

@@ -103,7 +103,8 @@ struct gb_core {
     struct gb_memory_tally memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
-    atomic_uint scans;
+    struct gb_lane inspect;                   /* the same that a change waits for */
+    atomic_uint scans[GB_READING_USES];
     atomic_uint scan_number;
     atomic_bool closing;
 

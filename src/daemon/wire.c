@@ -219,8 +219,8 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     bool written = gb_listen_write(&daemon->listeners, daemon->listen_file, &why) == 0;
 
-    daemon->listen_unwritten = !written && (why.native_code == ENOSPC || why.native_code == EDQUOT ||
-                                            why.native_code == EFBIG);
+    daemon->listen_unwritten =
+        !written && (why.native_code == ENOSPC || why.native_code == EDQUOT || why.native_code == EFBIG);
     if (daemon->listen_unwritten)
         gb_log(&daemon->log, GB_LOG_WARNING, "start", "the file %s is not written until the disk has room: %s",
                daemon->listen_file, why.detail);

@@ -80,8 +80,8 @@ static bool lacks_room(int error_number) {
 static bool file_lacks_room(sqlite3_file *file) {
     int number = 0;
 
-    return file && file->pMethods && file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number) == SQLITE_OK &&
-           lacks_room(number);
+    return file && file->pMethods &&
+           file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number) == SQLITE_OK && lacks_room(number);
 }
 
 /* Of a commit that failed, the log's file alone knows why. */
