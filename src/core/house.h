@@ -24,8 +24,8 @@ struct gb_house {
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;
-    bool failed;        /* a dead device was told of */
-    bool lacks_default; /* the database had no room for the session that always exists */
+    bool failed;         /* a dead device was told of */
+    bool lacks_default;  /* the database had no room for the session that always exists */
     atomic_bool unsaved; /* the database refused the counters */
     struct gb_counters saved;
 };

@@ -1,8 +1,8 @@
 /* The main thread while the daemon serves: signals, tokens, the watchdog, the ordered stop. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
