@@ -98,7 +98,8 @@ struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads
         return op;
     free(op);
     gb_error_set(err, GB_ERR_SATURATED,
-                 "%" PRIu64 " operations that %s are under way, the permitted number (--max-operations); wait for some of them",
+                 "%" PRIu64
+                 " operations that %s are under way, the permitted number (--max-operations); wait for some of them",
                  ops->limits->operations_max, reads ? "read" : "write");
     return NULL;
 }

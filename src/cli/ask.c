@@ -89,8 +89,8 @@ json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *targe
     value = json_loadb(answer->body, answer->bytes, 0, &why);
     if (value == NULL && json_error_code(&why) == json_error_numeric_overflow)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER,
-                     "%s %s was answered with a number beyond 2^63 - 1 (%s); a newer gpubufd sends none", method, target,
-                     why.text);
+                     "%s %s was answered with a number beyond 2^63 - 1 (%s); a newer gpubufd sends none", method,
+                     target, why.text);
     else if (value == NULL)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER, "%s %s was not answered with JSON; is this a gpubufd?", method, target);
     return value;
