@@ -61,14 +61,15 @@ static bool about_database(const struct gb_error *err) {
     }
 }
 
-/* What became of a transaction; NULL: it is in the database. */
+/* What became of a transaction; NULL: it is in the database. Changes that are refused meanwhile put no probe off. */
 static void note_outcome(struct gb_writer *w, const struct gb_error *err) {
     pthread_mutex_lock(&w->lock);
     if (!err) {
         w->trouble = GB_ERROR_INIT;
     } else if (about_database(err)) {
+        if (w->trouble.code == GB_OK)
+            w->probe_ns = gb_clock_ns() + PROBE_NS;
         w->trouble = *err;
-        w->probe_ns = gb_clock_ns() + PROBE_NS;
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -107,6 +108,9 @@ static void probe(struct gb_writer *w) {
     struct gb_error err = GB_ERROR_INIT;
     int r = w->reopen ? open_database(w, &err) : write_probe(w, &err);
 
+    pthread_mutex_lock(&w->lock);
+    w->probe_ns = gb_clock_ns() + PROBE_NS;
+    pthread_mutex_unlock(&w->lock);
     note_outcome(w, r < 0 ? &err : NULL);
 }
 

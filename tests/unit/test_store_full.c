@@ -148,6 +148,27 @@ START_TEST(opened_full_with_a_past) {
 }
 END_TEST
 
+/* Clients that try again all the time do not keep the store from looking. */
+START_TEST(opened_full_and_busy) {
+    struct gb_session_rec rec = store_session(1, "one");
+    struct gb_error err = GB_ERROR_INIT;
+    struct store_fixture f;
+
+    disk = store_vfs_install();
+    store_fixture_dir(&f);
+    fill();
+    store_fixture_open(&f);
+    put(&f, 1, GB_ERR_STORAGE_FULL);
+    make_room();
+    while (store_put_session_now(f.store, &rec, &err) < 0) {
+        ck_assert_int_eq(err.code, GB_ERR_STORAGE_FULL);
+        err = GB_ERROR_INIT;
+    }
+    ck_assert_int_eq(gb_store_health(f.store, NULL), 0);
+    store_fixture_done(&f);
+}
+END_TEST
+
 /* What was committed and is in the log alone, as after a crash. */
 START_TEST(opened_full_with_a_log) {
     struct store_fixture f;
@@ -203,6 +224,7 @@ int main(void) {
     gb_test_add(suite, "bad_change", a_bad_change_is_not_the_disk, 60);
     gb_test_add(suite, "opened_new", opened_full_and_new, 60);
     gb_test_add(suite, "opened_again", opened_full_with_a_past, 60);
+    gb_test_add(suite, "opened_busy", opened_full_and_busy, 60);
     gb_test_add(suite, "opened_log", opened_full_with_a_log, 60);
     gb_test_add(suite, "tokens", tokens_beside_a_full_disk, 60);
     return gb_test_run(suite);
