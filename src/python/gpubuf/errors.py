@@ -23,7 +23,7 @@ __all__ = [
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
-    "Adopted", "CannotAdopt",
+    "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
