@@ -253,18 +253,23 @@ def test_a_full_disk(full):
     assert full.ask("PUT", S + "/buffers/b/data", b"1234").status == 200
 
 
-@pytest.fixture
-def refusing(start):
-    """A daemon whose database refuses every change for a reason that is not its disk: triggers."""
-    d = start()
-    begin_some(d)
-    d.settled()
+def refuse_changes(d):
+    """For a reason that is not the disk: triggers."""
     with sqlite3.connect(os.path.join(d.state, "gpubufd.db")) as database:
         for table in ("sessions", "buffers", "pools"):
             for change in ("INSERT", "UPDATE", "DELETE"):
                 database.execute(f"CREATE TRIGGER no_{change}_{table} BEFORE {change} ON {table} "
                                  "BEGIN SELECT RAISE(ABORT, 'not today'); END")
     database.close()
+
+
+@pytest.fixture
+def refusing(start):
+    """A daemon whose database refuses every change for a reason that is not its disk: triggers."""
+    d = start()
+    begin_some(d)
+    d.settled()
+    refuse_changes(d)
     return d
 
 

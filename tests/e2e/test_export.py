@@ -11,6 +11,7 @@ import pytest
 
 from conform import Session
 from harness import DATA, SLOT, until
+from test_every import refuse_changes
 from sharing import Local, Memory
 from test_access import token
 from values import crc32c, payload
@@ -310,6 +311,14 @@ def test_a_full_disk(exporting):
     resource.prlimit(s.daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     assert s.get("/v1/leases")["items"] == []
     s.delete(LEASE + export(s, mode="write")["lease"])
+
+
+def test_a_database_that_refuses(exporting):
+    s = exporting()
+    writer = export(s, mode="write")
+    refuse_changes(s.daemon)
+    s.ask("POST", "buffers/y/export", {"mode": "write"}).problem(500, "store_failed")
+    s.ask("DELETE", LEASE + writer["lease"]).problem(500, "store_failed")
 
 
 def test_after_a_restart(handing, tmp_path):

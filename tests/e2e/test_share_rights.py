@@ -8,6 +8,7 @@ import pytest
 
 from conform import Session, interface
 from harness import DATA, SLOT, SMALL_SLOTS, binary, for_everybody, until
+from test_every import refuse_changes
 from sharing import Local, Memory
 from test_access import token
 from values import payload
@@ -255,6 +256,14 @@ def test_a_full_disk(start):
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         assert d.get("/v1/leases")["items"] == [] and d.data("x").body == b"abc" + A[3:]
         assert drop(answered(d, c.map("x", mode="write"), 200)).json()["generation"] > w.info["generation"]
+
+
+def test_a_database_that_refuses(start):
+    d = start()
+    d.put("x", A, query=MAPPABLE).expect(201)
+    refuse_changes(d)
+    with Local(d.unix) as c:
+        answered(d, c.map("x", mode="write"), 500, "store_failed")
 
 
 def test_a_wait_that_ends(start):
