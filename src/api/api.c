@@ -155,7 +155,13 @@ void gb_api_tokens_changed(struct gb_api *api) {
 /* 1: *ret is what follows "Bearer "; 0: none is needed; -1 with UNAUTHENTICATED. */
 static int bearer(const struct gb_http_request *request, const char **ret, struct gb_error *err) {
     const char *value = gb_http_header(request, "Authorization");
+    unsigned lines = 0;
+    unsigned i;
 
+    for (i = 0; i < request->headers; i++)
+        lines += strcasecmp(request->header[i].name.s, "Authorization") == 0;
+    if (lines > 1)
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Authorization must be given once");
     if (!gb_tokens_required(gb_api_of(request)->core))
         return 0;
     if (!value)
@@ -164,6 +170,14 @@ static int bearer(const struct gb_http_request *request, const char **ret, struc
         return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "Authorization must be of the form Bearer TOKEN");
     *ret = value + 7 + strspn(value + 7, " ");
     return 1;
+}
+
+int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
+    const char *secret;
+    int r = bearer(request, &secret, err);
+
+    *ret_token = 0;
+    return r > 0 ? gb_tokens_identify(gb_api_of(request)->core, secret, ret_token, err) : r;
 }
 
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,

@@ -161,7 +161,8 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     request->hook_free = hook_free;
     if (gb_http_may_leave(request, err) < 0)
         return GB_STEP_ERROR;
-    hook->op = async ? gb_operations_reserve(&hook->api->operations, err) : NULL;
+    hook->op =
+        async ? gb_operations_reserve(&hook->api->operations, request->route->access == GB_ACCESS_READ, err) : NULL;
     if (async && !hook->op)
         return GB_STEP_ERROR;
     *ret = hook;

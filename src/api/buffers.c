@@ -62,8 +62,6 @@ int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, s
     }
     if (gb_shape_bytes(&params->shape, params->dtype, &of_shape, err) < 0)
         return -1;
-    if (of_shape > INT64_MAX)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the shape has more than 2^63 - 1 bytes");
     if (has_bytes && of_shape != bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, 'bytes' says %llu",
                             (unsigned long long)of_shape, (unsigned long long)bytes);

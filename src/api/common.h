@@ -66,6 +66,10 @@ uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);
 int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, const char *session,
                   struct gb_error *err);
 
+/* Who asks: the id of the token that was recognised; 0 while none is needed. UNAUTHENTICATED, or MALFORMED_REQUEST where the
+ * header is there twice. */
+int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err);
+
 /* The session that the bearer's token is bound to, "" when to none. As gb_api_permit else. */
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret, struct gb_error *err);
 

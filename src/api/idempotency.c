@@ -37,6 +37,8 @@ bool gb_idempotency_wanted(const struct gb_http_request *request) {
     /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
     hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
             request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
+    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
+    hears = hears && request->route->access != GB_ACCESS_READ;
     return hears && gb_http_header(request, "Idempotency-Key");
 }
 
@@ -87,27 +89,30 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     return r;
 }
 
-/* A key means something to one bearer, in one session: not in another that has its name later. */
+/* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
+ * recognised, however the header spells it. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     static const char prefix[] = "/v1/sessions/{s}/";
     const struct gb_api *api = gb_api_of(request);
-    const char *bearer = gb_tokens_required(api->core) ? gb_http_header(request, "Authorization") : "";
     const char *method = gb_http_method_name(request->method);
     struct gb_session_view view = {.rec = {.id = 0}};
     struct hash id = {.text = {0}};
     struct hash fingerprint = {.text = {0}};
     char number[24];
+    char token[24];
     struct gb_name name;
     const char *key = NULL;
     size_t len = 0;
+    int64_t bearer;
 
-    if (read_key(request, &key, &len, err) < 0)
+    if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
         return -1;
     if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0 &&
         gb_param_name(request, 0, "session name", &name, NULL) == 0)
         (void)gb_session_get(api->core, &name, &view, NULL);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
-    add(&id, bearer, bearer ? strlen(bearer) : 0);
+    snprintf(token, sizeof(token), "token %" PRId64, bearer);
+    add(&id, token, strlen(token));
     add(&id, number, strlen(number));
     add(&id, key, len);
     add(&fingerprint, method, strlen(method));

@@ -43,24 +43,29 @@ static void take_out_locked(struct gb_operations *ops, struct gb_operation *op) 
     unref_locked(op);
 }
 
-static void drop_oldest_locked(struct gb_operations *ops) {
-    struct gb_operation *op = ops->first_ended;
+static void drop_oldest_locked(struct gb_operations *ops, struct gb_operation_room *room) {
+    struct gb_operation *op = room->first_ended;
 
-    ops->first_ended = op->next_ended;
-    if (!ops->first_ended)
-        ops->last_ended = NULL;
-    ops->ended--;
-    ops->ended_bytes -= op->reply_len;
+    room->first_ended = op->next_ended;
+    if (!room->first_ended)
+        room->last_ended = NULL;
+    room->ended--;
+    room->ended_bytes -= op->reply_len;
     take_out_locked(ops, op);
 }
 
-void gb_operations_expire_locked(struct gb_operations *ops) {
+static void expire_locked(struct gb_operations *ops, struct gb_operation_room *room) {
     uint64_t now_ns = gb_clock_ns();
 
-    while (ops->first_ended &&
-           (now_ns - ops->first_ended->ended_ns >= ops->limits->operation_ttl_s * GB_NS_PER_S ||
-            ops->ended > ops->limits->operations_max || ops->ended_bytes > GB_OPERATIONS_RESULT_BYTES_MAX))
-        drop_oldest_locked(ops);
+    while (room->first_ended &&
+           (now_ns - room->first_ended->ended_ns >= ops->limits->operation_ttl_s * GB_NS_PER_S ||
+            room->ended > ops->limits->operations_max || room->ended_bytes > GB_OPERATIONS_RESULT_BYTES_MAX))
+        drop_oldest_locked(ops, room);
+}
+
+void gb_operations_expire_locked(struct gb_operations *ops) {
+    expire_locked(ops, &ops->reads);
+    expire_locked(ops, &ops->writes);
 }
 
 void gb_operations_done(struct gb_operations *ops) {
@@ -73,7 +78,7 @@ void gb_operations_done(struct gb_operations *ops) {
     ops->limits = NULL;
 }
 
-struct gb_operation *gb_operations_reserve(struct gb_operations *ops, struct gb_error *err) {
+struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads, struct gb_error *err) {
     struct gb_operation *op = calloc(1, sizeof(*op));
     bool full;
 
@@ -82,24 +87,26 @@ struct gb_operation *gb_operations_reserve(struct gb_operations *ops, struct gb_
         return NULL;
     }
     op->refs = 1;
+    op->room = reads ? &ops->reads : &ops->writes;
     op->ended = GB_OPERATION_RUNNING;
     pthread_mutex_lock(&ops->lock);
     gb_operations_expire_locked(ops);
-    full = ops->under_way >= ops->limits->operations_max;
-    ops->under_way += !full;
+    full = op->room->under_way >= ops->limits->operations_max;
+    op->room->under_way += !full;
     pthread_mutex_unlock(&ops->lock);
     if (!full)
         return op;
     free(op);
     gb_error_set(err, GB_ERR_SATURATED,
-                 "%" PRIu64 " operations are under way, the permitted number (--max-operations); wait for some of them",
-                 ops->limits->operations_max);
+                 "%" PRIu64
+                 " operations that %s are under way, the permitted number (--max-operations); wait for some of them",
+                 ops->limits->operations_max, reads ? "read" : "write");
     return NULL;
 }
 
 void gb_operations_give_back(struct gb_operations *ops, struct gb_operation *op) {
     pthread_mutex_lock(&ops->lock);
-    ops->under_way--;
+    op->room->under_way--;
     unref_locked(op);
     pthread_mutex_unlock(&ops->lock);
 }
@@ -207,14 +214,14 @@ void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct
     if (op->started_us == 0 && op->ended != GB_OPERATION_CANCELLED)
         op->started_us = op->ended_us;
     op->ended_ns = gb_clock_ns();
-    if (ops->last_ended)
-        ops->last_ended->next_ended = op;
+    if (op->room->last_ended)
+        op->room->last_ended->next_ended = op;
     else
-        ops->first_ended = op;
-    ops->last_ended = op;
-    ops->ended++;
-    ops->ended_bytes += op->reply_len;
-    ops->under_way--;
+        op->room->first_ended = op;
+    op->room->last_ended = op;
+    op->room->ended++;
+    op->room->ended_bytes += op->reply_len;
+    op->room->under_way--;
     for (w = op->waiters; w; w = w->next)
         gb_http_wake(w->request);
     unref_locked(op); /* the table has one */

@@ -61,6 +61,17 @@ struct gb_operation {
     struct gb_operation *prev; /* all published, by number */
     struct gb_operation *next;
     struct gb_operation *next_ended;
+    struct gb_operation_room *room;
+};
+
+/* Reading and writing have bounds of their own, so that clients that only read take no place from a writer, nor drive out
+ * what became of its operations. */
+struct gb_operation_room {
+    struct gb_operation *first_ended; /* by the time of their end */
+    struct gb_operation *last_ended;
+    uint64_t under_way; /* reserved ones included */
+    uint64_t ended;
+    uint64_t ended_bytes;
 };
 
 struct gb_operations {
@@ -68,13 +79,10 @@ struct gb_operations {
     struct gb_map by_id;
     struct gb_operation *first;
     struct gb_operation *last;
-    struct gb_operation *first_ended; /* by the time of their end */
-    struct gb_operation *last_ended;
     uint32_t run;
     int64_t last_number;
-    uint64_t under_way; /* reserved ones included */
-    uint64_t ended;
-    uint64_t ended_bytes;
+    struct gb_operation_room reads;
+    struct gb_operation_room writes;
     const struct gb_api_limits *limits; /* NULL: not made yet */
 };
 
@@ -88,7 +96,7 @@ void gb_operations_done(struct gb_operations *ops);
 const char *gb_operation_kind(const struct gb_http_request *request);
 
 /* A place for one more. NULL with SATURATED. */
-struct gb_operation *gb_operations_reserve(struct gb_operations *ops, struct gb_error *err);
+struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads, struct gb_error *err);
 /* The request was answered as ever. */
 void gb_operations_give_back(struct gb_operations *ops, struct gb_operation *op);
 

@@ -116,6 +116,8 @@ void gb_out_u64(struct gb_out *out, const char *key, uint64_t value) {
     char digits[24];
     char *at = digits + sizeof(digits);
 
+    if (value > INT64_MAX) /* sums may come to more, and many readers fail at a larger number */
+        value = INT64_MAX;
     *--at = '\0';
     do {
         *--at = (char)('0' + value % 10);

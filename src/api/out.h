@@ -26,7 +26,7 @@ void gb_out_open(struct gb_out *out, const char *key, char bracket);        /* '
 void gb_out_open_named(struct gb_out *out, const char *name, char bracket); /* a key that is any text */
 void gb_out_close(struct gb_out *out, char bracket);                        /* '}' or ']' */
 void gb_out_string(struct gb_out *out, const char *key, const char *value);
-void gb_out_u64(struct gb_out *out, const char *key, uint64_t value);
+void gb_out_u64(struct gb_out *out, const char *key, uint64_t value); /* beyond INT64_MAX: that */
 void gb_out_i64(struct gb_out *out, const char *key, int64_t value);
 void gb_out_bool(struct gb_out *out, const char *key, bool value);
 void gb_out_null(struct gb_out *out, const char *key);

@@ -35,6 +35,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
     struct gb_api *api = gb_api_of(request);
     struct gb_error accepting = GB_ERROR_INIT;
     struct gb_error device = GB_ERROR_INIT;
+    struct gb_error store = GB_ERROR_INIT;
     struct gb_out out = {0};
     bool verbose = false;
     bool ready;
@@ -44,9 +45,12 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
     if (atomic_load(&api->draining))
         gb_error_set(&accepting, GB_ERR_DRAINING, "the daemon is stopping; it finishes what runs");
     gb_core_health(api->core, &device);
-    ready = accepting.code == GB_OK && device.code == GB_OK;
+    gb_core_writable(api->core, &store);
+    ready = accepting.code == GB_OK && device.code == GB_OK && store.code == GB_OK;
     if (!ready && !verbose) {
-        *err = device.code != GB_OK ? device : accepting;
+        *err = accepting.code != GB_OK ? accepting : store;
+        if (device.code != GB_OK)
+            *err = device;
         return GB_STEP_ERROR;
     }
     gb_out_open(&out, NULL, '{');
@@ -55,6 +59,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
         gb_out_open(&out, "checks", '[');
         render_check(&out, "accepting", &accepting);
         render_check(&out, "device", &device);
+        render_check(&out, "database", &store);
         gb_out_close(&out, ']');
     }
     gb_out_close(&out, '}');

@@ -6,10 +6,6 @@
 #include "api/safetensors.h"
 #include "base/parse.h"
 
-static int too_large(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the shape has more than 2^63 - 1 bytes");
-}
-
 static int length_required(const struct gb_upload_plan *plan, struct gb_error *err) {
     if (plan->params.partial)
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "%s",
@@ -36,7 +32,7 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
     if (!has_length && (params->partial || !plan->has_shape) && !plan->sliced)
         return length_required(plan, err);
     if (has_length && length > INT64_MAX)
-        return too_large(err);
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the body has more than 2^63 - 1 bytes");
     if (plan->sliced && has_length && length != params->view.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the slice has %llu bytes, the body %llu",
                             (unsigned long long)params->view.bytes, (unsigned long long)length);
@@ -53,8 +49,6 @@ int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t le
     }
     if (gb_shape_bytes(&buffer->shape, buffer->dtype, &bytes, err) < 0)
         return -1;
-    if (bytes > INT64_MAX)
-        return too_large(err);
     if (has_length && bytes != length)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                             "dtype and shape make %llu bytes, the body has %llu; a .npy or safetensors needs neither",
@@ -87,8 +81,6 @@ int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_d
 
     if (gb_shape_bytes(shape, dtype, &bytes, err) < 0)
         return -1;
-    if (bytes > INT64_MAX)
-        return too_large(err);
     if (has_length && bytes != length)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                             "dtype and shape of the %s make %llu bytes, %llu follow its header", what,

@@ -162,14 +162,19 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
 
 /* --- look ----------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
-                                  struct gb_http_response *response, struct gb_error *err) {
-    (void)request;
+static enum gb_step reply_stands(const struct gb_intake_view *view, struct gb_http_response *response,
+                                 struct gb_error *err) {
     if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
-        gb_intake_headers(&call->intake, call->intake.completed, response, err) < 0)
+        gb_intake_headers(view, view->completed, response, err) < 0)
         return GB_STEP_ERROR;
     response->status = 204;
     return GB_STEP_REPLY;
+}
+
+static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    (void)request;
+    return reply_stands(&call->intake, response, err);
 }
 
 enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -181,9 +186,12 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
 
     if (gb_path_upload(request, &session, &id, err) < 0)
         return GB_STEP_ERROR;
-    if (request->method != GB_HTTP_HEAD) {
+    /* HEAD cuts an append off: a client that may only read has no part in that, and hears what is known. */
+    if (request->method != GB_HTTP_HEAD || gb_api_permit(request, GB_SCOPE_WRITE, session.s, NULL) < 0) {
         if (gb_intake_get(gb_api_of(request)->core, &session, id, &view, err) < 0)
             return GB_STEP_ERROR;
+        if (request->method == GB_HTTP_HEAD)
+            return reply_stands(&view, response, err);
         return gb_intake_reply(request, &view, 200, response, err);
     }
     call = gb_async_begin(request, err);

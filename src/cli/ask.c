@@ -63,6 +63,7 @@ json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *targe
     const char *headers[3] = {NULL, NULL, NULL};
     const struct gpubuf_answer *answer;
     char *text = NULL;
+    json_error_t why;
     json_t *value;
     int n = 0;
     int rc;
@@ -85,8 +86,12 @@ json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *targe
     answer = gpubuf_answer_of(cli->client);
     if (answer->bytes == 0)
         return json_object();
-    value = json_loadb(answer->body, answer->bytes, 0, NULL);
-    if (value == NULL)
+    value = json_loadb(answer->body, answer->bytes, 0, &why);
+    if (value == NULL && json_error_code(&why) == json_error_numeric_overflow)
+        gb_cli_error(cli, GPUBUF_BAD_ANSWER,
+                     "%s %s was answered with a number beyond 2^63 - 1 (%s); a newer gpubufd sends none", method,
+                     target, why.text);
+    else if (value == NULL)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER, "%s %s was not answered with JSON; is this a gpubufd?", method, target);
     return value;
 }

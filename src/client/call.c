@@ -63,7 +63,10 @@ int gbc_parse(const struct gbc_text *text, gbc_record_fn *record, void *ret, str
     json_t *object = text->bytes > 0 ? json_loadb(text->data, text->bytes, 0, &why) : NULL;
     int r = 0;
 
-    if (!object)
+    if (!object && json_error_code(&why) == json_error_numeric_overflow)
+        r = gbc_error_set(err, GPUBUF_BAD_ANSWER,
+                          "the answer has a number beyond 2^63 - 1 (%s); a newer gpubufd sends none", why.text);
+    else if (!object)
         r = gbc_error_set(err, GPUBUF_BAD_ANSWER, "the answer is not JSON: %s", why.text);
     else if (record(object, ret) < 0)
         r = gbc_error_set(err, GPUBUF_BAD_ANSWER, "the answer is not what a gpubufd says to this request");

@@ -52,6 +52,10 @@ int gb_core_health(struct gb_core *core, struct gb_error *err) {
     return gb_core_alive(core, err);
 }
 
+int gb_core_writable(struct gb_core *core, struct gb_error *err) {
+    return gb_store_health(core->store, err);
+}
+
 /* --- open and close ------------------------------------------------------------------------------------------------------------------ */
 
 static int start(struct gb_core *core, struct gb_error *err) {
@@ -66,6 +70,8 @@ static int start(struct gb_core *core, struct gb_error *err) {
         if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
             return -1;
     }
+    if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
+        return -1;
     if (gb_feed_init(core, err) < 0 || gb_core_load(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
@@ -145,8 +151,10 @@ void gb_core_close(struct gb_core *core) {
     wait_for_all(core);
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         gb_lane_done(&core->compute[i]);
+    gb_lane_done(&core->inspect);
     gb_sampler_wait(core);
     gb_house_save(core);
+    wait_for_all(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);
     gb_map_done(&core->sessions);

@@ -66,6 +66,8 @@ void gb_core_close(struct gb_core *core);
 
 /* [now] The device is dead: -1 with DEVICE_LOST (or what the backend said). Readiness asks this. */
 int gb_core_health(struct gb_core *core, struct gb_error *err);
+/* [now] The database refuses changes: -1 with STORE_UNAVAILABLE. So does this. */
+int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
 /* --- calls ---------------------------------------------------------------------------------------------------------- */
 
@@ -323,6 +325,8 @@ void gb_download_free(struct gb_download *download, bool complete);
 int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_t count, struct gb_error *err);
 /* True when at least one token is in force: then every request needs one. [now] */
 bool gb_tokens_required(struct gb_core *core);
+/* Which token it is: ids are given once. UNAUTHENTICATED when unknown. */
+int gb_tokens_identify(struct gb_core *core, const char *secret, int64_t *ret_id, struct gb_error *err);
 /* secret: what follows "Bearer ". UNAUTHENTICATED when unknown; FORBIDDEN when the scope is lower or the token is bound
  * to another session (session: "" for what belongs to none). [now] */
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,

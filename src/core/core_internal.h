@@ -103,7 +103,8 @@ struct gb_core {
     struct gb_memory_tally memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
-    atomic_uint scans;
+    struct gb_lane inspect;                   /* the same that a change waits for */
+    atomic_uint scans[GB_READING_USES];
     atomic_uint scan_number;
     atomic_bool closing;
 
@@ -145,6 +146,8 @@ void gb_core_devices_close(struct gb_core *core);
 
 /* core_load.c */
 int gb_core_load(struct gb_core *core, struct gb_error *err);
+bool gb_core_has_default(struct gb_core *core);
+void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
 
 /* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it is
  * called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */

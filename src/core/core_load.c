@@ -111,32 +111,54 @@ static void wait_done(void *arg) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static int make_default(struct gb_core *core, struct gb_error *err) {
+static void create_default(struct gb_core *core, struct gb_call *call) {
     struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
+
+    gb_session_create(core, &params, call);
+}
+
+bool gb_core_has_default(struct gb_core *core) {
+    struct gb_name name = {"default"};
+    struct gb_session *s = gb_session_find(core, &name, NULL);
+
+    gb_session_unref(s);
+    return s != NULL;
+}
+
+/* Where the disk has no room for it the housekeeper makes it later: what other sessions there are can be read. */
+static int make_default(struct gb_core *core, struct gb_error *err) {
     struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-    struct gb_session *s = gb_session_find(core, &params.name, NULL);
     struct gb_call *call;
     int r = 0;
 
-    if (s) {
-        gb_session_unref(s);
+    if (gb_core_has_default(core))
         return 0;
-    }
     call = gb_call_new(wait_done, &w);
     if (!call)
         return gb_no_memory(err);
-    gb_session_create(core, &params, call);
+    create_default(core, call);
     pthread_mutex_lock(&w.lock);
     while (!w.done)
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
-    if (call->error.code != GB_OK) {
+    if (call->error.code == GB_ERR_STORAGE_FULL) {
+        core->house.lacks_default = true;
+    } else if (call->error.code != GB_OK) {
         if (err && err->code == GB_OK)
             *err = call->error;
         r = -1;
     }
     gb_call_unref(call);
     return r;
+}
+
+void gb_core_make_default(struct gb_core *core) {
+    struct gb_call *call = gb_call_new(NULL, NULL);
+
+    if (!call) /* another time */
+        return;
+    create_default(core, call);
+    gb_call_unref(call);
 }
 
 /* One for each session, however many there are. */
@@ -170,5 +192,6 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
         gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)
         return -1;
     note_lost(core);
+    gb_store_flush(core->store, NULL, NULL); /* nothing is read at start any more */
     return make_default(core, err);
 }

@@ -197,23 +197,43 @@ static void refresh(struct gb_core *core) {
     free(sums);
 }
 
+static void counters_saved(void *arg, const struct gb_error *error) {
+    struct gb_core *core = arg;
+
+    if (error)
+        atomic_store(&core->house.unsaved, true);
+    gb_core_leave(core);
+}
+
 void gb_house_save(struct gb_core *core) {
     struct gb_counters now;
 
     gb_tally_read(&core->tally, &now);
-    if (memcmp(&now, &core->house.saved, sizeof(now)) == 0)
+    if (!atomic_exchange(&core->house.unsaved, false) && memcmp(&now, &core->house.saved, sizeof(now)) == 0)
         return;
+    gb_core_enter(core);
     /* What they grew by belongs to the next sample. Where none is taken, to none. */
     if (core->config.history.interval_s > 0)
-        gb_store_put_counters(core->store, &now, NULL, NULL);
+        gb_store_put_counters(core->store, &now, counters_saved, core);
     else
-        gb_store_put_history(core->store, NULL, 0, &now, NULL, NULL);
+        gb_store_put_history(core->store, NULL, 0, &now, counters_saved, core);
     core->house.saved = now;
+}
+
+/* As soon as the database takes changes again. */
+static void complete_default(struct gb_core *core) {
+    if (!core->house.lacks_default || gb_store_health(core->store, NULL) < 0)
+        return;
+    core->house.lacks_default = !gb_core_has_default(core);
+    if (core->house.lacks_default)
+        gb_core_make_default(core);
 }
 
 static void tick(struct gb_core *core) {
     struct gb_house *house = &core->house;
     uint64_t now_ns = gb_clock_ns();
+
+    complete_default(core);
 
     if (gb_backend_dead(core->backend, NULL))
         mark_lost(core);

@@ -4,6 +4,7 @@
 #define GB_CORE_HOUSE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,7 +24,9 @@ struct gb_house {
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;
-    bool failed; /* a dead device was told of */
+    bool failed;         /* a dead device was told of */
+    bool lacks_default;  /* the database had no room for the session that always exists */
+    atomic_bool unsaved; /* the database refused the counters */
     struct gb_counters saved;
 };
 

@@ -109,7 +109,7 @@ static struct inspection *inspection_new(struct gb_intake *intake, const struct 
     }
     n->intake = gb_intake_ref(intake);
     n->expected = *expected;
-    if (gb_reading_init(&n->reading, intake->core, expected->given, err) == 0) {
+    if (gb_reading_init(&n->reading, intake->core, GB_READING_WRITE, expected->given, err) == 0) {
         n->reading.end = read_end;
         return n;
     }

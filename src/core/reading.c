@@ -95,16 +95,22 @@ void gb_reading_cut(struct gb_reading *r) {
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
-int gb_reading_init(struct gb_reading *r, struct gb_core *core, unsigned digests, struct gb_error *err) {
-    unsigned number = atomic_fetch_add(&core->scan_number, 1);
+static struct gb_lane *lane_for(struct gb_core *core, enum gb_reading_use use) {
+    if (use == GB_READING_WRITE)
+        return &core->inspect;
+    return &core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES];
+}
+
+int gb_reading_init(struct gb_reading *r, struct gb_core *core, enum gb_reading_use use, unsigned digests,
+                    struct gb_error *err) {
     unsigned i;
 
-    *r = (struct gb_reading){.core = core, .lane = &core->compute[number % GB_COMPUTE_LANES]};
+    *r = (struct gb_reading){.core = core, .use = use, .lane = lane_for(core, use)};
     r->task.run = run;
     atomic_init(&r->state, POSTED); /* nothing runs before the start */
-    if (atomic_fetch_add(&core->scans, 1) >= GB_SCANS_MAX)
-        return gb_error_set(err, GB_ERR_SATURATED, "%u buffers are being read for their digests; try again later",
-                            GB_SCANS_MAX);
+    if (atomic_fetch_add(&core->scans[use], 1) >= GB_SCANS_MAX)
+        return gb_error_set(err, GB_ERR_SATURATED, "%u %s are being read for their digests; try again later",
+                            GB_SCANS_MAX, use == GB_READING_WRITE ? "uploads" : "buffers");
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (digests & 1u << i && !(r->hash[i] = gb_hash_new((enum gb_digest_alg)i, err)))
             return -1;
@@ -129,5 +135,5 @@ void gb_reading_done(struct gb_reading *r) {
     r->download = NULL;
     for (i = 0; i < GB_DIGEST_ALGS; i++)
         gb_hash_free(r->hash[i]);
-    atomic_fetch_sub(&r->core->scans, 1);
+    atomic_fetch_sub(&r->core->scans[r->use], 1);
 }

@@ -10,6 +10,7 @@ struct gb_reading {
     atomic_int state;
     atomic_bool cut;
     struct gb_core *core;
+    enum gb_reading_use use;
     struct gb_download *download; /* the owner's to set before the start, and to free when it no longer reads */
     bool sums;                    /* the CRC32C too */
     struct gb_hash *hash[GB_DIGEST_ALGS];
@@ -19,9 +20,10 @@ struct gb_reading {
     void (*end)(struct gb_reading *reading, const struct gb_error *error);
 };
 
-/* digests: a set of 1u << enum gb_digest_alg. 0, or -1 with SATURATED beyond GB_SCANS_MAX; gb_reading_done follows either
- * way. */
-int gb_reading_init(struct gb_reading *reading, struct gb_core *core, unsigned digests, struct gb_error *err);
+/* digests: a set of 1u << enum gb_digest_alg. 0, or -1 with SATURATED beyond GB_SCANS_MAX of that use; gb_reading_done
+ * follows either way. */
+int gb_reading_init(struct gb_reading *reading, struct gb_core *core, enum gb_reading_use use, unsigned digests,
+                    struct gb_error *err);
 /* Hashed before the bytes. 0 or -1. */
 int gb_reading_head(struct gb_reading *reading, const void *head, size_t n, struct gb_error *err);
 void gb_reading_start(struct gb_reading *reading);

@@ -130,7 +130,7 @@ static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, s
     }
     s->core = core;
     s->call = call;
-    if (gb_reading_init(&s->reading, core, p->digests, err) == 0 &&
+    if (gb_reading_init(&s->reading, core, GB_READING_LOOK, p->digests, err) == 0 &&
         gb_reading_head(&s->reading, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0) {
         s->reading.sums = p->verify;
         s->reading.end = read_end;

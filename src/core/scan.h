@@ -2,7 +2,14 @@
 #ifndef GB_CORE_SCAN_H
 #define GB_CORE_SCAN_H
 
-#define GB_SCANS_MAX 64 /* under way at a time */
+#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+
+/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
+enum gb_reading_use {
+    GB_READING_LOOK,  /* a client wants to know */
+    GB_READING_WRITE, /* a change waits for it */
+    GB_READING_USES,
+};
 
 struct gb_scan_params {
     struct gb_name session;

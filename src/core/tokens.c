@@ -64,24 +64,45 @@ static int judge(const struct gb_token_rec *rec, enum gb_scope scope, const char
     return 0;
 }
 
+/* As it is in force. -1 with UNAUTHENTICATED when there is none. The lock is held. */
+static int find_locked(struct gb_core *core, const struct gb_token_rec *key, const struct gb_token_rec **ret,
+                       struct gb_error *err) {
+    *ret = NULL;
+    if (core->tokens.count > 0)
+        *ret = bsearch(key, core->tokens.recs, core->tokens.count, sizeof(*key), by_hash);
+    return *ret ? 0 : gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
+}
+
 static int check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
                  struct gb_name *ret_session, struct gb_error *err) {
     struct gb_token_rec key;
-    const struct gb_token_rec *rec = NULL;
+    const struct gb_token_rec *rec;
     int r;
 
     /* The search compares hashes: how long it takes tells nothing about a secret. */
     if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
         return -1;
     pthread_rwlock_rdlock(&core->tokens.lock);
-    if (core->tokens.count > 0)
-        rec = bsearch(&key, core->tokens.recs, core->tokens.count, sizeof(key), by_hash);
-    if (rec)
+    r = find_locked(core, &key, &rec, err);
+    if (r == 0)
         r = judge(rec, scope, session, err);
-    else
-        r = gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
     if (r == 0 && ret_session)
         snprintf(ret_session->s, sizeof(ret_session->s), "%s", rec->session);
+    pthread_rwlock_unlock(&core->tokens.lock);
+    return r;
+}
+
+int gb_tokens_identify(struct gb_core *core, const char *secret, int64_t *ret_id, struct gb_error *err) {
+    struct gb_token_rec key;
+    const struct gb_token_rec *rec;
+    int r;
+
+    if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
+        return -1;
+    pthread_rwlock_rdlock(&core->tokens.lock);
+    r = find_locked(core, &key, &rec, err);
+    if (r == 0)
+        *ret_id = rec->id;
     pthread_rwlock_unlock(&core->tokens.lock);
     return r;
 }

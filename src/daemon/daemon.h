@@ -41,6 +41,8 @@ struct gb_daemon {
     struct gb_http_server *server;
     struct gb_listeners listeners;
     uint64_t store_failures; /* changes that the database refused, as last logged */
+    bool store_refuses;      /* as last logged */
+    bool listen_unwritten;   /* the disk had no room for the file listen */
     bool exposed;            /* other machines may reach it: never without a token */
     bool device_lost;        /* said so in the log */
     int signal_fd;
@@ -58,6 +60,8 @@ void gb_daemon_done(struct gb_daemon *daemon);
 
 /* Reads the tokens again and puts them in force; without any, an exposed daemon lets nobody in. *ret_count: how many. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
+/* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes changes. */
+int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
 
 /* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are to be
  * beside them, and on return how many there can be. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -40,10 +41,31 @@ static void reload_tokens(struct gb_daemon *daemon, bool asked) {
         gb_log(&daemon->log, GB_LOG_ERROR, "tokens", "cannot be read, those known stay in force: %s", err.detail);
 }
 
+static void check_writable(struct gb_daemon *daemon) {
+    struct gb_error why = GB_ERROR_INIT;
+    char status[512] = "STATUS=";
+    bool refuses = gb_store_health(daemon->store, &why) < 0;
+
+    if (!refuses && daemon->listen_unwritten)
+        gb_daemon_write_listen(daemon, &why);
+    if (refuses == daemon->store_refuses)
+        return;
+    daemon->store_refuses = refuses;
+    if (refuses)
+        gb_log(&daemon->log, GB_LOG_ERROR, "database", "takes no changes, the daemon is not ready: %s", why.detail);
+    else
+        gb_log(&daemon->log, GB_LOG_INFO, "database", "takes changes again");
+    if (refuses)
+        snprintf(status, sizeof status, "STATUS=not ready: %s", why.detail);
+    gb_systemd_notify(status);
+}
+
 /* Each client hears of its own change; whoever keeps the machine should hear of a full disk as well. */
 static void check_store(struct gb_daemon *daemon) {
     struct gb_store_stat stat;
     uint64_t failures;
+
+    check_writable(daemon);
 
     gb_store_stat(daemon->store, &stat);
     failures = stat.failures - stat.orphans;

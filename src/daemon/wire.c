@@ -1,4 +1,5 @@
 /* Everything from the store up to the sockets, opened bottom up and closed top down. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,7 +76,7 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
 
     if (gb_store_open(&config, &daemon->store, err) != 0)
         return -1;
-    return gb_token_store_open(daemon->database, &daemon->tokens, err);
+    return gb_token_store_beside(daemon->store, &daemon->tokens, err);
 }
 
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
@@ -220,6 +221,20 @@ static int raise_limits(struct gb_daemon *daemon, struct gb_error *err) {
     return 0;
 }
 
+int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    bool written = gb_listen_write(&daemon->listeners, daemon->listen_file, &why) == 0;
+
+    daemon->listen_unwritten =
+        !written && (why.native_code == ENOSPC || why.native_code == EDQUOT || why.native_code == EFBIG);
+    if (daemon->listen_unwritten)
+        gb_log(&daemon->log, GB_LOG_WARNING, "start", "the file %s is not written until the disk has room: %s",
+               daemon->listen_file, why.detail);
+    else if (!written)
+        *err = why;
+    return written || daemon->listen_unwritten ? 0 : -1;
+}
+
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     enum gb_exit status;
@@ -251,7 +266,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_SOFTWARE;
     if (open_api(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
-    if (start_server(daemon, err) != 0 || gb_listen_write(&daemon->listeners, daemon->listen_file, err) != 0)
+    if (start_server(daemon, err) != 0 || gb_daemon_write_listen(daemon, err) != 0)
         return GB_EXIT_SOFTWARE;
     return GB_EXIT_OK;
 }

@@ -41,6 +41,8 @@ enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
     };
     int i;
 
+    if (code == GB_ERR_STORAGE_FULL) /* the commonest reason of the database */
+        code = GB_ERR_STORE_FAILED;
     for (i = 0; i < GB_FAILURES; i++) {
         if (codes[i] == code && gb_failure_may((enum gb_failure)i, what))
             return (enum gb_failure)i;

@@ -1,5 +1,6 @@
 #include "model/tensor.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,22 +117,26 @@ int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, 
                         reason);
 }
 
+/* A dimension of zero empties the array; the others are held to the same bound, as strides are products of them. */
 int gb_shape_bytes(const struct gb_shape *shape, enum gb_dtype dtype, uint64_t *ret_bytes, struct gb_error *err) {
     uint64_t bytes = gb_dtype_bytes(dtype);
+    bool empty = false;
     unsigned i;
 
-    /* A dimension of zero empties the product even where the others alone would overflow. */
     for (i = 0; i < shape->dims; i++) {
-        if (shape->dim[i] == 0)
-            bytes = 0;
-    }
-    for (i = 0; i < shape->dims; i++) {
-        if (bytes > 0 && !gb_mul_u64(bytes, shape->dim[i], &bytes))
+        if (shape->dim[i] > INT64_MAX)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                                "the shape times %s has more bytes than 64 bits can count; make it smaller",
+                                "the shape has a dimension of %llu, and 2^63 - 1 is the largest",
+                                (unsigned long long)shape->dim[i]);
+        if (shape->dim[i] == 0)
+            empty = true;
+        else if (!gb_mul_u64(bytes, shape->dim[i], &bytes) || bytes > INT64_MAX)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the shape times %s has more than 2^63 - 1 bytes (dimensions of zero left out); make "
+                                "it smaller",
                                 gb_dtype_name(dtype));
     }
-    *ret_bytes = bytes;
+    *ret_bytes = empty ? 0 : bytes;
     return 0;
 }
 

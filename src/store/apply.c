@@ -147,6 +147,10 @@ int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void
 }
 
 int gb_apply_begin(struct gb_apply *apply, struct gb_error *err) {
+    if (!apply->db)
+        return gb_error_set(err, GB_ERR_STORAGE_FULL,
+                            "the database could not be opened for changes, as the disk of the state directory has no "
+                            "room; make room there");
     return run(apply, apply->begin, SQLITE_OK, err);
 }
 
@@ -154,8 +158,16 @@ int gb_apply_commit(struct gb_apply *apply, struct gb_error *err) {
     return run(apply, apply->commit, SQLITE_OK, err);
 }
 
+/* No reader sees the row, and yet a page goes to the disk: what is written without a difference would not. */
+int gb_apply_probe(struct gb_apply *apply, struct gb_error *err) {
+    int r = sqlite3_exec(apply->db, "INSERT INTO feed(id, at_us, type) VALUES(0, 0, ''); DELETE FROM feed WHERE id = 0",
+                         NULL, NULL, NULL);
+
+    return r == SQLITE_OK ? 0 : gb_db_fail(apply->db, r, "sqlite3_exec", GB_ERR_STORE_FAILED, err);
+}
+
 /* A failing rollback leaves nothing to do: SQLite has then ended the transaction itself. */
 void gb_apply_rollback(struct gb_apply *apply) {
-    if (!sqlite3_get_autocommit(apply->db))
+    if (apply->db && !sqlite3_get_autocommit(apply->db))
         sqlite3_exec(apply->db, "ROLLBACK", NULL, NULL, NULL);
 }

@@ -72,10 +72,44 @@ const char *gb_db_code_name(int code) {
     return code > 0xff ? gb_db_code_name(code & 0xff) : "unknown";
 }
 
+/* A quota and a limit on the size of files leave no room either; SQLite itself knows ENOSPC alone. */
+static bool lacks_room(int error_number) {
+    return error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
+}
+
+static bool file_lacks_room(sqlite3_file *file) {
+    int number = 0;
+
+    return file && file->pMethods &&
+           file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number) == SQLITE_OK && lacks_room(number);
+}
+
+/* Of a commit that failed, the log's file alone knows why. */
+static bool log_lacks_room(sqlite3 *db) {
+    sqlite3_file *log = NULL;
+
+    return sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK && file_lacks_room(log);
+}
+
+static bool no_room(sqlite3 *db, int result) {
+    switch (result & 0xff) {
+    case SQLITE_FULL:
+        return true;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        return db && (lacks_room(sqlite3_system_errno(db)) || (result == SQLITE_IOERR_WRITE && log_lacks_room(db)));
+    default:
+        return false;
+    }
+}
+
 int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err) {
     const char *what = db ? sqlite3_errmsg(db) : sqlite3_errstr(result);
 
     gb_error_native(err, "sqlite", result, gb_db_code_name(result), call);
+    if (no_room(db, result))
+        return gb_error_set(err, GB_ERR_STORAGE_FULL,
+                            "the database cannot grow: %s; make room on the disk of the state directory", what);
     return gb_error_set(err, code, code == GB_ERR_STORE_FAILED ? "the database refused the change: %s" : "%s", what);
 }
 
@@ -116,7 +150,8 @@ static int create_private(const char *path, struct gb_error *err) {
     if (errno == EEXIST)
         return 0;
     gb_error_native(err, "errno", errno, strerrorname_np(errno), "open");
-    return gb_error_set(err, GB_ERR_INTERNAL, "the database %s cannot be created: %s", path, strerrordesc_np(errno));
+    return gb_error_set(err, lacks_room(errno) ? GB_ERR_STORAGE_FULL : GB_ERR_INTERNAL,
+                        "the database %s cannot be created: %s", path, strerrordesc_np(errno));
 }
 
 /* Only reads, so that a file that is not ours stays as it is. */
@@ -128,6 +163,8 @@ static int identify(sqlite3 *db, const char *path, bool *ret_fresh, struct gb_er
     if (gb_db_int(db, "PRAGMA application_id", &application_id, &why) < 0 ||
         gb_db_int(db, "SELECT count(*) FROM sqlite_schema", &objects, &why) < 0) {
         gb_error_native(err, why.native_domain, why.native_code, why.native_name, why.call);
+        if (why.code == GB_ERR_STORAGE_FULL)
+            return gb_error_set(err, why.code, "%s", why.detail);
         return gb_error_set(err, GB_ERR_INTERNAL,
                             "%s cannot be read as a database (%s); it is left as it is: restore it from a copy, move "
                             "it away, or choose another state directory",
@@ -152,27 +189,64 @@ static int configure(sqlite3 *db, bool fresh, struct gb_error *err) {
     return fresh ? gb_db_exec(db, sql, err) : 0;
 }
 
+int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *err) {
+    sqlite3 *db = NULL;
+    int r = sqlite3_open_v2(where, &db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+
+    if (r != SQLITE_OK) {
+        gb_error_native(err, "sqlite", r, gb_db_code_name(r), "sqlite3_open_v2");
+        gb_error_set(err, no_room(db, r) ? GB_ERR_STORAGE_FULL : GB_ERR_INTERNAL,
+                     "the database %s cannot be opened: %s", where, sqlite3_errstr(r));
+        sqlite3_close(db);
+        return -1;
+    }
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
+    *ret = db;
+    return 0;
+}
+
 int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err) {
     sqlite3 *db = NULL;
     bool fresh;
+
+    if (create_private(path, err) < 0 || gb_db_connect(path, SQLITE_OPEN_READWRITE, &db, err) < 0)
+        return -1;
+    if (identify(db, path, &fresh, err) < 0 || configure(db, fresh, err) < 0) {
+        sqlite3_close(db);
+        return -1;
+    }
+    *ret = db;
+    return 0;
+}
+
+static int copy_pages(sqlite3 *from, sqlite3 *to, struct gb_error *err) {
+    sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
     int r;
 
-    if (create_private(path, err) < 0)
+    if (!backup)
+        return gb_db_fail(to, sqlite3_errcode(to), "sqlite3_backup_init", GB_ERR_INTERNAL, err);
+    sqlite3_backup_step(backup, -1);
+    r = sqlite3_backup_finish(backup);
+    return r == SQLITE_OK ? 0 : gb_db_fail(to, r, "sqlite3_backup_step", GB_ERR_INTERNAL, err);
+}
+
+/* Alone with the file, SQLite keeps the log's index in its own memory: beside others it would need a file for it. */
+int gb_db_copy(const char *path, sqlite3 *to, struct gb_error *err) {
+    sqlite3 *from = NULL;
+    bool fresh;
+    int r = -1;
+
+    if (access(path, F_OK) != 0)
+        return 0;
+    if (gb_db_connect(path, SQLITE_OPEN_READWRITE, &from, err) < 0)
         return -1;
-    r = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (r != SQLITE_OK) {
-        gb_error_native(err, "sqlite", r, gb_db_code_name(r), "sqlite3_open_v2");
-        gb_error_set(err, GB_ERR_INTERNAL, "the database %s cannot be opened: %s", path, sqlite3_errstr(r));
-    } else {
-        sqlite3_extended_result_codes(db, 1);
-        sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
-        if (identify(db, path, &fresh, err) == 0 && configure(db, fresh, err) == 0) {
-            *ret = db;
-            return 0;
-        }
-    }
-    sqlite3_close(db);
-    return -1;
+    if (gb_db_exec(from, "PRAGMA locking_mode=EXCLUSIVE", err) == 0 && identify(from, path, &fresh, err) == 0)
+        r = fresh ? 0 : gb_db_verify(from, path, err);
+    if (r == 0 && !fresh)
+        r = copy_pages(from, to, err);
+    sqlite3_close(from);
+    return r;
 }
 
 int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err) {

@@ -12,13 +12,21 @@
 /* "SQLITE_FULL", "SQLITE_CONSTRAINT_UNIQUE"; the primary code's name where the extended one is not known. */
 const char *gb_db_code_name(int code);
 
-/* Sets code and detail from what `call` returned and what the connection says about it. db may be NULL. Returns -1. */
+/* Sets code and detail from what `call` returned and what the connection says about it; where the disk has no room the
+ * code is STORAGE_FULL instead. db may be NULL. Returns -1. */
 int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err);
 
 /* Opens path, created with mode 0600 when absent, and looks who wrote it before anything is changed. A file that is no
- * database, or another program's, is refused with INTERNAL. Sets WAL mode, foreign keys and a bounded wait for other
- * writers. */
+ * database, or another program's, is refused with INTERNAL; STORAGE_FULL where the disk has no room for what SQLite keeps
+ * beside the database. Sets WAL mode, foreign keys and a bounded wait for other writers. */
 int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
+
+/* A connection to a file or an URI as it is, with a bounded wait for other writers. flags: SQLITE_OPEN_... */
+int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *err);
+
+/* The database at path into another one, without any room on its disk; no other connection may have it open. Where there is
+ * none yet, nothing is copied. Refused as by gb_db_open and gb_db_verify. */
+int gb_db_copy(const char *path, sqlite3 *to, struct gb_error *err);
 
 /* Reads the whole file for damage; INTERNAL with the first finding. */
 int gb_db_verify(sqlite3 *db, const char *path, struct gb_error *err);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "store/db.h"
+#include "store/storage.h"
 
 /* How long one waits for others: a transaction of its own for each would cost the changes beside it. */
 #define DELAY_NS (25 * GB_NS_PER_MS)
@@ -29,7 +30,6 @@ static const char *const sql[STATEMENTS] = {
 };
 
 struct gb_feed_log {
-    char *path;
     sqlite3 *db;
     sqlite3_stmt *stmts[STATEMENTS];
     int64_t max;
@@ -50,7 +50,8 @@ struct gb_feed_log {
     int64_t first_id;        /* that this process gives */
     int64_t dropped_through; /* what is not in the table up to there is lost */
 
-    pthread_mutex_t read_lock; /* for the two below */
+    pthread_mutex_t read_lock; /* for the three below */
+    char *where;
     sqlite3 *reader;
     sqlite3_stmt *read;
 };
@@ -67,10 +68,14 @@ static int prepare(struct gb_feed_log *log, struct gb_error *err) {
     return 0;
 }
 
+static int count_rows(struct gb_feed_log *log, struct gb_error *err) {
+    return gb_db_int(log->db, "SELECT count(*) FROM feed", &log->rows, err);
+}
+
 static int measure(struct gb_feed_log *log, struct gb_error *err) {
     int64_t last = 0;
 
-    if (gb_db_int(log->db, "SELECT count(*) FROM feed", &log->rows, err) < 0 ||
+    if (count_rows(log, err) < 0 ||
         gb_db_int(log->db, "SELECT dropped_through FROM feed_state", &log->dropped_through, err) < 0 ||
         gb_db_int(log->db, "SELECT max(id) FROM feed", &last, err) < 0)
         return -1;
@@ -81,7 +86,8 @@ static int measure(struct gb_feed_log *log, struct gb_error *err) {
     return 0;
 }
 
-int gb_feed_log_new(const struct gb_store_config *config, sqlite3 *db, struct gb_feed_log **ret, struct gb_error *err) {
+int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, struct gb_feed_log **ret,
+                    struct gb_error *err) {
     struct gb_feed_log *log = calloc(1, sizeof(*log));
 
     if (!log)
@@ -91,9 +97,9 @@ int gb_feed_log_new(const struct gb_store_config *config, sqlite3 *db, struct gb
     pthread_mutex_init(&log->watch_lock, NULL);
     log->db = db;
     log->max = config->feed_max ? (int64_t)config->feed_max : FEED_MAX;
-    log->path = strdup(config->path);
+    log->where = strdup(where);
     log->batch = calloc(BATCH, sizeof(*log->batch));
-    if (!log->path || !log->batch) {
+    if (!log->where || !log->batch) {
         gb_feed_log_free(log);
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     }
@@ -105,21 +111,53 @@ int gb_feed_log_new(const struct gb_store_config *config, sqlite3 *db, struct gb
     return 0;
 }
 
-void gb_feed_log_free(struct gb_feed_log *log) {
-    int i;
+static void finalize(struct gb_feed_log *log) {
+    size_t i;
 
-    if (!log)
-        return;
-    for (i = 0; i < STATEMENTS; i++)
+    for (i = 0; i < STATEMENTS; log->stmts[i++] = NULL)
         sqlite3_finalize(log->stmts[i]);
+}
+
+static void close_reader(struct gb_feed_log *log) {
     sqlite3_finalize(log->read);
     sqlite3_close(log->reader);
+    log->read = NULL;
+    log->reader = NULL;
+}
+
+int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, struct gb_error *err) {
+    sqlite3 *before = log->db;
+    char *copy = strdup(where);
+
+    if (!copy)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    finalize(log);
+    log->db = db;
+    if (prepare(log, err) < 0 || count_rows(log, err) < 0) {
+        finalize(log); /* nothing is written before another one is brought */
+        log->db = before;
+        free(copy);
+        return -1;
+    }
+    pthread_mutex_lock(&log->read_lock);
+    close_reader(log);
+    free(log->where);
+    log->where = copy;
+    pthread_mutex_unlock(&log->read_lock);
+    return 0;
+}
+
+void gb_feed_log_free(struct gb_feed_log *log) {
+    if (!log)
+        return;
+    finalize(log);
+    close_reader(log);
     pthread_mutex_destroy(&log->watch_lock);
     pthread_mutex_destroy(&log->read_lock);
     pthread_mutex_destroy(&log->lock);
     free(log->pending);
     free(log->batch);
-    free(log->path);
+    free(log->where);
     free(log);
 }
 
@@ -285,14 +323,15 @@ static int put_all(struct gb_feed_log *log, struct gb_apply *apply, size_t n, in
 }
 
 /* What the database refuses is told all the same, and is missing in the log. */
-void gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply) {
-    struct gb_error err = GB_ERROR_INIT;
+int gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply, struct gb_error *err) {
     size_t n = take(log);
     int64_t through = 0;
+    int r;
 
     if (n == 0)
-        return;
-    if (put_all(log, apply, n, &through, &err) < 0)
+        return 0;
+    r = put_all(log, apply, n, &through, err);
+    if (r < 0)
         through = log->refused = log->batch[n - 1].id;
     pthread_mutex_lock(&log->lock);
     if (through > log->dropped_through)
@@ -302,6 +341,7 @@ void gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply) {
     if (log->noted)
         log->noted(log->noted_arg, log->batch, n);
     pthread_mutex_unlock(&log->watch_lock);
+    return r < 0 ? -1 : 1;
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------------- */
@@ -311,7 +351,7 @@ static int open_reader(struct gb_feed_log *log, struct gb_error *err) {
 
     if (log->read)
         return 0;
-    if (!log->reader && gb_db_open(log->path, &log->reader, err) < 0)
+    if (!log->reader && gb_storage_connect(log->where, &log->reader, err) < 0)
         return -1;
     r = sqlite3_prepare_v3(log->reader, GB_FEED_READ_SQL, -1, SQLITE_PREPARE_PERSISTENT, &log->read, NULL);
     return r == SQLITE_OK ? 0 : gb_db_fail(log->reader, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);

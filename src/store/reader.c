@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "store/db.h"
 #include "store/past.h"
+#include "store/storage.h"
 #include "store/writer.h"
 
 /* Instructions of SQLite's machine between two looks at the clock. */
@@ -22,7 +23,8 @@ struct ask {
 };
 
 struct gb_reader {
-    sqlite3 *db; /* the thread's alone from the start on, as all of these */
+    char *where;
+    sqlite3 *db; /* the thread's alone from the start on, as all of these; NULL: to be opened again */
     sqlite3_stmt *find;
     sqlite3_stmt *starts;
     sqlite3_stmt *select[GB_HISTORY_LEVELS];
@@ -35,6 +37,7 @@ struct gb_reader {
     struct ask **last;
     unsigned waiting;
     bool stopping;
+    char *move; /* where to go on; NULL: where it is */
 };
 
 void gb_history_answer_done(struct gb_history_answer *answer) {
@@ -192,15 +195,58 @@ static int answer(struct gb_reader *r, const struct ask *ask, struct gb_history_
     return read_starts(r, &ask->plan, ret, err);
 }
 
+static int open_db(struct gb_reader *r, struct gb_error *err) {
+    int level;
+
+    if (r->db)
+        return 0;
+    if (gb_storage_connect(r->where, &r->db, err) < 0)
+        return -1;
+    sqlite3_busy_timeout(r->db, 1000);
+    r->until_ns = UINT64_MAX;
+    sqlite3_progress_handler(r->db, LOOK_EVERY, too_long, r);
+    if (gb_db_exec(r->db, "PRAGMA cache_size=-8192", err) < 0 ||
+        gb_past_prepare(r->db,
+                        "SELECT id, minutes_until_us, hours_until_us FROM history_series"
+                        " WHERE scope = ?1 AND object_id = ?2 AND uuid = ?3",
+                        &r->find, err) < 0 ||
+        gb_past_prepare(r->db,
+                        "SELECT at_us FROM history_starts WHERE id > 1 AND at_us >= ?1 AND at_us < ?2 ORDER BY id",
+                        &r->starts, err) < 0)
+        return -1;
+    for (level = 0; level < GB_HISTORY_LEVELS; level++) {
+        if (gb_past_select(r->db, (enum gb_history_level)level, &r->select[level], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void close_db(struct gb_reader *r) {
+    int level;
+
+    sqlite3_finalize(r->find);
+    sqlite3_finalize(r->starts);
+    r->find = NULL;
+    r->starts = NULL;
+    for (level = 0; level < GB_HISTORY_LEVELS; level++) {
+        sqlite3_finalize(r->select[level]);
+        r->select[level] = NULL;
+    }
+    sqlite3_close(r->db);
+    r->db = NULL;
+}
+
 /* In one transaction: a roll between two reads would count rows twice or not at all. */
 static void carry_out(struct gb_reader *r, struct ask *ask) {
     struct gb_history_answer a = {.count = 0};
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_db_exec(r->db, "BEGIN", &err) == 0)
+    if (open_db(r, &err) < 0)
+        close_db(r);
+    else if (gb_db_exec(r->db, "BEGIN", &err) == 0)
         answer(r, ask, &a, &err);
     r->until_ns = UINT64_MAX;
-    if (!sqlite3_get_autocommit(r->db))
+    if (r->db && !sqlite3_get_autocommit(r->db))
         gb_db_exec(r->db, "COMMIT", NULL);
     ask->done(ask->arg, err.code == GB_OK ? &a : NULL, err.code == GB_OK ? NULL : &err);
     gb_history_answer_done(&a);
@@ -225,8 +271,15 @@ static void *reader_main(void *arg) {
         struct ask *ask;
         bool stopping;
 
-        while (!r->first && !r->stopping)
+        while (!r->first && !r->stopping && !r->move)
             pthread_cond_wait(&r->wake, &r->lock);
+        if (r->move) {
+            close_db(r);
+            free(r->where);
+            r->where = r->move;
+            r->move = NULL;
+            continue;
+        }
         ask = r->first;
         if (!ask)
             break;
@@ -246,33 +299,7 @@ static void *reader_main(void *arg) {
     return NULL;
 }
 
-static int open_db(struct gb_reader *r, const char *path, struct gb_error *err) {
-    int result = sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
-    int level;
-
-    if (result != SQLITE_OK)
-        return gb_error_set(err, GB_ERR_INTERNAL, "the database %s cannot be opened: %s", path, sqlite3_errstr(result));
-    sqlite3_extended_result_codes(r->db, 1);
-    sqlite3_busy_timeout(r->db, 1000);
-    r->until_ns = UINT64_MAX;
-    sqlite3_progress_handler(r->db, LOOK_EVERY, too_long, r);
-    if (gb_db_exec(r->db, "PRAGMA cache_size=-8192", err) < 0 ||
-        gb_past_prepare(r->db,
-                        "SELECT id, minutes_until_us, hours_until_us FROM history_series"
-                        " WHERE scope = ?1 AND object_id = ?2 AND uuid = ?3",
-                        &r->find, err) < 0 ||
-        gb_past_prepare(r->db,
-                        "SELECT at_us FROM history_starts WHERE id > 1 AND at_us >= ?1 AND at_us < ?2 ORDER BY id",
-                        &r->starts, err) < 0)
-        return -1;
-    for (level = 0; level < GB_HISTORY_LEVELS; level++) {
-        if (gb_past_select(r->db, (enum gb_history_level)level, &r->select[level], err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err) {
+int gb_reader_new(const char *where, struct gb_reader **ret, struct gb_error *err) {
     struct gb_reader *r = calloc(1, sizeof(*r));
 
     if (!r)
@@ -280,7 +307,12 @@ int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err
     r->last = &r->first;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);
-    if (open_db(r, path, err) < 0 || gb_thread_start(&r->thread, "gb-history", reader_main, r, err) < 0) {
+    r->where = strdup(where);
+    if (!r->where) {
+        gb_reader_free(r);
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    }
+    if (open_db(r, err) < 0 || gb_thread_start(&r->thread, "gb-history", reader_main, r, err) < 0) {
         gb_reader_free(r);
         return -1;
     }
@@ -289,9 +321,15 @@ int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err
     return 0;
 }
 
-void gb_reader_free(struct gb_reader *r) {
-    int level;
+void gb_reader_move(struct gb_reader *r, const char *where) {
+    pthread_mutex_lock(&r->lock);
+    free(r->move);
+    r->move = strdup(where);
+    pthread_cond_signal(&r->wake);
+    pthread_mutex_unlock(&r->lock);
+}
 
+void gb_reader_free(struct gb_reader *r) {
     if (!r)
         return;
     pthread_mutex_lock(&r->lock);
@@ -300,11 +338,9 @@ void gb_reader_free(struct gb_reader *r) {
     pthread_mutex_unlock(&r->lock);
     if (r->thread_started)
         pthread_join(r->thread, NULL);
-    sqlite3_finalize(r->find);
-    sqlite3_finalize(r->starts);
-    for (level = 0; level < GB_HISTORY_LEVELS; level++)
-        sqlite3_finalize(r->select[level]);
-    sqlite3_close(r->db);
+    close_db(r);
+    free(r->where);
+    free(r->move);
     pthread_cond_destroy(&r->wake);
     pthread_mutex_destroy(&r->lock);
     free(r);

@@ -6,8 +6,10 @@
 
 struct gb_reader;
 
-/* The database is there and has the newest schema. */
-int gb_reader_new(const char *path, struct gb_reader **ret, struct gb_error *err);
+/* The database is there and has the newest schema. where: what a connection that reads is opened with. */
+int gb_reader_new(const char *where, struct gb_reader **ret, struct gb_error *err);
+/* [any thread, never blocks] Another place, which has the same. */
+void gb_reader_move(struct gb_reader *reader, const char *where);
 /* What waits ends with DRAINING. NULL is accepted. */
 void gb_reader_free(struct gb_reader *reader);
 /* [any thread, never blocks] As gb_store_history. */

@@ -251,6 +251,15 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     return 0;
 }
 
+/* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is told as
+ * one dimension. */
+static void flatten_impossible(struct gb_buffer_rec *rec) {
+    uint64_t unused;
+
+    if (gb_shape_bytes(&rec->shape, rec->dtype, &unused, NULL) < 0)
+        rec->shape = (struct gb_shape){.dims = 1, .dim = {rec->bytes / gb_dtype_bytes(rec->dtype)}};
+}
+
 /* dtype, shape and kind, which stand side by side. */
 static void read_tensor(struct reader *r, struct gb_buffer_rec *ret) {
     const char *text;
@@ -260,6 +269,7 @@ static void read_tensor(struct reader *r, struct gb_buffer_rec *ret) {
     r->bad |= gb_dtype_parse(text, len, &ret->dtype, NULL) < 0;
     text = read_text(r, &len);
     r->bad |= gb_shape_parse(text, len, &ret->shape, NULL) < 0;
+    flatten_impossible(ret);
     text = read_text(r, &len);
     r->bad |= gb_kind_parse(text, len, &ret->kind, NULL) < 0;
 }

@@ -7,40 +7,65 @@
 #include "store/db.h"
 #include "store/feed.h"
 #include "store/lock.h"
-#include "store/migrate.h"
 #include "store/past.h"
 #include "store/reader.h"
 #include "store/rows.h"
+#include "store/storage.h"
 #include "store/writer.h"
 
 struct gb_store {
     int lock_fd;
-    sqlite3 *db; /* the opener's until the first change, then the writer's */
+    struct gb_store_config config;
+    struct gb_storage storage; /* as db */
+    sqlite3 *db;               /* the opener's until the first change, then the writer's */
     struct gb_feed_log *feed;
     struct gb_writer *writer;
     struct gb_reader *reader;
 };
 
-/* A checkpoint each 16 MiB: at the default of 4 MiB it would come every few hundred commits. */
-static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {
-    return gb_db_exec(db,
-                      sync_full ? "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;"
-                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384"
-                                : "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;"
-                                  "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-16384",
-                      err);
+/* On the writer's thread, which changes nothing while it has no file. */
+static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
+    struct gb_store *s = arg;
+    sqlite3 *db = NULL;
+
+    if (gb_storage_open_file(&s->config, false, &db, err) < 0)
+        return -1;
+    if (gb_feed_log_move(s->feed, s->storage.file, db, err) < 0) {
+        sqlite3_close(db);
+        return -1;
+    }
+    gb_reader_move(s->reader, s->storage.file);
+    sqlite3_close(s->db);
+    s->db = db;
+    s->storage.copy[0] = '\0';
+    *ret = db;
+    return 0;
 }
 
-static int open_locked(struct gb_store *s, const struct gb_store_config *config, struct gb_error *err) {
-    if (gb_db_open(config->path, &s->db, err) < 0 || gb_db_verify(s->db, config->path, err) < 0)
+/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is changed. */
+static int open_storage(struct gb_store *s, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_storage_open_file(&s->config, true, &s->db, &why) == 0)
+        return 0;
+    if (why.code != GB_ERR_STORAGE_FULL) {
+        if (err && err->code == GB_OK)
+            *err = why;
         return -1;
-    if (tune(s->db, config->sync_full, err) < 0 || gb_migrate(s->db, config->path, err) < 0 ||
-        gb_migrate_counters(s->db, err) < 0 || gb_past_migrate(s->db, err) < 0 ||
-        gb_past_started(s->db, gb_wall_us(), err) < 0 || gb_feed_log_new(config, s->db, &s->feed, err) < 0)
+    }
+    return gb_storage_open_copy(&s->storage, &s->db, err);
+}
+
+static int open_locked(struct gb_store *s, struct gb_error *err) {
+    bool copied;
+
+    if (open_storage(s, err) < 0)
         return -1;
-    if (gb_writer_new(s->db, config, s->feed, &s->writer, err) < 0)
+    copied = s->storage.copy[0] != '\0';
+    if (gb_feed_log_new(&s->config, gb_storage_where(&s->storage), s->db, &s->feed, err) < 0 ||
+        gb_reader_new(gb_storage_where(&s->storage), &s->reader, err) < 0)
         return -1;
-    return gb_reader_new(config->path, &s->reader, err);
+    return gb_writer_new(copied ? NULL : s->db, &s->config, s->feed, copied ? move_to_file : NULL, s, &s->writer, err);
 }
 
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err) {
@@ -49,7 +74,14 @@ int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, s
     if (!s)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     s->lock_fd = -1;
-    if (gb_lock_take(config->path, &s->lock_fd, err) < 0 || open_locked(s, config, err) < 0) {
+    s->config = *config;
+    s->storage.file = strdup(config->path);
+    s->config.path = s->storage.file;
+    if (!s->storage.file) {
+        gb_store_close(s);
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    }
+    if (gb_lock_take(config->path, &s->lock_fd, err) < 0 || open_locked(s, err) < 0) {
         gb_store_close(s);
         return -1;
     }
@@ -62,20 +94,22 @@ void gb_store_close(struct gb_store *s) {
 
     if (!s)
         return;
-    was_open = s->reader != NULL;
+    was_open = s->writer != NULL;
+    gb_writer_free(s->writer); /* first: it may still move the others */
     gb_reader_free(s->reader);
-    gb_writer_free(s->writer);
+    was_open = was_open && s->storage.copy[0] == '\0';
     gb_feed_log_free(s->feed);
     if (s->db) {
         if (was_open)
             gb_past_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */
-        if (s->writer)
+        if (was_open)
             sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
         sqlite3_close(s->db);
     }
     gb_lock_drop(s->lock_fd);
+    free(s->storage.file);
     free(s);
 }
 
@@ -284,6 +318,22 @@ int gb_store_load_answers(struct gb_store *s, int (*visit)(void *, const struct 
     struct answer_walk walk = {.visit = visit, .arg = arg};
 
     return each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
+}
+
+int gb_token_store_beside(struct gb_store *s, struct gb_token_store **ret, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_token_store_open(s->storage.file, ret, &why) == 0)
+        return 0;
+    if (why.code == GB_ERR_STORAGE_FULL && s->storage.copy[0])
+        return gb_token_store_read(s->storage.copy, s->storage.file, ret, err);
+    if (err && err->code == GB_OK)
+        *err = why;
+    return -1;
+}
+
+int gb_store_health(struct gb_store *s, struct gb_error *err) {
+    return gb_writer_health(s->writer, err);
 }
 
 void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {

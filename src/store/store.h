@@ -6,7 +6,8 @@
  * durable (error NULL) or has failed (error set; the change is not in the database). done must not block and may call
  * the asynchronous functions. done may be NULL. A group commits as a whole or is retried change by change, so that one
  * bad change fails alone. Only where the copy of a record finds no memory does done run on the caller's thread, inside
- * the call. What SQLite refuses is STORE_FAILED with its name: {"sqlite", 13, "SQLITE_FULL", "sqlite3_step"}.
+ * the call. What SQLite refuses is STORE_FAILED with its name: {"sqlite", 5, "SQLITE_BUSY", "sqlite3_step"};
+ * STORAGE_FULL where the disk has no room.
  *
  * Counts beyond INT64_MAX are stored as NULL and read back as GB_UNLIMITED. */
 #ifndef GB_STORE_STORE_H
@@ -33,7 +34,10 @@ struct gb_store_config {
 };
 
 /* Opens or creates, migrates to the newest schema. A database of a newer schema, a file that is not a database, or one
- * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so. */
+ * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so.
+ *
+ * Where the disk has no room to open it for changes, what it has can be read all the same (from a copy in memory), and
+ * every change fails with STORAGE_FULL until there is room, which is looked for once a second after the first change. */
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
 
 /* No change may be queued from another thread any more; those that done callbacks queue are carried out too. Commits
@@ -149,6 +153,11 @@ int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
 
+/* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a reason that
+ * is not the change's own. It is then tried again once a second, also when there is nothing to write. [any thread, never
+ * blocks] */
+int gb_store_health(struct gb_store *store, struct gb_error *err);
+
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
 struct gb_store_stat {
     uint64_t commits;           /* transactions */
@@ -156,6 +165,7 @@ struct gb_store_stat {
     uint64_t failures;          /* refused ones (queue full) and orphans included */
     uint64_t orphans;           /* records of a session that was deleted while they waited: no fault of the database */
     uint64_t queued;            /* now, those being committed included */
+    bool writable;              /* as gb_store_health */
     struct gb_histogram waited; /* changes, from being queued until the transaction that first tried them began */
     struct gb_histogram took;   /* transactions, failed ones included */
 };
@@ -167,6 +177,8 @@ struct gb_token_store; /* one thread at a time */
 
 /* Makes the database where there is none. Refused like gb_store_open, but needs the lock only to change the schema. */
 int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err);
+/* The daemon's own: where the store reads a copy, so do the tokens, and go to the file by themselves as soon as it opens. */
+int gb_token_store_beside(struct gb_store *store, struct gb_token_store **ret, struct gb_error *err);
 void gb_token_store_close(struct gb_token_store *tokens);
 
 /* Names are unique: INVALID_ARGUMENT when taken. rec->id is set on success. */

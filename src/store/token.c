@@ -4,9 +4,11 @@
 #include "store/db.h"
 #include "store/lock.h"
 #include "store/migrate.h"
+#include "store/storage.h"
 #include "store/store.h"
 
 struct gb_token_store {
+    char *file; /* to be opened; NULL: it is, else a copy of it */
     sqlite3 *db;
     sqlite3_stmt *data_version;
     int64_t seen_data_version;
@@ -45,18 +47,20 @@ static int read_epoch(struct gb_token_store *t, int64_t *ret, struct gb_error *e
     return gb_db_int(t->db, "SELECT value FROM token_epoch", ret, err);
 }
 
-static int token_store_init(struct gb_token_store *t, const char *path, struct gb_error *err) {
-    int r;
-
-    if (gb_db_open(path, &t->db, err) < 0 || bring_up_to_date(t, path, err) < 0 ||
-        gb_db_exec(t->db, "PRAGMA synchronous=FULL", err) < 0)
-        return -1;
-    r = sqlite3_prepare_v3(t->db, "PRAGMA data_version", -1, SQLITE_PREPARE_PERSISTENT, &t->data_version, NULL);
+static int prepare(struct gb_token_store *t, struct gb_error *err) {
+    int r = sqlite3_prepare_v3(t->db, "PRAGMA data_version", -1, SQLITE_PREPARE_PERSISTENT, &t->data_version, NULL);
     if (r != SQLITE_OK)
         return gb_db_fail(t->db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
     if (read_data_version(t, &t->seen_data_version, err) < 0)
         return -1;
     return read_epoch(t, &t->seen_epoch, err);
+}
+
+static int token_store_init(struct gb_token_store *t, const char *path, struct gb_error *err) {
+    if (gb_db_open(path, &t->db, err) < 0 || bring_up_to_date(t, path, err) < 0 ||
+        gb_db_exec(t->db, "PRAGMA synchronous=FULL", err) < 0)
+        return -1;
+    return prepare(t, err);
 }
 
 int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err) {
@@ -72,11 +76,45 @@ int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb
     return 0;
 }
 
+int gb_token_store_read(const char *copy, const char *file, struct gb_token_store **ret, struct gb_error *err) {
+    struct gb_token_store *t = calloc(1, sizeof(*t));
+
+    if (t)
+        t->file = strdup(file);
+    if (!t || !t->file) {
+        gb_token_store_close(t);
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    }
+    if (gb_storage_connect(copy, &t->db, err) < 0 || prepare(t, err) < 0) {
+        gb_token_store_close(t);
+        return -1;
+    }
+    *ret = t;
+    return 0;
+}
+
+/* From the copy to the file, as soon as that opens. True where another process changed the tokens meanwhile. */
+static bool go_to_file(struct gb_token_store *t) {
+    struct gb_token_store *other = NULL;
+    bool changed;
+
+    if (gb_token_store_open(t->file, &other, NULL) < 0)
+        return false;
+    changed = other->seen_epoch != t->seen_epoch;
+    sqlite3_finalize(t->data_version);
+    sqlite3_close(t->db);
+    free(t->file);
+    *t = *other;
+    free(other);
+    return changed;
+}
+
 void gb_token_store_close(struct gb_token_store *t) {
     if (!t)
         return;
     sqlite3_finalize(t->data_version);
     sqlite3_close(t->db);
+    free(t->file);
     free(t);
 }
 
@@ -201,6 +239,10 @@ int gb_token_changed(struct gb_token_store *t, bool *ret_changed, struct gb_erro
     int64_t data_version = 0;
     int64_t epoch = t->seen_epoch;
 
+    if (t->file && go_to_file(t)) {
+        *ret_changed = true;
+        return 0;
+    }
     if (read_data_version(t, &data_version, err) < 0)
         return -1;
     if (data_version != t->seen_data_version && read_epoch(t, &epoch, err) < 0)

@@ -11,6 +11,9 @@
 #include "store/apply.h"
 #include "store/feed.h"
 
+/* Between two attempts to write to a database that refused. */
+#define PROBE_NS GB_NS_PER_S
+
 struct change {
     struct change *next;
     enum gb_change_kind kind;
@@ -25,6 +28,10 @@ struct change {
 struct gb_writer {
     struct gb_apply apply; /* the thread's alone */
     struct gb_feed_log *feed;
+    gb_writer_reopen_fn *reopen; /* the thread's alone, as the next two: NULL once there is a database */
+    void *reopen_arg;
+    sqlite3 *reopened;
+    struct gb_history_limits history;
     uint64_t queue_max;
     pthread_t thread;
     bool thread_started;
@@ -34,7 +41,92 @@ struct gb_writer {
     struct change **last;
     struct gb_store_stat stat;
     bool stopping;
+    bool begun;              /* a change was queued: the database is the thread's */
+    struct gb_error trouble; /* why the latest change was refused; OK: it was not */
+    uint64_t probe_ns;       /* then: when it is tried again */
 };
+
+/* --- whether the database takes changes ---------------------------------------------------------------------------- */
+
+/* A refusal that is the change's own says nothing about the next one. */
+static bool about_database(const struct gb_error *err) {
+    switch (err->native_code & 0xff) {
+    case SQLITE_CONSTRAINT:
+    case SQLITE_TOOBIG:
+    case SQLITE_MISMATCH:
+    case SQLITE_NOMEM:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* What became of a transaction; NULL: it is in the database. Changes that are refused meanwhile put no probe off. */
+static void note_outcome(struct gb_writer *w, const struct gb_error *err) {
+    pthread_mutex_lock(&w->lock);
+    if (!err) {
+        w->trouble = GB_ERROR_INIT;
+    } else if (about_database(err)) {
+        if (w->trouble.code == GB_OK)
+            w->probe_ns = gb_clock_ns() + PROBE_NS;
+        w->trouble = *err;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int open_database(struct gb_writer *w, struct gb_error *err) {
+    if (!w->reopened && w->reopen(w->reopen_arg, &w->reopened, err) < 0)
+        return -1;
+    if (gb_apply_init(&w->apply, w->reopened, &w->history, err) < 0) {
+        gb_apply_done(&w->apply);
+        return -1;
+    }
+    w->reopen = NULL;
+    return 0;
+}
+
+/* Pages that go from the log to the database first make room in the log. */
+static int write_probe(struct gb_writer *w, struct gb_error *err) {
+    sqlite3_wal_checkpoint_v2(w->apply.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (gb_apply_begin(&w->apply, err) == 0 && gb_apply_probe(&w->apply, err) == 0 &&
+        gb_apply_commit(&w->apply, err) == 0)
+        return 0;
+    gb_apply_rollback(&w->apply);
+    return -1;
+}
+
+static bool probe_due(struct gb_writer *w) {
+    bool due;
+
+    pthread_mutex_lock(&w->lock);
+    due = w->trouble.code != GB_OK && w->begun && !w->stopping && w->probe_ns <= gb_clock_ns();
+    pthread_mutex_unlock(&w->lock);
+    return due;
+}
+
+static void probe(struct gb_writer *w) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = w->reopen ? open_database(w, &err) : write_probe(w, &err);
+
+    pthread_mutex_lock(&w->lock);
+    w->probe_ns = gb_clock_ns() + PROBE_NS;
+    pthread_mutex_unlock(&w->lock);
+    note_outcome(w, r < 0 ? &err : NULL);
+}
+
+int gb_writer_health(struct gb_writer *w, struct gb_error *err) {
+    struct gb_error trouble;
+
+    pthread_mutex_lock(&w->lock);
+    trouble = w->trouble;
+    pthread_mutex_unlock(&w->lock);
+    if (trouble.code == GB_OK)
+        return 0;
+    gb_error_native(err, trouble.native_domain, trouble.native_code, trouble.native_name, trouble.call);
+    return gb_error_set(err, GB_ERR_STORE_UNAVAILABLE, "%s; it is tried again once a second", trouble.detail);
+}
+
+/* --- changes --------------------------------------------------------------------------------------------------------- */
 
 static bool writes(const struct change *c) {
     return c->kind != GB_CHANGE_FLUSH && c->kind != GB_CHANGE_REFUSED;
@@ -61,6 +153,7 @@ static int transact(struct gb_writer *w, struct change *first, struct change *en
     gb_histogram_add(&w->stat.took, took_ns);
     w->stat.commits += r == 0;
     pthread_mutex_unlock(&w->lock);
+    note_outcome(w, r < 0 ? err : NULL);
     return r;
 }
 
@@ -125,22 +218,32 @@ static void run_group(struct gb_writer *w, struct change *first) {
     }
 }
 
-/* Until there is a change, or notices are due, whose time is returned. */
+/* Until there is a change, a probe is due, or notices are, whose time is returned. */
 static uint64_t wait_locked(struct gb_writer *w) {
-    uint64_t due_ns;
-
     for (;;) {
-        due_ns = gb_feed_log_due_ns(w->feed);
-        if (w->first || w->stopping || due_ns <= gb_clock_ns())
+        uint64_t due_ns = gb_feed_log_due_ns(w->feed);
+        bool probes = w->trouble.code != GB_OK && w->begun;
+        uint64_t wake_ns = probes && w->probe_ns < due_ns ? w->probe_ns : due_ns;
+
+        if (w->first || w->stopping || wake_ns <= gb_clock_ns())
             return due_ns;
-        if (due_ns == UINT64_MAX) {
+        if (wake_ns == UINT64_MAX) {
             pthread_cond_wait(&w->wake, &w->lock);
         } else {
-            struct timespec until = {.tv_sec = (time_t)(due_ns / GB_NS_PER_S), .tv_nsec = (long)(due_ns % GB_NS_PER_S)};
+            struct timespec until = {.tv_sec = (time_t)(wake_ns / GB_NS_PER_S),
+                                     .tv_nsec = (long)(wake_ns % GB_NS_PER_S)};
 
             pthread_cond_timedwait(&w->wake, &w->lock, &until);
         }
     }
+}
+
+static void write_notices(struct gb_writer *w) {
+    struct gb_error err = GB_ERROR_INIT;
+    int r = gb_feed_log_write(w->feed, &w->apply, &err);
+
+    if (r != 0)
+        note_outcome(w, r < 0 ? &err : NULL);
 }
 
 static void *writer_main(void *arg) {
@@ -160,7 +263,9 @@ static void *writer_main(void *arg) {
         if (group)
             run_group(w, group);
         if (due_ns <= gb_clock_ns())
-            gb_feed_log_write(w->feed, &w->apply);
+            write_notices(w);
+        if (probe_due(w))
+            probe(w);
         due_ns = gb_feed_log_due_ns(w->feed);
         pthread_mutex_lock(&w->lock);
     }
@@ -168,18 +273,23 @@ static void *writer_main(void *arg) {
     return NULL;
 }
 
-int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
-                  struct gb_error *err) {
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed,
+                  gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err) {
     struct gb_writer *w = calloc(1, sizeof(*w));
 
     if (!w)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     w->feed = feed;
+    w->reopen = reopen;
+    w->reopen_arg = reopen_arg;
+    w->history = config->history;
     w->queue_max = config->queue_max;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     gb_cond_init(&w->wake);
-    if (gb_apply_init(&w->apply, db, &config->history, err) < 0 ||
+    if (!db)
+        gb_apply_begin(&w->apply, &w->trouble);
+    if ((db && gb_apply_init(&w->apply, db, &config->history, err) < 0) ||
         gb_thread_start(&w->thread, "gb-store", writer_main, w, err) < 0) {
         gb_writer_free(w);
         return -1;
@@ -235,6 +345,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
         memcpy(c->record, record, bytes);
     pthread_mutex_lock(&w->lock);
     was_empty = w->first == NULL;
+    w->begun = true;
     admit_locked(w, c);
     /* A refusal that nobody waits for would only take memory. */
     if (c->kind != GB_CHANGE_REFUSED || done) {
@@ -258,5 +369,6 @@ void gb_writer_tell(struct gb_writer *w) {
 void gb_writer_stat(struct gb_writer *w, struct gb_store_stat *ret) {
     pthread_mutex_lock(&w->lock);
     *ret = w->stat;
+    ret->writable = w->trouble.code == GB_OK;
     pthread_mutex_unlock(&w->lock);
 }

@@ -51,10 +51,14 @@ struct gb_roll_record {
 
 struct gb_writer;
 
-/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. */
+/* Opens the database that could not be opened for changes before. On the writer's thread, after the first change. */
+typedef int gb_writer_reopen_fn(void *arg, sqlite3 **ret, struct gb_error *err);
+
+/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. db NULL: every change is
+ * STORAGE_FULL until reopen brings one, which is asked once a second. */
 struct gb_feed_log;
-int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed, struct gb_writer **ret,
-                  struct gb_error *err);
+int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed,
+                  gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err);
 
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
@@ -66,6 +70,9 @@ void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const 
 
 /* [any thread] A notice waits in the log's queue. */
 void gb_writer_tell(struct gb_writer *writer);
+
+/* [any thread, never blocks] As gb_store_health. */
+int gb_writer_health(struct gb_writer *writer, struct gb_error *err);
 
 void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret);
 

@@ -1,5 +1,6 @@
 """What every operation may answer whatever it is for: each is produced for each, and held against the document."""
 import json
+import os
 import re
 import resource
 import select
@@ -207,6 +208,12 @@ def test_a_key_under_way(start, tmp_path):
 def full(start):
     """A daemon whose database takes no more: no file may grow."""
     d = start(restore_signals=False)
+    begin_some(d)
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    return d
+
+
+def begin_some(d):
     d.put("b", b"abcd").expect(201)
     d.put("m", b"abcd", query="?mirrored=true").expect(201)
     d.ask("POST", "/v1/sessions", {"name": "q"}).expect(201)
@@ -214,8 +221,11 @@ def full(start):
     d.parts = d.ask("POST", S + "/uploads", {"buffer": "b", "bytes": 4}).expect(201).headers["Location"]
     begins = {"Upload-Complete": "?0", "Upload-Length": "4"}
     d.appends = d.ask("PUT", S + "/buffers/b/data?format=raw", b"", begins).expect(201).headers["Location"]
-    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    return d
+
+
+def ends_of(d):
+    last = {"Content-Type": "application/partial-upload", "Upload-Offset": "0", "Upload-Complete": "?1"}
+    return [("POST", d.parts + "/complete", None), ("PATCH", d.appends, b"1234", last)]
 
 
 CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PATCH", S, {"labels": {"a": "b"}}), ("DELETE", "/v1/sessions/q", None),
@@ -233,13 +243,43 @@ def test_a_full_disk(full):
     described = interface(full)
     full.settled()
     full.ask("PUT", full.parts + "/parts?offset=0", b"1234").expect(200)
-    last = {"Content-Type": "application/partial-upload", "Upload-Offset": "0", "Upload-Complete": "?1"}
-    ends = [("POST", full.parts + "/complete", None), ("PATCH", full.appends, b"1234", last)]
     before = full.contents()
-    for method, target, body, *headers in CHANGES + ends:
+    for method, target, body, *headers in CHANGES + ends_of(full):
         reply = full.ask(method, target, body, *headers)
         described.check(method, target, reply)
-        assert reply.problem(500, "store_failed")["retryable"], target
+        assert reply.problem(507, "storage_full")["retryable"], target
     assert full.contents() == before
     resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     assert full.ask("PUT", S + "/buffers/b/data", b"1234").status == 200
+
+
+def refuse_changes(d):
+    """For a reason that is not the disk: triggers."""
+    with sqlite3.connect(os.path.join(d.state, "gpubufd.db")) as database:
+        for table in ("sessions", "buffers", "pools"):
+            for change in ("INSERT", "UPDATE", "DELETE"):
+                database.execute(f"CREATE TRIGGER no_{change}_{table} BEFORE {change} ON {table} "
+                                 "BEGIN SELECT RAISE(ABORT, 'not today'); END")
+    database.close()
+
+
+@pytest.fixture
+def refusing(start):
+    """A daemon whose database refuses every change for a reason that is not its disk: triggers."""
+    d = start()
+    begin_some(d)
+    d.settled()
+    refuse_changes(d)
+    return d
+
+
+def test_a_database_that_refuses(refusing):
+    described = interface(refusing)
+    refusing.ask("PUT", refusing.parts + "/parts?offset=0", b"1234").expect(200)
+    before = refusing.contents()
+    for method, target, body, *headers in CHANGES + ends_of(refusing):
+        reply = refusing.ask(method, target, body, *headers)
+        described.check(method, target, reply)
+        assert "not today" in reply.problem(500, "store_failed")["detail"], target
+    assert refusing.contents() == before
+    refusing.ask("GET", "/readyz").expect(200)  # these refusals were the changes' own

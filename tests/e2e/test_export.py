@@ -11,6 +11,7 @@ import pytest
 
 from conform import Session
 from harness import DATA, SLOT, until
+from test_every import refuse_changes
 from sharing import Local, Memory
 from test_access import token
 from values import crc32c, payload
@@ -304,12 +305,20 @@ def test_a_full_disk(exporting):
     s = exporting(restore_signals=False)
     writer, reader = export(s, mode="write"), export(s, "y")
     resource.prlimit(s.daemon.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    s.ask("POST", "buffers/x/export", {"mode": "write"}).problem(500, "store_failed")
+    s.ask("POST", "buffers/x/export", {"mode": "write"}).problem(507, "storage_full")
     s.delete(LEASE + reader["lease"])
-    s.ask("DELETE", LEASE + writer["lease"]).problem(500, "store_failed")
+    s.ask("DELETE", LEASE + writer["lease"]).problem(507, "storage_full")
     resource.prlimit(s.daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     assert s.get("/v1/leases")["items"] == []
     s.delete(LEASE + export(s, mode="write")["lease"])
+
+
+def test_a_database_that_refuses(exporting):
+    s = exporting()
+    writer = export(s, mode="write")
+    refuse_changes(s.daemon)
+    s.ask("POST", "buffers/y/export", {"mode": "write"}).problem(500, "store_failed")
+    s.ask("DELETE", LEASE + writer["lease"]).problem(500, "store_failed")
 
 
 def test_after_a_restart(handing, tmp_path):

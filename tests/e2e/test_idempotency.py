@@ -1,4 +1,5 @@
 """Idempotency-Key: asked again, the daemon gives the same answer and does nothing twice, whatever came between."""
+import contextlib
 import sqlite3
 import threading
 
@@ -350,3 +351,32 @@ def test_every_operation_hears_a_key(start, tmp_path):
     for i, op in enumerate(hearing):
         if op in kept:
             op.answered(d, 409, op.path(s="default"), [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_bearer_however_it_is_spelt(start, tmp_path, unix):
+    """Who asks is the token, not the text of the header."""
+    secret = token(tmp_path, "add", "one", "--scope", "write")
+    d = start(state=str(tmp_path))
+    target, body = "/v1/sessions/default/buffers", b'{"name":"a","bytes":8}'
+    again = []
+    for spelt in (f"Bearer {secret}", f"bearer {secret}", f"BEARER   {secret}", f"bEaReR  {secret}"):
+        with contextlib.closing(d.raw(unix=unix)) as r:
+            r.request("POST", target, ["Authorization: " + spelt, "Idempotency-Key: k", "Content-Type: application/json",
+                                       f"Content-Length: {len(body)}"], body)
+            status, headers = r.head()
+            assert status == 201
+            again.append(headers.get("Idempotency-Replayed"))
+    assert again == [None, "true", "true", "true"]
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_two_bearers_are_none(start, tmp_path, unix):
+    """Which of them would be meant? Neither is taken, not even the same one twice."""
+    one, two = (token(tmp_path, "add", name, "--scope", "write") for name in ("one", "two"))
+    d = start(state=str(tmp_path))
+    for second in (one, two, "unknown"):
+        for method, target in (("GET", "/v1"), ("DELETE", "/v1/sessions/default/buffers/x"), ("GET", "/v1/leases")):
+            with contextlib.closing(d.raw(unix=unix)) as r:
+                r.request(method, target, [f"Authorization: Bearer {one}", f"authorization: Bearer {second}"])
+                assert r.head()[0] == 400

@@ -8,6 +8,7 @@ import pytest
 
 from conform import Session, interface
 from harness import DATA, SLOT, SMALL_SLOTS, binary, for_everybody, until
+from test_every import refuse_changes
 from sharing import Local, Memory
 from test_access import token
 from values import payload
@@ -247,14 +248,22 @@ def test_a_full_disk(start):
     with Local(d.unix) as c, Local(d.unix) as writer:
         w = Memory(answered(d, writer.map("x", mode="write"), 200))
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-        answered(d, c.map("x", mode="write"), 500, "store_failed")
+        answered(d, c.map("x", mode="write"), 507, "storage_full")
         w.view[:3] = b"abc"
         ended = writer.end(w.info["lease"])
         interface(d).check("DELETE", "/v1/leases/1", ended)
-        assert ended.status == 500 and ended.json()["code"] == "store_failed"
+        assert ended.status == 507 and ended.json()["code"] == "storage_full"
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         assert d.get("/v1/leases")["items"] == [] and d.data("x").body == b"abc" + A[3:]
         assert drop(answered(d, c.map("x", mode="write"), 200)).json()["generation"] > w.info["generation"]
+
+
+def test_a_database_that_refuses(start):
+    d = start()
+    d.put("x", A, query=MAPPABLE).expect(201)
+    refuse_changes(d)
+    with Local(d.unix) as c:
+        answered(d, c.map("x", mode="write"), 500, "store_failed")
 
 
 def test_a_wait_that_ends(start):

@@ -31,6 +31,7 @@ static int x_read(sqlite3_file *f, void *out, int n, sqlite3_int64 at) {
 static int x_write(sqlite3_file *f, const void *data, int n, sqlite3_int64 at) {
     int r = atomic_load(&faults.write_result);
 
+    atomic_fetch_add(&faults.refused, r != SQLITE_OK);
     return r != SQLITE_OK ? r : real_of(f)->pMethods->xWrite(real_of(f), data, n, at);
 }
 

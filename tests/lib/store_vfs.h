@@ -9,6 +9,7 @@
 struct store_vfs_faults {
     atomic_int write_result;
     atomic_int sync_result;
+    atomic_int refused; /* writes so far */
 };
 
 /* Makes the layer the default for connections opened afterwards in this process. Ends the test when it cannot. */

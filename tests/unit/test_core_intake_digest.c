@@ -1,7 +1,9 @@
 /* Uploads in several requests that are completed with a digest: what is read, and what happens meanwhile. */
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/core_internal.h"
 #include "gb_test.h"
 #include "intake_fixture.h"
 
@@ -113,10 +115,67 @@ START_TEST(meanwhile) {
 }
 END_TEST
 
+/* What holds a lane until it may go on. */
+struct block {
+    struct gb_task task; /* first */
+    sem_t entered;
+    sem_t opened;
+};
+
+static void wait_in_lane(struct gb_task *task) {
+    struct block *b = (struct block *)task;
+
+    sem_post(&b->entered);
+    while (sem_wait(&b->opened) < 0)
+        continue;
+}
+
+static void block_lanes(struct gb_core *core, struct block *blocks) {
+    int i;
+
+    for (i = 0; i < GB_COMPUTE_LANES; i++) {
+        blocks[i] = (struct block){.task = {.run = wait_in_lane}};
+        sem_init(&blocks[i].entered, 0, 0);
+        sem_init(&blocks[i].opened, 0, 0);
+        gb_lane_post(&core->compute[i], &blocks[i].task);
+        while (sem_wait(&blocks[i].entered) < 0)
+            continue;
+    }
+}
+
+/* As many clients read for digests as may, and none of them gets on: an upload is completed all the same. */
+START_TEST(readers_in_the_way) {
+    struct fix *x = fix_open(_i);
+    struct gb_scan_params params = {
+        .session = {"default"}, .name = {"x"}, .digests = 1u << GB_DIGEST_SHA512, .verify = true};
+    struct block blocks[GB_COMPUTE_LANES];
+    struct core_pending many[GB_SCANS_MAX + 1];
+    struct intake_result r;
+    unsigned i;
+
+    send(x);
+    block_lanes(x->core, blocks);
+    for (i = 0; i <= GB_SCANS_MAX; i++) {
+        core_pending_init(&many[i]);
+        gb_buffer_scan(x->core, &params, many[i].call);
+    }
+    gb_assert_fails(core_pending_end(&many[GB_SCANS_MAX], NULL, &x->err), x->err, GB_ERR_SATURATED);
+    gb_assert_ok(intake_complete_digest(x->core, x->id, x->data, BYTES, &r, &x->err), x->err);
+    ck_assert(r.view.completed);
+    core_expect(x->core, "default", "x", x->data, BYTES);
+    for (i = 0; i < GB_COMPUTE_LANES; i++)
+        sem_post(&blocks[i].opened);
+    for (i = 0; i < GB_SCANS_MAX; i++)
+        gb_assert_ok(core_pending_end(&many[i], NULL, &x->err), x->err);
+    fix_done(x);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core: uploads completed with a digest");
 
     gb_test_add_loop(suite, "wrong", a_wrong_one, 60, PLACES);
     gb_test_add_loop(suite, "meanwhile", meanwhile, 60, 4);
+    gb_test_add_loop(suite, "readers", readers_in_the_way, 60, PLACES);
     return gb_test_run(suite);
 }

@@ -106,18 +106,18 @@ START_TEST(the_database_refuses) {
     gb_assert_ok(core_map(f.core, &p, &m, &err), err);
     core_mapping_done(&m);
     atomic_store(&disk->write_result, SQLITE_FULL);
-    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_STORE_FAILED);
+    gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_STORAGE_FULL);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_uint_eq(rec.leases, 1);
     core_expect(f.core, "default", "a", data, BYTES); /* readers are not kept off */
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
     /* It has ended all the same, and nobody takes the new bytes for the old. */
-    gb_assert_fails(core_lease_end(f.core, m.id, h, &err), err, GB_ERR_STORE_FAILED);
+    gb_assert_fails(core_lease_end(f.core, m.id, h, &err), err, GB_ERR_STORAGE_FULL);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 3);
     ck_assert_uint_eq(rec.leases, 0);
-    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_STORE_FAILED);
+    gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_STORAGE_FULL);
     atomic_store(&disk->write_result, SQLITE_OK);
     gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
     gb_holder_end(h);

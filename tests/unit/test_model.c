@@ -174,15 +174,24 @@ START_TEST(bytes_of_shapes) {
         {{0, {0}}, GB_DTYPE_FLOAT64, 8},
         {{3, {2, 3, 4}}, GB_DTYPE_FLOAT32, 96},
         {{3, {2, 0, 4}}, GB_DTYPE_FLOAT32, 0},
-        {{3, {UINT64_MAX, UINT64_MAX, 0}}, GB_DTYPE_FLOAT32, 0},
-        {{1, {UINT64_MAX}}, GB_DTYPE_UINT8, UINT64_MAX},
-        {{1, {1ULL << 62}}, GB_DTYPE_UINT16, 1ULL << 63},
-        {{2, {1ULL << 32, (1ULL << 32) - 1}}, GB_DTYPE_BOOL, ((1ULL << 32) - 1) << 32},
+        {{2, {INT64_MAX, 0}}, GB_DTYPE_UINT8, 0},
+        {{2, {0, INT64_MAX / 4}}, GB_DTYPE_FLOAT32, 0},
+        {{1, {INT64_MAX}}, GB_DTYPE_UINT8, INT64_MAX},
+        {{1, {(1ULL << 62) - 1}}, GB_DTYPE_UINT16, (1ULL << 63) - 2},
+        {{2, {1ULL << 31, (1ULL << 32) - 1}}, GB_DTYPE_BOOL, ((1ULL << 32) - 1) << 31},
     };
     static const struct {
         struct gb_shape shape;
         enum gb_dtype dtype;
     } bad[] = {
+        {{1, {UINT64_MAX}}, GB_DTYPE_UINT8},
+        {{1, {1ULL << 63}}, GB_DTYPE_UINT8},
+        {{2, {UINT64_MAX, 0}}, GB_DTYPE_UINT8},
+        {{2, {0, 1ULL << 63}}, GB_DTYPE_UINT8},
+        {{3, {1ULL << 32, 1ULL << 31, 0}}, GB_DTYPE_UINT8},
+        {{1, {1ULL << 62}}, GB_DTYPE_UINT16},
+        {{2, {INT64_MAX / 4 + 1, 0}}, GB_DTYPE_FLOAT32},
+        {{2, {1ULL << 31, 1ULL << 32}}, GB_DTYPE_BOOL},
         {{1, {UINT64_MAX}}, GB_DTYPE_UINT16},
         {{1, {1ULL << 61}}, GB_DTYPE_FLOAT64},
         {{2, {1ULL << 32, 1ULL << 32}}, GB_DTYPE_BOOL},

@@ -20,7 +20,7 @@ static const struct {
     {"{\"__metadata__\" : {\"format\":\"pt\",\"\\u00e9\":\"\"}}", 0, 0},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", 1, 24},
     {"{\"a\":{\"data_offsets\":[0,1],\"shape\":[],\"dtype\":\"BOOL\"}}", 1, 1},
-    {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[0,18446744073709551615],\"data_offsets\":[0,0]}}", 1, 0},
+    {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[0,9223372036854775807],\"data_offsets\":[0,0]}}", 1, 0},
     {"{ \"b\" : { \"dtype\" : \"U8\" , \"shape\" : [ 4 ] , \"data_offsets\" : [ 8 , 12 ] } ,\n"
      "\t\"a\" : { \"dtype\" : \"I64\" , \"shape\" : [ 1 ] , \"data_offsets\" : [ 0 , 8 ] } }\r\n ",
      2, 12},

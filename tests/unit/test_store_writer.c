@@ -290,7 +290,7 @@ static void disk_fails(atomic_int *knob, int result, const char *name, bool sync
     put_numbered(&f, 6, &j.reports[5]);
     store_wait_until(&j.wait, 6);
     for (i = 1; i < 5; i++) {
-        ck_assert_int_eq(j.error[i].code, GB_ERR_STORE_FAILED);
+        ck_assert_int_eq(j.error[i].code, result == SQLITE_FULL ? GB_ERR_STORAGE_FULL : GB_ERR_STORE_FAILED);
         ck_assert_str_eq(j.error[i].native_name, name);
         ck_assert_str_eq(j.error[i].call, "sqlite3_step");
         ck_assert_int_eq(j.error[i].native_code, result);

@@ -23,7 +23,7 @@ __all__ = [
     "IdempotencyKeyReused", "UnsupportedArray", "HeadersTooLarge", "Internal", "StoreFailed", "DeviceError", "Unsupported",
     "Draining", "Saturated", "TimedOut", "DeviceLost", "OutOfMemory", "QuotaExceeded", "LimitReached", "Mapped", "Sealed",
     "LocalOnly", "LeaseNotFound", "MapNotPermitted", "BadCall", "BadArgument", "BadType", "Closed", "Escaped",
-    "Adopted", "CannotAdopt",
+    "Adopted", "CannotAdopt", "StorageFull", "StoreUnavailable",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -242,3 +242,5 @@ class LimitReached(NoMemory, code="limit_reached", status=507): """A limit of th
 class Escaped(Conflict, code="escaped", status=409): """A process may write the bytes without a lease"""
 class Adopted(Conflict, code="adopted", status=409): """Another process owns the buffer's memory"""
 class CannotAdopt(BadRequest, code="cannot_adopt", status=422): """The memory cannot be adopted"""
+class StorageFull(ServerError, code="storage_full", status=507, retryable=True): """The disk of the state folder is full"""
+class StoreUnavailable(Unavailable, code="store_unavailable", status=503, retryable=True): """The database takes no changes"""

@@ -1,0 +1,28 @@
+/* Where the database is read: the file, or a copy in memory while the disk has no room to open the file. Internal to the store. */
+#ifndef GB_STORE_STORAGE_H
+#define GB_STORE_STORAGE_H
+
+#include <sqlite3.h>
+
+#include "store/store.h"
+
+/* What a connection that only reads is opened with: a path or an URI. */
+struct gb_storage {
+    char *file;
+    char copy[64]; /* "": the file itself is open */
+};
+
+/* Opens the file for changes, with the newest schema. check: looks for damage first. STORAGE_FULL where the disk has no room. */
+int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlite3 **ret, struct gb_error *err);
+
+/* A copy in memory with the newest schema, of what the file has; it lasts as long as one connection to it is open. */
+int gb_storage_open_copy(struct gb_storage *storage, sqlite3 **ret, struct gb_error *err);
+
+/* Another connection, which only reads. The first one is open. */
+int gb_storage_connect(const char *where, sqlite3 **ret, struct gb_error *err);
+const char *gb_storage_where(const struct gb_storage *storage);
+
+/* token.c: of the copy, until file can be opened. */
+int gb_token_store_read(const char *copy, const char *file, struct gb_token_store **ret, struct gb_error *err);
+
+#endif
