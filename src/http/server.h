@@ -16,6 +16,7 @@
 #include "http/latency.h"
 #include "http/mailbox.h"
 #include "http/peer.h"
+#include "http/progress.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;
@@ -30,16 +31,17 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
-    struct gb_peer *peer; /* NULL: a TCP socket; or it has gone on with the connection */
-    bool returning;       /* see gb_arrival */
-    uint64_t peek_ns;     /* when to look next for an end that came unnoticed; 0: with the next sweep */
-    bool left;            /* a bulk loop has the socket */
-    bool uncounted;       /* a chunked body went by: bytes consumed are not known */
-    uint64_t base;        /* bytes that were read from the socket before it came to this loop */
-    uint64_t consumed;    /* bytes of finished requests since */
-    uint64_t idle_ns;     /* since when no request is in progress; 0: one is */
-    uint64_t replied_ns;  /* when libmicrohttpd got the reply; 0: not yet */
-    uint64_t reply_bytes; /* of that reply */
+    struct gb_peer *peer;        /* NULL: a TCP socket; or it has gone on with the connection */
+    bool returning;              /* see gb_arrival */
+    uint64_t peek_ns;            /* when to look next for an end that came unnoticed; 0: with the next sweep */
+    bool left;                   /* a bulk loop has the socket */
+    bool uncounted;              /* a chunked body went by: bytes consumed are not known */
+    uint64_t base;               /* bytes that were read from the socket before it came to this loop */
+    uint64_t consumed;           /* bytes of finished requests since */
+    uint64_t idle_ns;            /* since when no request is in progress; 0: one is */
+    uint64_t replied_ns;         /* when libmicrohttpd got the reply; 0: not yet */
+    struct gb_progress progress; /* of that reply, or of what it left in the kernel */
+    bool read_all;               /* idle, and the client has taken all replies */
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
@@ -91,6 +93,8 @@ struct gb_transfer {
     uint64_t sent;    /* of what is being sent */
     uint64_t began_ns;
     uint64_t moved_ns;
+    struct gb_progress progress; /* of the reply, or of what it left in the kernel */
+    bool read_all;               /* idle, and the client has taken all replies */
     uint64_t lingered;
 };
 
@@ -159,6 +163,8 @@ struct gb_http_server {
     atomic_uint_fast64_t transfers;
     atomic_uint_fast64_t accepted;
     atomic_uint_fast64_t refused;
+    atomic_uint_fast64_t reply_memory;
+    atomic_uint_fast64_t replies_refused;
 };
 
 /* mhd_loop.c, arrivals.c */
@@ -211,12 +217,19 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
 
+/* A body in memory longer than this leaves libmicrohttpd, where that is safe. The least that a fresh socket takes at once, over
+ * Ethernet's segments of 1448 bytes, is 46 KB (the loopback 2.8 MB, a UNIX socket what accept.c gives it). */
+#define GB_LONG_REPLY (64u << 10)
+
 /* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
 
 /* mhd_stream.c: a source's bytes by way of libmicrohttpd, in phase STREAM; ex outlives the response's use. NULL when memory is
  * exhausted. */
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
+/* The same of a long body in memory, by pieces that tell how far it has come. */
+struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n);
+#define GB_MHD_STREAM_BYTES (256u << 10) /* that libmicrohttpd allocates for a source */
 
 /* mhd_sweep.c: the look at a connection that is due every second. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
