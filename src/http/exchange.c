@@ -186,9 +186,7 @@ void gb_exchange_end(struct gb_exchange *ex) {
     }
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
-    if (ex->charged > 0)
-        atomic_fetch_sub_explicit(&ex->server->reply_memory, ex->charged, memory_order_relaxed);
-    ex->charged = 0;
+    gb_reply_release(ex);
     free(ex->gathered);
     ex->gathered = NULL;
     if (ex->req.state_free)

@@ -180,7 +180,8 @@ void gb_canned_unpack(struct gb_exchange *ex, const char **ret_body, size_t *ret
 void gb_reply_admit(struct gb_exchange *ex);
 /* The same of what else is allocated for the reply. False: the response is the refusal. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes);
-/* Bytes of the body in memory that is to be sent. */
+void gb_reply_release(struct gb_exchange *ex);
+/* Bytes of the body in memory that is to be sent; of a canned one that is not long, at most. */
 size_t gb_reply_bytes(const struct gb_exchange *ex);
 
 /* collector.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */

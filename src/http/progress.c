@@ -53,15 +53,18 @@ void gb_progress_begin(struct gb_progress *p, uint64_t now_ns) {
 void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns) {
     int64_t at = reading(p, fd, local);
 
-    if (p->began_ns == 0) {
+    if (!p->looked && (!p->counted || at < 0)) {
+        /* Nothing is known of the time before: not where it began, or how much of the queue an earlier reply has left. */
         p->began_ns = p->moved_ns = now_ns;
+        p->at = at;
     } else if (at > p->at) {
         p->taken += (uint64_t)(at - p->at);
         p->moved_ns = now_ns;
-    }
-    /* What fills the queue again lowers a number that is not counted: the next byte taken is progress all the same. */
-    if (at > p->at || !p->counted)
         p->at = at;
+    } else if (!p->counted) {
+        p->at = at; /* the queue was filled again: the next byte taken is progress all the same */
+    }
+    p->looked = true;
     p->looked_ns = now_ns;
 }
 

@@ -12,7 +12,8 @@ struct gb_http_server_config;
 
 /* Zeroed: nothing is known yet, and the first look begins it. */
 struct gb_progress {
-    bool counted;      /* out is known, in bytes of the reply that the kernel was given; else it is 0 */
+    bool counted; /* out is known, in bytes of the reply that the kernel was given; else it is 0 */
+    bool looked;
     uint64_t out;      /* set by the sender */
     int64_t at;        /* of the last look: rises with what is taken */
     uint64_t taken;    /* bytes, since it began */

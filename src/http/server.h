@@ -163,7 +163,7 @@ struct gb_http_server {
     atomic_uint_fast64_t transfers;
     atomic_uint_fast64_t accepted;
     atomic_uint_fast64_t refused;
-    atomic_uint_fast64_t reply_memory;
+    atomic_uint_fast64_t reply_memory[2]; /* of those up to GB_LONG_REPLY, and of longer ones */
     atomic_uint_fast64_t replies_refused;
 };
 

@@ -360,14 +360,14 @@ START_TEST(replies_have_a_budget) {
         ask(fd, "GET", "/memory/8388608"); /* the first may be larger than all may be together */
         await(one_waits, "the reply counts");
         memset(body, 0, sizeof(body));
-        ck_assert_int_eq(status_of("GET", "/memory/60000", body, sizeof(body) - 1), 503);
+        ck_assert_int_eq(status_of("GET", "/memory/70000", body, sizeof(body) - 1), 503);
         ck_assert_ptr_nonnull(strstr(body, "\"code\": \"saturated\""));
         ck_assert_ptr_nonnull(strstr(body, "--max-reply-memory"));
-        ck_assert_int_eq(status_of("POST", "/grow/60000", body, sizeof(body)), 503);
+        ck_assert_int_eq(status_of("POST", "/grow/70000", body, sizeof(body)), 503);
         refused += 2;
         ck_assert_uint_eq(stat_now().replies_refused, refused);
-        /* Small ones, canned ones, actions that have happened, and lengths pass. */
-        ck_assert_int_eq(status_of("GET", "/memory/4000", NULL, 0), 200);
+        /* Shorter ones, canned ones, actions that have happened, and lengths pass. */
+        ck_assert_int_eq(status_of("GET", "/memory/60000", NULL, 0), 200);
         ck_assert_int_eq(status_of("GET", "/canned", NULL, 0), 200);
         ck_assert_int_eq(status_of("POST", "/memory/100000", NULL, 0), 200);
         other = client(kinds[i]);
@@ -378,8 +378,8 @@ START_TEST(replies_have_a_budget) {
         ck_assert_uint_eq(stat_now().replies_refused, refused);
         close(fd);
         await(nothing_waits, "its memory is given back");
-        ck_assert_int_eq(status_of("GET", "/memory/60000", NULL, 0), 200);
-        ck_assert_int_eq(status_of("POST", "/grow/60000", NULL, 0), 200);
+        ck_assert_int_eq(status_of("GET", "/memory/70000", NULL, 0), 200);
+        ck_assert_int_eq(status_of("POST", "/grow/70000", NULL, 0), 200);
         await(nothing_waits, "what was read is given back");
     }
     stop();
