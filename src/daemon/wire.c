@@ -34,6 +34,11 @@ static void ended(void *app, const struct gb_http_request *request, int status, 
            gb_http_method_name(request->method), (int)request->target.len, request->target.s, status, (double)ns / 1e6);
 }
 
+static void stuck(void *app, const char *text) {
+    (void)app;
+    gb_log(access_log, GB_LOG_WARNING, "stuck", "%s", text);
+}
+
 static int open_paths(struct gb_daemon *daemon, struct gb_error *err) {
     daemon->state_dir = gb_state_dir(daemon->options.state_dir, err);
     if (daemon->state_dir == NULL)
@@ -146,6 +151,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .peer_free = gb_api_peer_free,
         .peer_busy = gb_api_peer_busy,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
+        .stuck = stuck,
         .closer = daemon->closer,
         .listen_fds = fds,
         .listen_fd_count = daemon->listeners.count,

@@ -36,10 +36,17 @@ static void link_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
     bulk->transfers = t;
 }
 
+/* How much of a chunked body is to come is not known; that of a JSON document is little. */
+static uint64_t still_to_come(const struct gb_exchange *ex) {
+    if (ex->req.chunked)
+        return ex->req.route->body == GB_BODY_STREAM ? UINT64_MAX : 0;
+    return ex->req.content_length - ex->body_received;
+}
+
 static struct gb_bulk *pick(struct gb_loop *loop, const struct gb_exchange *ex) {
     struct gb_http_server *server = loop->server;
     struct gb_bulk *best = &server->bulks[0];
-    uint64_t in = ex->phase == GB_PHASE_BODY ? ex->req.content_length - ex->body_received : 0;
+    uint64_t in = ex->phase == GB_PHASE_BODY ? still_to_come(ex) : 0;
     uint64_t out = ex->phase == GB_PHASE_REPLY ? ex->resp.source_len + gb_reply_bytes(ex) : 0;
     unsigned i;
 
@@ -158,7 +165,7 @@ static void first_visit(struct gb_bulk *bulk, struct gb_transfer *t) {
 
     link_transfer(bulk, t);
     t->state = GB_TRANSFER_BODY;
-    if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->body_received == 0)
+    if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->body_received == 0 && ex->early_len == 0)
         t->state = GB_TRANSFER_CONTINUE;
     gb_transfer_run(bulk, t);
 }

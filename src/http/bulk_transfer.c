@@ -1,142 +1,15 @@
-/* One transfer on a bulk loop: receive the body where the sink wants it, answer, give the connection back. */
+/* One transfer on a bulk loop: after the body it answers, and gives the connection back. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/transfer.h"
 
 #define LINGER_BYTES (256u << 20)
-#define LARGE_BYTES (4u << 20)
-#define LARGE_MARK (1 << 20)
-#define SHORT_MARK (256 << 10)
-#define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
 
-enum outcome {
-    AGAIN, /* go on with the next state */
-    LATER, /* an event or a wake will come, or the turn is over */
-    GONE   /* t is freed */
-};
-
-/* --- receiving --------------------------------------------------------------------------------------------------------- */
-
-static enum outcome send_continue(struct gb_bulk *bulk, struct gb_transfer *t) {
-    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-
-    /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
-    if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
-        gb_transfer_drop(bulk, t);
-        return GONE;
-    }
-    t->state = GB_TRANSFER_BODY;
-    return AGAIN;
-}
-
-/* With a low-water mark the system makes the socket's buffer twice as large at once, where it would grow by and by with what is
- * read, and wakes for many bytes, not for each segment: 64 MiB over a new connection take 0.7 of the time, 1 MiB 0.8. */
-static void set_mark(struct gb_transfer *t, int bytes) {
-    if (bytes != t->mark && setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
-        t->mark = bytes;
-}
-
-/* Never more than is still to come, or the last bytes would wait for the tick. */
-static void choose_mark(struct gb_transfer *t) {
-    uint64_t length = t->ex->req.content_length;
-    uint64_t remaining = length - t->ex->body_received;
-    int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
-
-    if (!t->from.peer && length >= LEAST_BYTES)
-        set_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
-}
-
-bool gb_transfer_has_bytes(const struct gb_transfer *t) {
-    int n = 0;
-
-    return t->state == GB_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
-}
-
-static void after_step(struct gb_transfer *t) {
-    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
-}
-
-/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
- * had less than there was room for. */
-static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *ret_drained, struct gb_error *err) {
-    struct gb_exchange *ex = t->ex;
-    uint64_t remaining = ex->req.content_length - ex->body_received;
-    void *room;
-    size_t size;
-    ssize_t got;
-    int r = ex->req.sink->room(ex->req.sink, &room, &size, err);
-
-    if (r < 0)
-        return -1;
-    gb_exchange_room(ex, r != 0);
-    if (r == 0) {
-        gb_transfer_arm(bulk, t, 0);
-        return 0;
-    }
-    if (size > remaining)
-        size = (size_t)remaining;
-    got = recv(t->fd, room, size, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        if (ex->req.sink->pause)
-            ex->req.sink->pause(ex->req.sink, false);
-        gb_transfer_arm(bulk, t, EPOLLIN);
-        return 0;
-    }
-    if (got < 0) {
-        gb_transfer_drop(bulk, t);
-        return -2;
-    }
-    if (got == 0) {
-        gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu of %llu bytes; nothing was changed",
-                     (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
-        return -1;
-    }
-    ex->body_received += (uint64_t)got;
-    *ret_drained = (size_t)got < size;
-    return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
-}
-
-static enum outcome receive(struct gb_bulk *bulk, struct gb_transfer *t) {
-    struct gb_exchange *ex = t->ex;
-    struct gb_error err = GB_ERROR_INIT;
-    bool drained = false;
-    uint64_t turn = 0;
-    int64_t got;
-
-    if (ex->phase != GB_PHASE_BODY) { /* it came here to be answered */
-        after_step(t);
-        return AGAIN;
-    }
-    while (ex->body_received < ex->req.content_length) {
-        choose_mark(t);
-        /* Asking an empty socket again would cost a system call and bring nothing. */
-        if (turn >= bulk->turn_bytes || drained) {
-            gb_transfer_arm(bulk, t, EPOLLIN);
-            return LATER;
-        }
-        got = receive_piece(bulk, t, &drained, &err);
-        if (got == -2)
-            return GONE;
-        if (got < 0) {
-            ex->close = true;
-            gb_exchange_fail(ex, &err);
-            t->state = GB_TRANSFER_HEAD;
-            return AGAIN;
-        }
-        if (got == 0)
-            return LATER;
-        turn += (uint64_t)got;
-        ex->moved_ns = gb_clock_ns();
-    }
-    gb_exchange_step(ex, ex->req.route->handler);
-    after_step(t);
-    return AGAIN;
-}
+/* --- the handler ------------------------------------------------------------------------------------------------------ */
 
 static enum outcome wait_for_handler(struct gb_bulk *bulk, struct gb_transfer *t) {
     if (t->ex->phase == GB_PHASE_WAIT)
@@ -182,11 +55,12 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     bool unread;
 
     gb_reply_admit(ex);
-    unread = ex->phase != GB_PHASE_DONE && ex->req.has_content_length && ex->body_received < ex->req.content_length;
+    /* Bytes that libmicrohttpd had read behind the body would be lost: the client must send that request again. */
+    unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
-        set_mark(t, 1); /* what comes next is a request, or the end */
-    t->close = ex->close || unread || ex->req.chunked || atomic_load(&bulk->server->draining);
+        gb_transfer_mark(t, 1); /* what comes next is a request, or the end */
+    t->close = ex->close || unread || atomic_load(&bulk->server->draining);
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)
@@ -338,10 +212,10 @@ void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t) {
     while (next == AGAIN) {
         switch (t->state) {
         case GB_TRANSFER_CONTINUE:
-            next = send_continue(bulk, t);
+            next = gb_transfer_continue(bulk, t);
             break;
         case GB_TRANSFER_BODY:
-            next = receive(bulk, t);
+            next = gb_transfer_receive(bulk, t);
             break;
         case GB_TRANSFER_WAIT:
             next = wait_for_handler(bulk, t);

@@ -189,6 +189,8 @@ void gb_exchange_end(struct gb_exchange *ex) {
     gb_reply_release(ex);
     free(ex->gathered);
     ex->gathered = NULL;
+    free(ex->early);
+    ex->early = NULL;
     if (ex->req.state_free)
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "http/chunked.h"
 #include "http/http.h"
 
 /* An inbox of a thread: woken exchanges, and a descriptor that its epoll watches. */
@@ -60,6 +61,10 @@ struct gb_exchange {
     struct gb_http_response resp;
     struct gb_error err;
     uint64_t body_received;
+    struct gb_chunked framing; /* of a chunked body */
+    char *early;               /* bytes behind the header that libmicrohttpd had read; malloc'd, or NULL */
+    size_t early_len;
+    size_t early_used;
     uint64_t moved_ns;   /* when the body last moved */
     uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
     uint64_t excused_ns; /* time for which the sink had none: not the client's */
@@ -119,6 +124,8 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err);
 /* Feeds bytes that stand elsewhere to the sink: *ret_taken of n; less than n with 0 means wait for a wake. -1: failed, the
  * phase is REPLY. */
 int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t *ret_taken);
+/* Has all of the body arrived? */
+bool gb_exchange_body_whole(const struct gb_exchange *ex);
 /* Collects a small source; true when the response has become a plain body (or failed), false: wait for a wake. */
 bool gb_exchange_gather(struct gb_exchange *ex);
 /* What the sink's room said last: time without room does not count against the client. */

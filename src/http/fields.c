@@ -1,6 +1,5 @@
 #include "http/fields.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #define DIGITS_MAX 15
@@ -15,6 +14,10 @@ static bool is_lower(char c) {
 
 static bool is_alpha(char c) {
     return is_lower(c) || (c >= 'A' && c <= 'Z');
+}
+
+bool gb_field_is_token(unsigned char c) {
+    return is_digit((char)c) || is_alpha((char)c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
 /* Each of these moves *at behind what it read; false: it is something else, or malformed. */

@@ -2,6 +2,7 @@
 #ifndef GB_HTTP_FIELDS_H
 #define GB_HTTP_FIELDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,5 +25,8 @@ struct gb_field {
 /* The next member of the dictionary that is one line of a header; *at begins at the line and is moved on. 1; 0 at the end;
  * -1 when it is malformed. Members of one key: the last one counts, which is the caller's to see to. */
 int gb_field_next(const char **at, struct gb_field *ret);
+
+/* May the byte stand in a token, such as the name of a field? */
+bool gb_field_is_token(unsigned char c);
 
 #endif

@@ -339,6 +339,8 @@ struct gb_http_server_config {
                     struct gb_http_response *response);
     /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
     void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
+    /* A thread of the server turned without progress, and ends the connection that is the cause; for a log. NULL: none. */
+    void (*stuck)(void *app, const char *text);
     /* The connection of a peer for which gb_http_peer_hold was called has ended, wherever it was: once, on a thread of the
      * server, never blocks. Then nothing more looks at peer->app: once, any thread of the server. Each may be NULL. */
     void (*peer_gone)(void *app, struct gb_http_peer *peer);

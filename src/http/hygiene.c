@@ -6,11 +6,7 @@
 
 #include "base/parse.h"
 #include "http/exchange.h"
-
-static bool is_token_char(unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
+#include "http/fields.h"
 
 static int check_bytes(const struct gb_http_pair *h, struct gb_error *err) {
     const unsigned char *at;
@@ -18,7 +14,7 @@ static int check_bytes(const struct gb_http_pair *h, struct gb_error *err) {
     if (h->name.len == 0)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "a header has an empty name");
     for (at = (const unsigned char *)h->name.s; *at; at++) {
-        if (!is_token_char(*at))
+        if (!gb_field_is_token(*at))
             return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "a header name has the byte 0x%02x", *at);
     }
     for (at = (const unsigned char *)h->value.s; *at; at++) {

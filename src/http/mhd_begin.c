@@ -47,7 +47,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-static int read_headers(struct gb_exchange *ex, struct gb_error *err) {
+int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_error *err) {
     struct gather g = {.ex = ex, .err = err};
 
     MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, take_header, &g);
@@ -129,19 +129,34 @@ static void write_id(struct gb_exchange *ex) {
     ex->req.id[16] = '\0';
 }
 
-void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version) {
-    struct gb_error err = GB_ERROR_INIT;
+/* After an error of this the bytes that follow cannot be told apart from a request. */
+static int read_head(struct gb_exchange *ex, const char *method, const char *url, const char *version,
+                     struct gb_error *err) {
+    if (!gb_mhd_head_is_whole(ex, method, url, version))
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                            "the header is malformed: the request line has one blank between its parts, every line "
+                            "ends with CR LF, and none holds a NUL byte or goes on in the next");
+    if (gb_mhd_read_headers(ex, err) < 0)
+        return -1;
+    return gb_request_hygiene(ex, &ex->server->hygiene, err);
+}
 
+void gb_mhd_start(struct gb_exchange *ex) {
     ex->req.started_ns = gb_clock_ns();
-    ex->req.method = method_of(method);
     ex->req.local = ex->info->local;
-    ex->http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->peer = gb_peer_ref(ex->info->peer);
-    ex->req.peer = ex->peer && !ex->http10 ? &ex->peer->seen : NULL;
     ex->phase = GB_PHASE_HEAD;
     write_id(ex);
-    /* After an error of these two the bytes that follow cannot be told apart from a request. */
-    if (read_headers(ex, &err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, &err) < 0) {
+}
+
+void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_mhd_start(ex);
+    ex->req.method = method_of(method);
+    ex->http10 = strcmp(version, "HTTP/1.0") == 0;
+    ex->req.peer = ex->peer && !ex->http10 ? &ex->peer->seen : NULL;
+    if (read_head(ex, method, url, version, &err) < 0) {
         ex->close = true;
         ex->unframed = true;
         gb_exchange_fail(ex, &err);

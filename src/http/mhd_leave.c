@@ -35,14 +35,13 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     const struct gb_conn *c = ex->info;
     uint64_t taken;
 
-    if (!header || c->local || c->uncounted)
+    if (!header || c->local)
         return UINT64_MAX;
     taken = gb_socket_taken(c->fd);
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
-/* What is known of the socket, for when it comes back. */
-static struct gb_arrival describe(const struct gb_exchange *ex) {
+struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     const struct gb_conn *c = ex->info;
 
@@ -50,15 +49,29 @@ static struct gb_arrival describe(const struct gb_exchange *ex) {
                                .local = c->local,
                                .peer = c->peer,
                                .returning = c->returning,
-                               .counted = header && !c->local && !c->uncounted && !ex->req.chunked,
+                               .counted = header && !c->local && !ex->req.chunked,
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};
+}
+
+int gb_mhd_duplicate(const struct gb_exchange *ex) {
+    return fcntl(ex->info->fd, F_DUPFD_CLOEXEC, 0);
+}
+
+void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket) {
+    if (gb_bulk_give(loop, ex, socket) == 0)
+        return;
+    gb_peer_end(socket->peer);
+    close(socket->fd);
+    atomic_fetch_sub(&loop->server->connections, 1);
+    gb_server_ended(&loop->own, ex);
+    gb_exchange_end(ex);
 }
 
 /* Takes the live socket out: *ret. 0, or -1 and everything stays as it was. */
 static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_arrival *ret) {
     struct gb_conn *c = ex->info;
-    struct gb_arrival socket = describe(ex);
-    int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+    struct gb_arrival socket = gb_mhd_describe(ex);
+    int fd = gb_mhd_duplicate(ex);
 
     if (fd < 0)
         return -1;
@@ -90,13 +103,7 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
 
     if (take_out(loop, ex, &socket) < 0)
         return -1;
-    if (gb_bulk_give(loop, ex, &socket) < 0) {
-        gb_peer_end(socket.peer);
-        close(socket.fd);
-        atomic_fetch_sub(&loop->server->connections, 1);
-        gb_server_ended(&loop->own, ex);
-        gb_exchange_end(ex);
-    }
+    gb_mhd_give(loop, ex, &socket);
     return 0;
 }
 

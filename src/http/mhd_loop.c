@@ -58,6 +58,7 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     if (!c->local)
         c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
     c->idle_ns = loop->now_ns;
+    loop->progress++;
     c->next = loop->conns;
     if (c->next)
         c->next->prev = c;
@@ -66,6 +67,7 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
 
 static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
     atomic_fetch_sub(&loop->load, 1);
+    loop->progress++;
     if (!c || !c->left)
         atomic_fetch_sub(&loop->server->connections, 1);
     if (!c)
@@ -94,12 +96,15 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, 
     struct gb_conn *c = ctx ? ctx->socket_context : NULL;
     struct gb_exchange *ex = *con_cls;
 
-    (void)cls;
     *con_cls = NULL;
     if (c)
         c->begun = NULL;
     if (!ex || (c && c->left))
         return; /* the bulk loop has it */
+    if (c && c->handover) {
+        gb_mhd_not_handed_over(cls, ex);
+        return;
+    }
     ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     gb_mhd_finished(ex);
 }
@@ -141,6 +146,7 @@ static void tick(struct gb_loop *loop) {
     if (now_ns < loop->next_sweep_ns)
         return;
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
+    gb_mhd_watch_turns(loop);
     for (c = loop->conns; c; c = next) {
         next = c->next;
         gb_mhd_sweep(loop, c, now_ns);
@@ -150,7 +156,7 @@ static void tick(struct gb_loop *loop) {
 static int loop_timeout(struct gb_loop *loop) {
     MHD_UNSIGNED_LONG_LONG ms;
 
-    if (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0)
+    if (loop->handovers > 0 || (MHD_get_timeout(loop->mhd, &ms) == MHD_YES && ms == 0))
         return 0;
     return loop->waiting || loop->resumed || loop->own.transfers || !loop->listening ||
                    atomic_load(&loop->server->draining)
@@ -198,12 +204,20 @@ static void end_all(struct gb_loop *loop) {
     }
 }
 
+static void run_mhd(struct gb_loop *loop) {
+    loop->resumed = false;
+    MHD_run(loop->mhd);
+    if (loop->handovers > 0)
+        MHD_run(loop->mhd);
+}
+
 /* Each is visited only when it has something: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
     struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
     int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, timeout_ms);
     bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
+    uint64_t progress = loop->progress;
     bool woken = false;
     bool own = false;
     int i;
@@ -231,10 +245,10 @@ static void turn(struct gb_loop *loop) {
     if (woken)
         visit_inbox(loop);
     /* Those that have left can wait until there is another reason, but not for ever. */
-    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns)) {
-        loop->resumed = false;
-        MHD_run(loop->mhd);
-    }
+    if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
+        run_mhd(loop);
+    if (timeout_ms == 0 && n == 0 && loop->progress == progress)
+        loop->idle_turns++;
     tick(loop);
     gb_bulk_enter(&loop->own);
 }
@@ -252,10 +266,10 @@ static void *loop_main(void *arg) {
     return NULL;
 }
 
-static void log_nothing(void *cls, const char *fmt, va_list ap) {
-    (void)cls;
+static void on_error(void *cls, const char *fmt, va_list ap) {
     (void)fmt;
     (void)ap;
+    gb_mhd_on_error(cls);
 }
 
 /* Names arrive as sent: the http layer decodes them itself, because %2F and %00 must not become what they stand for. */
@@ -268,15 +282,16 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s
 static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
     const struct gb_http_server_config *config = &loop->server->config;
 
-    loop->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-                                 (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER,
-                                 log_nothing, NULL, MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, config->connection_memory,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop,
-                                 MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
+    loop->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER, on_error, loop,
+        MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_END);
     if (!loop->mhd)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd did not start");
+    loop->reads_leniently = strverscmp(MHD_get_version(), "0.9.76") < 0;
     return 0;
 }
 
@@ -295,7 +310,8 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     pthread_mutex_init(&loop->arrivals.lock, NULL);
     if (gb_inbox_init(&loop->inbox, err) < 0)
         return -1;
-    if (start_mhd(loop, err) < 0 || gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
+    if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 ||
+        gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
@@ -331,6 +347,7 @@ void gb_loop_done(struct gb_loop *loop) {
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
+    gb_mhd_handover_done(loop);
     gb_bulk_done(&loop->own);
     gb_background_done(loop);
     gb_inbox_done(&loop->inbox);

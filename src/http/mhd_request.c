@@ -46,6 +46,7 @@ void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
 
 static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
     unlist_waiting(loop, ex);
+    loop->progress++;
     if (!ex->suspended)
         return;
     ex->suspended = false;
@@ -97,6 +98,7 @@ void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
     if (!c)
         return NULL;
     gb_mhd_forgotten(c);
+    loop->progress++;
     c->begun = gb_exchange_new(loop->server, uri ? uri : "");
     if (query && query[1] != '\0')
         query[1] = '\0';
@@ -116,13 +118,17 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         const union MHD_ConnectionInfo *header =
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
+        /* It may end while it waits: libmicrohttpd timed it out. */
+        unlist_waiting(ex->loop, ex);
+        if (ex->suspended)
+            atomic_fetch_sub(&ex->loop->server->suspended, 1);
+        ex->loop->progress++;
         c->ex = NULL;
         c->idle_ns = ex->loop->now_ns;
         c->peek_ns = 0;
         c->replied_ns = 0;
         c->read_all = false;
-        c->progress.began_ns = 0;
-        c->uncounted = c->uncounted || ex->req.chunked;
+        c->progress = (struct gb_progress){.began_ns = 0};
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
         gb_server_ended(&ex->loop->own, ex);
     }
@@ -211,15 +217,27 @@ static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
     return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
 }
 
-static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method,
-                                  const char *version) {
-    gb_exchange_own(ex, &loop->inbox);
+/* The request's header is complete. */
+static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
+    loop->progress++;
+    c->begun = NULL;
+    c->ex = ex;
+    c->idle_ns = 0;
+    ex->conn = c->mhd;
+    ex->info = c;
     ex->loop = loop;
+    gb_exchange_own(ex, &loop->inbox);
     atomic_fetch_add_explicit(&loop->active, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
-    gb_mhd_begin(ex, method, version);
+}
+
+static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method, const char *url,
+                                  const char *version) {
+    gb_mhd_begin(ex, method, url, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
+    if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
+        return gb_mhd_hand_over(loop, ex) == 0 ? MHD_YES : MHD_NO;
     /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
      * that does not wait came along in part, and leaves with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
@@ -231,6 +249,7 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
 static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, const char *data, size_t *size) {
     size_t taken;
 
+    loop->progress++;
     if (ex->phase == GB_PHASE_DISCARD) {
         ex->body_received += *size;
         *size = 0;
@@ -249,7 +268,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
         return MHD_YES;
     }
     /* libmicrohttpd's buffer is empty now and more is to come: the rest is received straight into place. */
-    if (!ex->req.chunked && ex->body_received < ex->req.content_length)
+    if (ex->body_received < ex->req.content_length)
         (void)leave(loop, ex);
     return MHD_YES;
 }
@@ -265,6 +284,7 @@ static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
         return proceed(loop, ex);
     case GB_PHASE_WAIT:
     case GB_PHASE_GATHER:
+        ex->info->fruitless++;
         gb_mhd_suspend(loop, ex); /* resumed for nothing */
         return MHD_YES;
     case GB_PHASE_REPLY:
@@ -282,20 +302,57 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     struct gb_exchange *ex = *con_cls;
     struct gb_loop *loop = cls;
 
-    (void)url;
     if (!ex || !c || c->left)
         return MHD_NO; /* no memory for it, or it has left for a bulk loop */
     if (!ex->conn) {
-        c->begun = NULL;
-        ex->conn = connection;
-        ex->info = c;
-        c->ex = ex;
-        c->idle_ns = 0;
-        return first_call(loop, ex, method, version);
+        take_up(loop, c, ex);
+        return first_call(loop, ex, method, url, version);
     }
     if (*upload_data_size > 0)
         return body_call(loop, ex, upload_data, upload_data_size);
     return last_call(loop, ex);
+}
+
+/* --- errors of libmicrohttpd's own ---------------------------------------------------------------------------------------- */
+
+/* 0.9.75 answers a Content-Length that it cannot read, or more cookies than it has room for, and goes on: the head of that answer
+ * is sent twice. At that time the header is complete and no callback has come, which is true of no other connection. */
+static bool is_failing(const struct gb_conn *c) {
+    const union MHD_ConnectionInfo *header =
+        c->begun ? MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) : NULL;
+
+    return header && header->header_size > 0;
+}
+
+static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
+    const char *length = MHD_lookup_connection_value(ex->conn, MHD_HEADER_KIND, "Content-Length");
+
+    if (gb_mhd_read_headers(ex, err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, err) < 0)
+        return;
+    if (length && length[strspn(length, "0123456789")] != '\0')
+        gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                     "Content-Length must be a decimal number, without blanks behind it");
+    else
+        gb_error_set(err, GB_ERR_HEADERS_TOO_LARGE, "the header has more cookies than this daemon has room for");
+}
+
+void gb_mhd_on_error(struct gb_loop *loop) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_conn *c = loop->conns;
+    struct gb_exchange *ex;
+
+    while (c && !is_failing(c))
+        c = c->next;
+    if (!c)
+        return;
+    ex = c->begun;
+    take_up(loop, c, ex);
+    gb_mhd_start(ex);
+    ex->close = true;
+    find_reason(ex, &err);
+    gb_exchange_fail(ex, &err);
+    if (leave(loop, ex) < 0)
+        shutdown(c->fd, SHUT_RDWR);
 }
 
 /* --- outside the callbacks --------------------------------------------------------------------------------------------- */

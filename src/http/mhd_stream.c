@@ -30,6 +30,7 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
     memcpy(buf, at, n);
     source->sent(source, n);
     ex->info->replied_ns = ex->loop->now_ns;
+    ex->loop->progress++;
     ex->info->progress.out = pos;
     if (pos + n == ex->resp.source_len) {
         source->free(source, true);
@@ -51,6 +52,7 @@ static ssize_t next_of_memory(void *cls, uint64_t pos, char *buf, size_t max) {
     if (!ex->info)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     memcpy(buf, ex->long_body + pos, n);
+    ex->loop->progress++;
     ex->info->progress.out = pos; /* the piece before has gone to the kernel */
     return (ssize_t)n;
 }

@@ -71,7 +71,7 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_exchange *ex = c->ex;
 
-    if (c->left)
+    if (c->left || c->handover)
         return;
     if (c->idle_ns) {
         sweep_idle(c, now_ns);

@@ -75,16 +75,6 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
     return wait_s;
 }
 
-static int hex(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
     size_t used = 0;
     size_t i;
@@ -98,9 +88,9 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
             out[used++] = s[i];
             continue;
         }
-        if (i + 2 >= n || hex(s[i + 1]) < 0 || hex(s[i + 2]) < 0)
+        if (i + 2 >= n || gb_parse_hex(s[i + 1]) < 0 || gb_parse_hex(s[i + 2]) < 0)
             return -1;
-        out[used++] = (char)(hex(s[i + 1]) * 16 + hex(s[i + 2]));
+        out[used++] = (char)(gb_parse_hex(s[i + 1]) * 16 + gb_parse_hex(s[i + 2]));
         i += 2;
     }
     out[used] = '\0';

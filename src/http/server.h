@@ -20,6 +20,8 @@
 
 struct MHD_Daemon;
 struct MHD_Connection;
+struct MHD_Response;
+struct gb_handover;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {
@@ -31,17 +33,19 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
-    struct gb_peer *peer;        /* NULL: a TCP socket; or it has gone on with the connection */
-    bool returning;              /* see gb_arrival */
-    uint64_t peek_ns;            /* when to look next for an end that came unnoticed; 0: with the next sweep */
-    bool left;                   /* a bulk loop has the socket */
-    bool uncounted;              /* a chunked body went by: bytes consumed are not known */
-    uint64_t base;               /* bytes that were read from the socket before it came to this loop */
-    uint64_t consumed;           /* bytes of finished requests since */
-    uint64_t idle_ns;            /* since when no request is in progress; 0: one is */
-    uint64_t replied_ns;         /* when libmicrohttpd got the reply; 0: not yet */
-    struct gb_progress progress; /* of that reply, or of what it left in the kernel */
-    bool read_all;               /* idle, and the client has taken all replies */
+    struct gb_peer *peer;         /* NULL: a TCP socket; or it has gone on with the connection */
+    bool returning;               /* see gb_arrival */
+    uint64_t peek_ns;             /* when to look next for an end that came unnoticed; 0: with the next sweep */
+    bool left;                    /* a bulk loop has the socket */
+    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: there is none under way */
+    uint64_t base;                /* bytes that were read from the socket before it came to this loop */
+    uint64_t consumed;            /* bytes of finished requests since */
+    uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
+    uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
+    struct gb_progress progress;  /* of that reply, or of what it left in the kernel */
+    bool read_all;                /* idle, and the client has taken all replies */
+    unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
+    bool suspect;                 /* it may be what a loop turns for, see mhd_watchdog.c */
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
@@ -130,6 +134,11 @@ struct gb_loop {
     struct gb_exchange *waiting;
     struct gb_exchange *background; /* those that left */
     struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
+    struct MHD_Response *handover;  /* makes libmicrohttpd hand a connection over */
+    unsigned handovers;             /* connections that are being handed over */
+    uint64_t progress;              /* rises with whatever libmicrohttpd has done for a connection */
+    unsigned idle_turns;            /* since the last sweep: libmicrohttpd asked for them and did nothing */
+    bool reads_leniently;           /* libmicrohttpd: see mhd_head.c */
     bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
     uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
@@ -191,6 +200,8 @@ void gb_mhd_forgotten(struct gb_conn *c); /* the connection ends, or has a next 
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
 int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                       const char *version, const char *upload_data, size_t *upload_data_size, void **con_cls);
+/* libmicrohttpd reports an error of its own. Where it would send its head twice, the client gets our answer instead. */
+void gb_mhd_on_error(struct gb_loop *loop);
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex);
@@ -200,7 +211,13 @@ void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_e
 void gb_mhd_finished(struct gb_exchange *ex);
 
 /* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
-void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *version);
+void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version);
+/* The parts of it that need no request line. */
+void gb_mhd_start(struct gb_exchange *ex);
+int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_error *err);
+
+/* mhd_head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback. */
+bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, const char *url, const char *version);
 
 /* background.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
  * all threads have ended, what came too late. */
@@ -210,12 +227,25 @@ void gb_background_done(struct gb_loop *loop);
 
 /* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
+/* The parts of it: what is known of the socket, for when it comes back (fd is -1); a duplicate of the socket, or -1; gives the
+ * exchange to a bulk loop, with a socket that libmicrohttpd knows no more. */
+struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex);
+int gb_mhd_duplicate(const struct gb_exchange *ex);
+void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket);
 /* The connection goes to the feed, and the request is over. As gb_mhd_leave. */
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex);
 /* Bytes that libmicrohttpd may have read beyond the current request's header; 0 is a proof. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
+
+/* mhd_handover.c: moves the connection to a bulk loop together with the bytes behind the header that libmicrohttpd has read.
+ * From a request's first callback; libmicrohttpd has to run once more for it. 0, or -1 and everything stays as it was. */
+int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err);
+void gb_mhd_handover_done(struct gb_loop *loop); /* both on a loop without connections */
+int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
+/* libmicrohttpd ended the connection instead: the bulk loop gets it without those bytes, and answers. */
+void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
 
 /* A body in memory longer than this leaves libmicrohttpd, where that is safe. The least that a fresh socket takes at once, over
  * Ethernet's segments of 1448 bytes, is 46 KB (the loopback 2.8 MB, a UNIX socket what accept.c gives it). */
@@ -233,6 +263,9 @@ struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, siz
 
 /* mhd_sweep.c: the look at a connection that is due every second. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
+
+/* mhd_watchdog.c: due with each sweep, before idle_turns begins anew. */
+void gb_mhd_watch_turns(struct gb_loop *loop);
 
 /* accept.c, on the loop's thread. */
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);

@@ -104,6 +104,12 @@ int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t 
     return 0;
 }
 
+bool gb_exchange_body_whole(const struct gb_exchange *ex) {
+    if (ex->req.chunked)
+        return ex->framing.state == GB_CHUNKED_DONE;
+    return ex->body_received >= ex->req.content_length;
+}
+
 bool gb_exchange_gather(struct gb_exchange *ex) {
     struct gb_http_source *source = ex->resp.source;
     size_t total = (size_t)ex->resp.source_len;

@@ -13,7 +13,7 @@ PAGE = 1 << 20  # bytes that end a page
 RECORD = 8192  # no record is longer
 LABEL = "x" * 1900
 LONG = "/v1/sessions/default/buffers?limit=1000"
-QUICK = (*SMALL_SLOTS, "--stall-timeout", "1")
+QUICK = (*SMALL_SLOTS, "--stall-timeout", "1", "--idle-timeout", "3600")
 FAR = 1448  # bytes of a segment, as over Ethernet: the kernel then takes much less of a reply than over the loopback
 
 

@@ -9,6 +9,8 @@
 #define MUTANTS_PER_SEED 5000
 #define INPUT_MAX 4096
 
+const bool gb_fuzz_replays = true;
+
 static uint32_t next_random(uint32_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 17;
@@ -101,6 +103,7 @@ static int write_seeds(const char *folder) {
 }
 
 int main(int argc, char **argv) {
+    int mutants = &gb_fuzz_mutants ? (int)gb_fuzz_mutants : MUTANTS_PER_SEED;
     char data[INPUT_MAX + 1];
     unsigned runs = 0;
     int failed = 0;
@@ -116,11 +119,13 @@ int main(int argc, char **argv) {
         uint32_t state = 2463534242u + (uint32_t)i;
 
         run_one(gb_fuzz_seeds[i], n);
-        for (k = 0; k < MUTANTS_PER_SEED; k++, runs++) {
+        for (k = 0; k < mutants; k++, runs++) {
             memcpy(data, gb_fuzz_seeds[i], n);
             run_one(data, mutate(data, n, &state));
         }
     }
+    if (gb_fuzz_end)
+        gb_fuzz_end();
     printf("%u mutants of %zu seeds\n%zu passed, %d failed\n", runs, i, i > 0 ? i : (size_t)(argc - 1), failed);
     return failed;
 }

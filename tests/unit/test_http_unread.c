@@ -179,6 +179,7 @@ static const struct {
     {"pipelined, UNIX", "/memory/8388608", "/memory/10", true},
     {"all in the kernel, TCP", "/memory/2000000", NULL, false},
     {"all in the kernel, UNIX", "/memory/60000", NULL, true},
+    {"long and in the kernel, UNIX", "/memory/800000", NULL, true},
     {"many short ones, UNIX", "/memory/60000", "/memory/60000", true},
 };
 #define UNREAD (sizeof(unread) / sizeof(unread[0]))

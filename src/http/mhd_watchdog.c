@@ -1,0 +1,51 @@
+/* Notices a loop that turns without progress, and ends the connection that causes it.
+ *
+ * libmicrohttpd asks for another turn while it has work left. A connection that it can neither read nor answer is such work for
+ * ever: 0.9.75 has had states of this kind, and a loop in one of them takes a whole core. */
+#include <microhttpd.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "http/server.h"
+
+/* Between two sweeps. A loop that works has few of these turns; one that spins has a hundred thousand. */
+#define IDLE_TURNS_MAX 2000
+#define FRUITLESS_MAX 1000
+
+/* libmicrohttpd counts whole seconds. */
+#define TIMEOUT_S 1
+
+/* Bytes, or the end, that libmicrohttpd leaves in the socket. */
+static bool is_unread(const struct gb_conn *c) {
+    char byte;
+
+    return (!c->ex || !c->ex->suspended) && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
+static void end_soon(const struct gb_loop *loop, struct gb_conn *c) {
+    const struct gb_http_server_config *config = &loop->server->config;
+    char text[160];
+
+    snprintf(text, sizeof(text),
+             "an HTTP loop turned %u times without progress; the %s connection that causes it is ended",
+             loop->idle_turns, c->local ? "UNIX" : "TCP");
+    if (config->stuck)
+        config->stuck(config->app, text);
+    MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)TIMEOUT_S);
+}
+
+void gb_mhd_watch_turns(struct gb_loop *loop) {
+    bool spins = loop->idle_turns > IDLE_TURNS_MAX;
+    struct gb_conn *c;
+
+    for (c = loop->conns; c; c = c->next) {
+        bool suspect = spins && !c->left && !c->handover && (c->fruitless > FRUITLESS_MAX || is_unread(c));
+
+        /* Bytes may have come just now: the second look decides. */
+        if (suspect && c->suspect)
+            end_soon(loop, c);
+        c->suspect = suspect;
+        c->fruitless = 0;
+    }
+    loop->idle_turns = 0;
+}

@@ -1,0 +1,155 @@
+"""nginx and HAProxy in front of a daemon, each a process of the test's own: one thread, its files in the test's folder. Either has
+two ways in: as it comes, to the daemon's TCP port; and as lax as it can be made, to the UNIX socket."""
+import os
+import re
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from harness import PATIENCE_S, until
+
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/pid;
+error_log {folder}/errors;
+events {{ worker_connections 256; }}
+http {{
+    log_format forwarded '$upstream_addr $request_method $request_uri';
+    access_log {folder}/forwarded forwarded;
+    client_body_temp_path {folder}/client; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    large_client_header_buffers 4 128k;
+    client_max_body_size 0;
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_set_header Host $http_host;
+    proxy_next_upstream off;
+    upstream tcp {{ server {tcp}; keepalive 1; }}
+    upstream unix {{ server unix:{unix}; keepalive 1; }}
+    server {{
+        listen 127.0.0.1:{ports[0]};
+        location / {{ proxy_pass http://tcp; }}
+    }}
+    server {{
+        listen 127.0.0.1:{ports[1]};
+        ignore_invalid_headers off;
+        underscores_in_headers on;
+        merge_slashes off;
+        location / {{ proxy_pass http://unix; proxy_request_buffering off; proxy_buffering off; }}
+    }}
+}}
+"""
+
+HAPROXY = """
+global
+    nbthread 1
+    maxconn 200
+    log stdout format raw local0
+defaults
+    mode http
+    log global
+    log-format "%s %HM %HU"
+    timeout connect 30s
+    timeout client 60s
+    timeout server 60s
+    retries 0
+    http-reuse always
+    default-server pool-max-conn 1
+frontend strict
+    bind 127.0.0.1:{ports[0]}
+    default_backend tcp
+frontend lax
+    bind 127.0.0.1:{ports[1]}
+    option accept-invalid-http-request
+    default_backend unix
+backend tcp
+    server daemon {tcp}
+backend unix
+    option accept-invalid-http-response
+    server daemon unix@{unix}
+"""
+
+
+def program(name):
+    """That of Debian's package, which ./bootstrap check provides; where things may be lacking the test is skipped without it."""
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
+        pytest.skip(f"{name} is not installed on this machine")
+    assert path, f"{name} is not installed: ./bootstrap deps"
+    return path
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+class Proxy:
+    """name: nginx or haproxy. ways: two addresses, as it comes and lax."""
+
+    def __init__(self, name, folder, daemon):
+        self.name, self.folder, self.log = name, folder, os.path.join(folder, "forwarded")
+        self.program = program(name)
+        os.mkdir(folder)
+        for _ in range(5):
+            self.ports = free_ports(2)
+            self.process = self.begin("{}:{}".format(*daemon.tcp), daemon.unix)
+            if until(f"{name} listens or has ended", lambda: self.listens() or self.process.poll() is not None) is True and self.listens():
+                break
+            self.process.wait(PATIENCE_S)
+            assert "in use" in self.said(), self.said()  # somebody else took the port
+        self.ways = [("127.0.0.1", port) for port in self.ports]
+
+    def begin(self, tcp, unix):
+        conf = os.path.join(self.folder, "conf")
+        with open(conf, "w", encoding="ascii") as f:
+            f.write((NGINX if self.name == "nginx" else HAPROXY).format(folder=self.folder, tcp=tcp, unix=unix, ports=self.ports))
+        args = ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")] if self.name == "nginx" else ["-db", "-f", conf]
+        out = "output" if self.name == "nginx" else "forwarded"  # HAProxy's log is what it prints
+        with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:
+            return subprocess.Popen([self.program, *args], stdin=subprocess.DEVNULL, stdout=f, stderr=errors)
+
+    def listens(self):
+        try:
+            for port in self.ports:
+                socket.create_connection(("127.0.0.1", port), PATIENCE_S).close()
+        except ConnectionRefusedError:
+            return False
+        return self.process.poll() is None
+
+    def said(self):
+        """All that it wrote but for what it was asked."""
+        texts = []
+        for name in ("errors", "stderr"):
+            path = os.path.join(self.folder, name)
+            if os.path.exists(path):
+                with open(path, errors="replace") as f:
+                    texts.append(f.read())
+        return "".join(texts)
+
+    def forwarded(self, at):
+        """(the requests "METHOD target" that it sent to the daemon since byte `at` of its log, where the log now ends)"""
+        with open(self.log, "rb") as f:
+            f.seek(at)
+            data = f.read()
+        whole = data[:data.rfind(b"\n") + 1]
+        rows = (row.split(" ", 1) for row in whole.decode("latin-1").splitlines() if " " in row)
+        return [rest for server, rest in rows if re.match(r"daemon$|unix:|[\d.]+:\d+$", server)], at + len(whole)
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
