@@ -14,7 +14,7 @@ extern "C" {
 /* Which part of a list. NULL in place of one: all of it, page after page. */
 struct gpubuf_page {
     const char *cursor; /* next_cursor of the page before; NULL: from the beginning */
-    uint32_t limit;     /* items, at most 1000; 0: the daemon's default */
+    uint32_t limit;     /* items, at most 1000; 0: the daemon's default. Of large ones a page has fewer */
 };
 
 /* A list: items[0..count), the JSON array of them as the daemon wrote it, and where the next page begins ("": nowhere).
@@ -63,7 +63,7 @@ int gpubuf_device_sync(gpubuf_client *client, const char *device, const struct g
 
 /* --- operations ---------------------------------------------------------------------------------------------------- */
 
-/* session, state: only those; NULL: any. */
+/* session, state: only those; NULL: any. Results and problems are not in the JSON of lists. */
 int gpubuf_operation_list(gpubuf_client *client, const char *session, const char *state, const struct gpubuf_page *page,
                           struct gpubuf_operation_list *ret, struct gpubuf_error *err);
 /* how.wait_s bounds how long the daemon waits for its end. */

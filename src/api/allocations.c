@@ -132,15 +132,18 @@ static int make_json(struct gb_report *report, struct gb_error *err) {
 enum gb_step gb_api_allocation_list(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     bool json = gb_media_prefers(gb_http_header(request, "Accept"), "application/json", "text/csv");
-    struct gb_report report = {.params[LIMIT] = UINT64_MAX,
+    struct gb_report report = {.params[LIMIT] = GB_REPORT_ENTRIES_MAX,
                                .content_type = json ? "application/json" : "text/csv; charset=utf-8; header=present"};
 
     if (gb_query_u64(request, "since", &report.params[SINCE], err) < 0 ||
         gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
     if (report.params[LIMIT] == 0) {
-        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "limit must be 1 or more; without it all that is kept is sent");
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "limit must be 1 or more; without it the newest %d are sent",
+                     GB_REPORT_ENTRIES_MAX);
         return GB_STEP_ERROR;
     }
+    if (report.params[LIMIT] > GB_REPORT_ENTRIES_MAX)
+        report.params[LIMIT] = GB_REPORT_ENTRIES_MAX;
     return gb_report_start(request, response, json ? make_json : make_csv, &report, err);
 }

@@ -211,7 +211,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 }
 
 enum gb_step gb_api_batch(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_batch *batch = gb_batch_read(request, err);
+    struct gb_batch *batch = gb_http_reply_room(request, err) < 0 ? NULL : gb_batch_read(request, err);
 
     if (!batch)
         return GB_STEP_ERROR;

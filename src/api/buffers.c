@@ -212,6 +212,8 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     struct gb_walk *walk = arg;
 
     (void)err;
+    if (gb_walk_full(walk))
+        return 0;
     gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
     walk->last_id = rec->id;
     return 0;

@@ -160,6 +160,11 @@ enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_respon
     return call_named(request, response, &session, &name, fn, reply, err);
 }
 
+bool gb_walk_full(struct gb_walk *walk) {
+    walk->full = gb_render_list_full(&walk->out);
+    return walk->full;
+}
+
 enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
                            int (*list)(struct gb_walk *walk, bool *ret_more, struct gb_error *err),
                            struct gb_error *err) {
@@ -173,7 +178,7 @@ enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_respo
         gb_out_done(&walk.out);
         return GB_STEP_ERROR;
     }
-    gb_render_list_close(&walk.out, more, walk.last_id);
+    gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
     return gb_reply_json(&walk.out, 200, response, err);
 }
 

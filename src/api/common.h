@@ -43,15 +43,19 @@ enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_respon
 enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
                           gb_async_reply *reply, struct gb_error *err);
 
-/* A page of what a session holds, while it is written: visit functions of the core get it as arg, add an item to out and
- * set last_id. */
+/* A page of what a session holds, while it is written: visit functions of the core get it as arg, and unless it is full
+ * add an item to out and set last_id. */
 struct gb_walk {
     struct gb_out out;
     const struct gb_api *api;
     struct gb_name session;
     struct gb_page page;
     int64_t last_id;
+    bool full;
 };
+
+/* The page is as large as it may be: the visit adds nothing. */
+bool gb_walk_full(struct gb_walk *walk);
 
 /* The whole handler: list walks the core from page.after_id, at most page.limit items, and says whether there are more. */
 enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,

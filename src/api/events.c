@@ -6,6 +6,8 @@ static int visit(void *arg, const struct gb_event_view *view, struct gb_error *e
     struct gb_walk *walk = arg;
 
     (void)err;
+    if (gb_walk_full(walk))
+        return 0;
     gb_render_event(&walk->out, NULL, walk->session.s, view);
     walk->last_id = view->id;
     return 0;

@@ -60,7 +60,7 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
     walk->seen_id = view->id;
     if (walk->session[0] && strcmp(walk->session, view->session.s) != 0)
         return 0;
-    if (walk->left == 0) {
+    if (walk->left == 0 || gb_render_list_full(&walk->out)) {
         walk->more = true;
         return 0;
     }

@@ -231,10 +231,12 @@ static int make(struct gb_report *report, struct gb_error *err) {
 enum gb_step gb_api_memory_snapshot(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     bool json = gb_media_prefers(gb_http_header(request, "Accept"), "application/json", GB_MEDIA_RAW);
-    struct gb_report report = {.params = {[LIMIT] = UINT64_MAX, [JSON] = json},
+    struct gb_report report = {.params = {[LIMIT] = GB_REPORT_ENTRIES_MAX, [JSON] = json},
                                .content_type = json ? "application/json" : GB_MEDIA_RAW};
 
     if (gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
+    if (report.params[LIMIT] > GB_REPORT_ENTRIES_MAX)
+        report.params[LIMIT] = GB_REPORT_ENTRIES_MAX;
     return gb_report_start(request, response, make, &report, err);
 }

@@ -133,7 +133,7 @@ struct gb_operation_filter {
     int64_t after;
     unsigned limit;
 };
-/* Items of a list. *ret_last: the number of the last one. Returns whether there are more. */
+/* Items of a list, without results and problems: together they may have GB_OPERATIONS_RESULT_BYTES_MAX. *ret_last: the number of the last one. Returns whether there are more. */
 bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_out *out,
                         int64_t *ret_last);
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]);

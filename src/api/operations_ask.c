@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "api/operations.h"
+#include "api/render.h"
 #include "base/clock.h"
 
 static const char *const state_names[GB_OPERATION_STATES] = {"queued", "running", "done", "failed", "cancelled"};
@@ -64,7 +65,8 @@ static void reply_or_null(struct gb_out *out, const char *key, const struct gb_o
         gb_out_null(out, key);
 }
 
-static enum gb_operation_state render_locked(struct gb_operations *ops, struct gb_operation *op, struct gb_out *out) {
+static enum gb_operation_state render_locked(struct gb_operations *ops, struct gb_operation *op, bool whole,
+                                             struct gb_out *out) {
     enum gb_operation_state state = state_locked(op);
 
     gb_out_open(out, NULL, '{');
@@ -83,8 +85,10 @@ static enum gb_operation_state render_locked(struct gb_operations *ops, struct g
         gb_out_u64(out, "status", (uint64_t)op->status);
     else
         gb_out_null(out, "status");
-    reply_or_null(out, "result", op, state == GB_OPERATION_DONE);
-    reply_or_null(out, "problem", op, state == GB_OPERATION_FAILED);
+    if (whole) {
+        reply_or_null(out, "result", op, state == GB_OPERATION_DONE);
+        reply_or_null(out, "problem", op, state == GB_OPERATION_FAILED);
+    }
     gb_out_close(out, '}');
     return state;
 }
@@ -93,7 +97,7 @@ enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb
     enum gb_operation_state state;
 
     pthread_mutex_lock(&ops->lock);
-    state = render_locked(ops, op, out);
+    state = render_locked(ops, op, true, out);
     pthread_mutex_unlock(&ops->lock);
     return state;
 }
@@ -110,10 +114,10 @@ bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_fil
         if (op->number <= filter->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
             (filter->has_state && state_locked(op) != filter->state))
             continue;
-        more = n == filter->limit;
+        more = n == filter->limit || gb_render_list_full(out);
         if (more)
             continue;
-        render_locked(ops, op, out);
+        render_locked(ops, op, false, out);
         *ret_last = op->number;
         n++;
     }

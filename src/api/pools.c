@@ -48,6 +48,8 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
     struct gb_walk *walk = arg;
 
     (void)err;
+    if (gb_walk_full(walk))
+        return 0;
     gb_out_open(&walk->out, NULL, '{');
     render_members(&walk->out, walk->api, &walk->session, view);
     gb_out_close(&walk->out, '}');

@@ -245,6 +245,10 @@ void gb_render_list_open(struct gb_out *out) {
     gb_out_open(out, "items", '[');
 }
 
+bool gb_render_list_full(const struct gb_out *out) {
+    return out->used >= GB_LIST_BYTES;
+}
+
 void gb_render_list_close(struct gb_out *out, bool more, int64_t last_id) {
     char cursor[GB_CURSOR_SIZE];
 

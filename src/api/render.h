@@ -33,6 +33,10 @@ void gb_render_sharing(struct gb_out *out, const struct gb_counters *counters, u
 
 /* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
 void gb_render_list_open(struct gb_out *out);
+/* A page ends at this size, whatever its limit says: then no item is added, and there are more. A thousand records of the common
+ * kind fit; with labels of 2 KiB each they would be three times as much. */
+#define GB_LIST_BYTES (1u << 20)
+bool gb_render_list_full(const struct gb_out *out);
 void gb_render_list_close(struct gb_out *out, bool more, int64_t last_id);
 
 #endif

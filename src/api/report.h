@@ -6,6 +6,8 @@
 
 /* At a time; one more is SATURATED. */
 #define GB_REPORTS_MAX 4
+/* Entries of the log of allocations in one answer, the newest: some 75 MB where every name is as long as it may be. */
+#define GB_REPORT_ENTRIES_MAX 131072
 
 struct gb_report {
     struct gb_api *api;

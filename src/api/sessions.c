@@ -213,12 +213,16 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
 struct walk {
     struct gb_out out;
     int64_t last_id;
+    bool full;
 };
 
 static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {
     struct walk *walk = arg;
 
     (void)err;
+    walk->full = gb_render_list_full(&walk->out);
+    if (walk->full)
+        return 0;
     gb_render_session(&walk->out, NULL, view);
     walk->last_id = view->rec.id;
     return 0;
@@ -237,6 +241,6 @@ enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http
         gb_out_done(&walk.out);
         return GB_STEP_ERROR;
     }
-    gb_render_list_close(&walk.out, more, walk.last_id);
+    gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
     return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

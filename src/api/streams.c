@@ -7,6 +7,8 @@ static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *
     struct gb_walk *walk = arg;
 
     (void)err;
+    if (gb_walk_full(walk))
+        return 0;
     gb_render_stream(&walk->out, NULL, walk->session.s, view);
     walk->last_id = view->id;
     return 0;

@@ -57,8 +57,9 @@ enum gb_step gb_api_tensors_put(struct gb_http_request *request, struct gb_http_
     struct gb_http_sink *sink = NULL;
     struct gb_filters filters;
 
-    if (gb_resumable_refuse(request, err) < 0 || gb_filters_read(request, response, &filters, err) < 0 ||
-        check_headers(request, err) < 0 || read_plan(request, &plan, err) < 0)
+    if (gb_http_reply_room(request, err) < 0 || gb_resumable_refuse(request, err) < 0 ||
+        gb_filters_read(request, response, &filters, err) < 0 || check_headers(request, err) < 0 ||
+        read_plan(request, &plan, err) < 0)
         return GB_STEP_ERROR;
     sink = gb_tensors_sink_new(request, &plan, filters.coded, err);
     if (sink)

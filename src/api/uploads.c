@@ -205,6 +205,8 @@ static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *
     struct gb_walk *walk = arg;
 
     (void)err;
+    if (gb_walk_full(walk))
+        return 0;
     render(&walk->out, walk->session.s, view);
     walk->last_id = view->number;
     return 0;

@@ -164,6 +164,7 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .connection_memory = (size_t)o->connection_memory,
         .json_max = (size_t)o->max_json,
         .json_list_max = (size_t)(o->max_json + o->max_batch * 1024),
+        .reply_memory_max = o->max_reply_memory == GB_UNLIMITED ? 0 : o->max_reply_memory,
         .takeover_bytes = o->takeover_bytes,
         .idle_timeout_s = (unsigned)o->idle_timeout,
         .stall_timeout_s = (unsigned)o->stall_timeout,

@@ -47,7 +47,7 @@ static struct gb_bulk *pick(struct gb_loop *loop, const struct gb_exchange *ex) 
     struct gb_http_server *server = loop->server;
     struct gb_bulk *best = &server->bulks[0];
     uint64_t in = ex->phase == GB_PHASE_BODY ? still_to_come(ex) : 0;
-    uint64_t out = ex->phase == GB_PHASE_REPLY ? ex->resp.source_len : 0;
+    uint64_t out = ex->phase == GB_PHASE_REPLY ? ex->resp.source_len + gb_reply_bytes(ex) : 0;
     unsigned i;
 
     /* Waking another thread would cost more than moving this. */
@@ -135,6 +135,7 @@ void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t) {
     gb_exchange_end(t->ex);
     t->ex = NULL;
     t->began_ns = gb_clock_ns();
+    t->progress = (struct gb_progress){.began_ns = 0};
     t->state = close ? GB_TRANSFER_LINGER : GB_TRANSFER_IDLE;
     if (close) {
         /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
@@ -202,14 +203,36 @@ void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events)
     gb_transfer_run(bulk, t);
 }
 
-static bool too_slow_out(const struct gb_bulk *bulk, const struct gb_transfer *t, uint64_t now_ns) {
-    const struct gb_http_server_config *config = &bulk->server->config;
-    uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
+/* A source that gives nothing while the client has taken all: the time is not the client's. */
+static bool waits_for_source(const struct gb_transfer *t) {
+    return t->state == GB_TRANSFER_SOURCE && t->armed == 0 && gb_socket_queued(t->fd) == 0;
+}
 
-    if (patience_ns == 0 || now_ns - t->began_ns < patience_ns)
+static bool too_slow_out(const struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
+    const struct gb_http_server_config *config = &bulk->server->config;
+
+    if (waits_for_source(t)) {
+        gb_progress_excuse(&t->progress, now_ns);
+        return now_ns - t->moved_ns > config->wait_max_s * GB_NS_PER_S;
+    }
+    gb_progress_look(&t->progress, t->fd, t->from.local, now_ns);
+    return gb_progress_slow(&t->progress, config, now_ns);
+}
+
+/* As sweep_unread of a connection in libmicrohttpd. */
+static bool leaves_unread(const struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
+    if (t->read_all || now_ns - t->began_ns < GB_NS_PER_S || gb_peer_busy(t->from.peer))
         return false;
-    return now_ns - t->moved_ns >= patience_ns ||
-           (double)t->sent / ((double)(now_ns - t->began_ns) / GB_NS_PER_S) < (double)config->min_rate_bytes_s;
+    t->read_all = gb_socket_queued(t->fd) == 0;
+    if (t->read_all)
+        return false;
+    gb_progress_look(&t->progress, t->fd, t->from.local, now_ns);
+    return gb_progress_slow(&t->progress, &bulk->server->config, now_ns);
+}
+
+static void drop_slow(struct gb_bulk *bulk, struct gb_transfer *t) {
+    gb_socket_abandon(t->fd);
+    gb_transfer_drop(bulk, t);
 }
 
 /* Who does not move lets go of what others may need; whoever moves slowly, of what they have had for long. drips: bytes are there. */
@@ -245,13 +268,15 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, bool drips, 
     case GB_TRANSFER_BLOCK:
     case GB_TRANSFER_SOURCE:
         if (too_slow_out(bulk, t, now_ns))
-            gb_transfer_drop(bulk, t);
+            drop_slow(bulk, t);
         return;
     case GB_TRANSFER_IDLE:
         idle_ns = bulk->server->config.idle_timeout_s * GB_NS_PER_S;
         if (atomic_load(&bulk->server->draining) ||
             (idle_ns && now_ns - t->began_ns > idle_ns && !gb_peer_busy(t->from.peer)))
             gb_transfer_drop(bulk, t);
+        else if (leaves_unread(bulk, t, now_ns))
+            drop_slow(bulk, t);
         return;
     case GB_TRANSFER_LINGER:
         if (now_ns - t->began_ns > LINGER_NS)

@@ -30,6 +30,7 @@ static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at,
 
     if (sent > 0) {
         t->moved_ns = gb_clock_ns();
+        t->progress.out += (uint64_t)sent;
         return sent;
     }
     if (sent == 0 || errno == EAGAIN || errno == EINTR) {
@@ -37,22 +38,6 @@ static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at,
         return 0;
     }
     return -1;
-}
-
-/* A canned answer is taken apart: its parts outlive the exchange's reference to it. */
-static void unpack_canned(struct gb_exchange *ex, const char **ret_body, size_t *ret_n) {
-    const char *type;
-    const char *etag;
-
-    gb_canned_parts(ex->resp.canned, &ex->resp.status, &type, &etag, ret_body, ret_n);
-    gb_http_response_header(&ex->resp, NULL, "Content-Type", "%s", type);
-    if (etag)
-        gb_http_response_header(&ex->resp, NULL, "ETag", "%s", etag);
-    gb_http_response_header(&ex->resp, NULL, "Cache-Control", "no-cache");
-    if (gb_http_canned_known(ex->resp.canned, &ex->req)) {
-        ex->resp.status = 304;
-        *ret_n = 0;
-    }
 }
 
 /* A small body goes out with the head. */
@@ -67,8 +52,11 @@ static void join_block(struct gb_transfer *t) {
 static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_http_response *resp = &ex->resp;
+    bool unread;
+
+    gb_reply_admit(ex);
     /* Bytes that libmicrohttpd had read behind the body would be lost: the client must send that request again. */
-    bool unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
+    unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
         gb_transfer_mark(t, 1); /* what comes next is a request, or the end */
@@ -76,12 +64,15 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)
-        unpack_canned(ex, &t->block, &t->block_len);
+        gb_canned_unpack(ex, &t->block, &t->block_len);
     t->out_len = resp->source ? resp->source_len : t->block_len;
+    if (ex->req.method == GB_HTTP_HEAD && resp->unsent_len > 0)
+        t->out_len = resp->unsent_len;
     t->head_len = gb_wire_head(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
     ex->phase = GB_PHASE_DONE;
     t->sent = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
+    gb_progress_begin(&t->progress, t->began_ns);
     if (t->head_len > 0 && ex->req.method != GB_HTTP_HEAD && t->block_len <= sizeof(t->head) - t->head_len)
         join_block(t);
     return t->head_len > 0;
@@ -113,9 +104,14 @@ static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
 }
 
 static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
+    uint64_t turn = 0;
     ssize_t n;
 
     while (t->sent < t->block_len) {
+        if (turn >= bulk->turn_bytes) {
+            gb_transfer_arm(bulk, t, EPOLLOUT);
+            return LATER;
+        }
         n = push(bulk, t, t->block + t->sent, t->block_len - t->sent, false);
         if (n < 0) {
             gb_transfer_drop(bulk, t);
@@ -124,6 +120,7 @@ static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
         if (n == 0)
             return LATER;
         t->sent += (uint64_t)n;
+        turn += (uint64_t)n;
     }
     gb_transfer_finish(bulk, t);
     return GONE;

@@ -186,6 +186,7 @@ void gb_exchange_end(struct gb_exchange *ex) {
     }
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
+    gb_reply_release(ex);
     free(ex->gathered);
     ex->gathered = NULL;
     free(ex->early);

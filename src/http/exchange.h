@@ -71,6 +71,9 @@ struct gb_exchange {
     bool broken;         /* the connection is gone; finish quietly */
     char *gathered;
     size_t gathered_len;
+    size_t charged;        /* bytes of the reply, of the memory that all replies may have */
+    const char *long_body; /* what libmicrohttpd sends by pieces; in resp */
+    size_t long_len;
 
     /* Where wakes go. */
     pthread_mutex_t wake_lock;
@@ -175,8 +178,18 @@ size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len,
 
 /* mhd_reply.c */
 const char *gb_http_reason(int status);
-void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char **ret_type, const char **ret_etag,
-                     const char **ret_body, size_t *ret_n);
+size_t gb_canned_len(const struct gb_http_canned *canned);
+/* Takes a canned answer apart: status and headers into the response, which keeps the reference that *ret_body lives by. */
+void gb_canned_unpack(struct gb_exchange *ex, const char **ret_body, size_t *ret_n);
+
+/* reply_memory.c: before the reply's first byte, the response becomes what it is in the end. A body that has to wait for its
+ * client is counted until the exchange ends; one too many for --max-reply-memory is replaced with SATURATED. */
+void gb_reply_admit(struct gb_exchange *ex);
+/* The same of what else is allocated for the reply. False: the response is the refusal. */
+bool gb_reply_charge(struct gb_exchange *ex, size_t bytes);
+void gb_reply_release(struct gb_exchange *ex);
+/* Bytes of the body in memory that is to be sent; of a canned one that is not long, at most. */
+size_t gb_reply_bytes(const struct gb_exchange *ex);
 
 /* collector.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */
 struct gb_http_sink *gb_collector_new(size_t max);

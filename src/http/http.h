@@ -360,8 +360,9 @@ struct gb_http_server_config {
     size_t json_list_max;      /* of GB_BODY_LIST */
     uint64_t takeover_bytes;   /* answers this long are streamed; bodies this long leave libmicrohttpd at the header */
     unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
-    unsigned stall_timeout_s;  /* a body that does not move */
+    unsigned stall_timeout_s;  /* a body that does not move, in or out */
     uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
+    uint64_t reply_memory_max; /* bytes of replies that wait for their clients; 0: no limit */
     unsigned wait_max_s;       /* the longest GB_STEP_WAIT */
     const struct gb_http_feed_hooks *feed; /* NULL: nobody listens */
     unsigned listeners_max;
@@ -378,10 +379,16 @@ void gb_http_server_drain(struct gb_http_server *server);
  * accepted. */
 void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms);
 
+/* For an action whose reply grows with what it is asked to do, before it does it: the reply will be sent whatever memory it
+ * takes, so -1 with SATURATED when other replies fill theirs. */
+int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *err);
+
 struct gb_http_server_stat {
-    uint64_t connections; /* now */
-    uint64_t suspended;   /* requests that wait, now */
-    uint64_t transfers;   /* connections on bulk loops, now */
+    uint64_t reply_memory;    /* bytes of replies that wait for their clients, now */
+    uint64_t replies_refused; /* for want of that */
+    uint64_t connections;     /* now */
+    uint64_t suspended;       /* requests that wait, now */
+    uint64_t transfers;       /* connections on bulk loops, now */
     uint64_t accepted;
     uint64_t refused; /* over connections_max */
     uint64_t requests;

@@ -82,13 +82,24 @@ void gb_http_canned_unref(struct gb_http_canned *canned) {
     free(canned);
 }
 
-void gb_canned_parts(struct gb_http_canned *canned, int *ret_status, const char **ret_type, const char **ret_etag,
-                     const char **ret_body, size_t *ret_n) {
-    *ret_status = canned->status;
-    *ret_type = canned->type;
-    *ret_etag = canned->etag;
+size_t gb_canned_len(const struct gb_http_canned *canned) {
+    return canned->body_len;
+}
+
+void gb_canned_unpack(struct gb_exchange *ex, const char **ret_body, size_t *ret_n) {
+    const struct gb_http_canned *canned = ex->resp.canned;
+
+    ex->resp.status = canned->status;
     *ret_body = canned->body;
     *ret_n = canned->body_len;
+    gb_http_response_header(&ex->resp, NULL, "Content-Type", "%s", canned->type);
+    if (canned->etag)
+        gb_http_response_header(&ex->resp, NULL, "ETag", "%s", canned->etag);
+    gb_http_response_header(&ex->resp, NULL, "Cache-Control", "no-cache");
+    if (gb_http_canned_known(canned, &ex->req)) {
+        ex->resp.status = 304;
+        *ret_n = 0;
+    }
 }
 
 bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request) {
@@ -112,6 +123,8 @@ static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
 static struct MHD_Response *make_response(struct gb_exchange *ex) {
     struct gb_http_response *resp = &ex->resp;
     struct MHD_Response *r;
+    const char *body = resp->body;
+    size_t n = resp->body_len;
 
     if (ex->phase == GB_PHASE_STREAM)
         return gb_mhd_stream(ex);
@@ -119,6 +132,11 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
         return MHD_create_response_from_callback(resp->source_len, 1024, no_body, NULL, NULL);
     if (resp->unsent_len > 0)
         return MHD_create_response_from_callback(resp->unsent_len, 1024, no_body, NULL, NULL);
+    if (gb_reply_bytes(ex) > GB_LONG_REPLY) {
+        if (resp->canned)
+            gb_canned_unpack(ex, &body, &n);
+        return gb_mhd_pieces(ex, body, n);
+    }
     r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);
     if (r)
         resp->body = NULL;
@@ -145,7 +163,7 @@ static int queue(struct gb_exchange *ex) {
 int gb_mhd_reply(struct gb_exchange *ex) {
     struct gb_http_canned *canned = ex->resp.canned;
 
-    if (!canned)
+    if (!canned || gb_reply_bytes(ex) > GB_LONG_REPLY)
         return queue(ex);
     /* libmicrohttpd sends no body with a 304, and the length in its header is then that of the 200, as it should be. */
     ex->resp.status = gb_http_canned_known(canned, &ex->req) ? 304 : canned->status;

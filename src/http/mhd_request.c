@@ -127,6 +127,8 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         c->idle_ns = ex->loop->now_ns;
         c->peek_ns = 0;
         c->replied_ns = 0;
+        c->read_all = false;
+        c->progress = (struct gb_progress){.began_ns = 0};
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
         gb_server_ended(&ex->loop->own, ex);
     }
@@ -136,8 +138,10 @@ void gb_mhd_finished(struct gb_exchange *ex) {
 /* The reply goes out: through libmicrohttpd, or from a bulk loop when it is long. */
 static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
-    bool is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
+    bool is_long;
 
+    gb_reply_admit(ex);
+    is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
     if (gb_peer_send(ex->info->fd, &ex->resp) < 0) {
         /* What goes with the descriptors is undone by the end of the connection. */
         ex->close = true;
@@ -158,7 +162,8 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
         is_long = false;
     }
     if (is_long && gb_peer_busy(ex->info->peer)) {
-        ex->phase = GB_PHASE_STREAM;
+        if (gb_reply_charge(ex, GB_MHD_STREAM_BYTES))
+            ex->phase = GB_PHASE_STREAM;
     } else if (is_long) {
         /* Bytes of a next request that libmicrohttpd already holds would be lost: the client must send it again. */
         if (gb_mhd_held(ex) != 0)
@@ -169,8 +174,12 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, &err);
     }
+    /* Where libmicrohttpd may hold bytes of a next request a long body goes by its way, and nothing is lost: a copy costs less
+     * than the connection would. */
+    if (gb_reply_bytes(ex) > GB_LONG_REPLY && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
+        return MHD_YES;
     ex->info->replied_ns = loop->now_ns;
-    ex->info->reply_bytes = ex->resp.body_len;
+    ex->info->progress = (struct gb_progress){.began_ns = 0};
     if (ex->phase != GB_PHASE_STREAM)
         ex->phase = GB_PHASE_DONE;
     return gb_mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;

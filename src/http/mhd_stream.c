@@ -5,8 +5,9 @@
 
 #include "http/server.h"
 
-/* libmicrohttpd allocates this for each such response. */
-#define BLOCK (256u << 10)
+/* Over a UNIX socket the kernel tells of whole pieces, and a client that takes one in --stall-timeout is to be seen moving:
+ * at the defaults a piece is half of what --min-rate asks for in that time. */
+#define PIECE (16u << 10)
 
 static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
     struct gb_error err = GB_ERROR_INIT;
@@ -29,7 +30,8 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
     memcpy(buf, at, n);
     source->sent(source, n);
     ex->info->replied_ns = ex->loop->now_ns;
-    ex->info->reply_bytes = n;
+    ex->loop->progress++;
+    ex->info->progress.out = pos;
     if (pos + n == ex->resp.source_len) {
         source->free(source, true);
         ex->resp.source = NULL;
@@ -38,5 +40,26 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 }
 
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex) {
-    return MHD_create_response_from_callback(ex->resp.source_len, BLOCK, next_piece, ex, NULL);
+    gb_progress_begin(&ex->info->progress, ex->loop->now_ns);
+    return MHD_create_response_from_callback(ex->resp.source_len, GB_MHD_STREAM_BYTES, next_piece, ex, NULL);
+}
+
+static ssize_t next_of_memory(void *cls, uint64_t pos, char *buf, size_t max) {
+    struct gb_exchange *ex = cls;
+    size_t left = ex->long_len - (size_t)pos;
+    size_t n = left < max ? left : max;
+
+    if (!ex->info)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    memcpy(buf, ex->long_body + pos, n);
+    ex->loop->progress++;
+    ex->info->progress.out = pos; /* the piece before has gone to the kernel */
+    return (ssize_t)n;
+}
+
+struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n) {
+    ex->long_body = body;
+    ex->long_len = n;
+    gb_progress_begin(&ex->info->progress, ex->loop->now_ns);
+    return MHD_create_response_from_callback(n, PIECE, next_of_memory, ex, NULL);
 }

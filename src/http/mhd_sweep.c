@@ -23,12 +23,30 @@ static bool has_left(const struct gb_conn *c) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+static void end_slow(struct gb_conn *c) {
+    gb_socket_abandon(c->fd);
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+/* Replies that lie in the kernel's queue are unread as well. One that is polled all the time is not asked. */
+static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
+    if (c->read_all || now_ns - c->idle_ns < GB_NS_PER_S || gb_peer_busy(c->peer))
+        return;
+    c->read_all = gb_socket_queued(c->fd) == 0;
+    if (c->read_all)
+        return;
+    gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+        end_slow(c);
+}
+
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     struct gb_http_server *server = c->server;
     uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
     bool over =
         atomic_load(&server->draining) || (patience_ns && now_ns - c->idle_ns > patience_ns && !gb_peer_busy(c->peer));
 
+    sweep_unread(c, now_ns);
     if (over || (now_ns >= c->peek_ns && has_ended(c)))
         shutdown(c->fd, SHUT_RDWR);
     /* An end may come unnoticed at any time, with a part of a header; looked for ever more rarely: there may be thousands. */
@@ -39,14 +57,14 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     }
 }
 
-static void sweep_replying(struct gb_conn *c, uint64_t now_ns) {
-    const struct gb_http_server_config *config = &c->server->config;
-    uint64_t patience_ns = config->stall_timeout_s * GB_NS_PER_S;
-
-    if (config->min_rate_bytes_s)
-        patience_ns += c->reply_bytes * GB_NS_PER_S / config->min_rate_bytes_s;
-    if (patience_ns && now_ns - c->replied_ns > patience_ns)
-        shutdown(c->fd, SHUT_RDWR);
+/* What waits for a source's next bytes is not the client's fault, and bounded elsewhere. */
+static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
+    if (waits)
+        gb_progress_excuse(&c->progress, now_ns);
+    else
+        gb_progress_look(&c->progress, c->fd, c->local, now_ns);
+    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+        end_slow(c);
 }
 
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
@@ -61,7 +79,7 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
         if (ex && ex->phase == GB_PHASE_STREAM && ex->resp.source && ex->resp.source->pause &&
             now_ns - c->replied_ns > PAUSE_NS)
             ex->resp.source->pause(ex->resp.source);
-        sweep_replying(c, now_ns);
+        sweep_replying(c, ex && ex->suspended, now_ns);
     } else if (ex && ex->phase == GB_PHASE_WAIT) {
         if (ex->req.cancel && has_left(c))
             ex->req.cancel(&ex->req, true);

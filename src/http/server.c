@@ -208,7 +208,10 @@ void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_st
                                         .transfers = atomic_load(&server->transfers),
                                         .accepted = atomic_load(&server->accepted),
                                         .refused = atomic_load(&server->refused),
-                                        .listeners = atomic_load(&server->feed.count)};
+                                        .listeners = atomic_load(&server->feed.count),
+                                        .reply_memory = atomic_load(&server->reply_memory[0]) +
+                                                        atomic_load(&server->reply_memory[1]),
+                                        .replies_refused = atomic_load(&server->replies_refused)};
     for (i = 0; i < server->config.loops; i++)
         ret->requests += atomic_load(&server->loops[i].requests);
 }

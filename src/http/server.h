@@ -16,6 +16,7 @@
 #include "http/latency.h"
 #include "http/mailbox.h"
 #include "http/peer.h"
+#include "http/progress.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;
@@ -41,7 +42,8 @@ struct gb_conn {
     uint64_t consumed;            /* bytes of finished requests since */
     uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
     uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
-    uint64_t reply_bytes;         /* of that reply */
+    struct gb_progress progress;  /* of that reply, or of what it left in the kernel */
+    bool read_all;                /* idle, and the client has taken all replies */
     unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
     bool suspect;                 /* it may be what a loop turns for, see mhd_watchdog.c */
 };
@@ -95,6 +97,8 @@ struct gb_transfer {
     uint64_t sent;    /* of what is being sent */
     uint64_t began_ns;
     uint64_t moved_ns;
+    struct gb_progress progress; /* of the reply, or of what it left in the kernel */
+    bool read_all;               /* idle, and the client has taken all replies */
     uint64_t lingered;
 };
 
@@ -168,6 +172,8 @@ struct gb_http_server {
     atomic_uint_fast64_t transfers;
     atomic_uint_fast64_t accepted;
     atomic_uint_fast64_t refused;
+    atomic_uint_fast64_t reply_memory[2]; /* of those up to GB_LONG_REPLY, and of longer ones */
+    atomic_uint_fast64_t replies_refused;
 };
 
 /* mhd_loop.c, arrivals.c */
@@ -241,12 +247,19 @@ int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
 /* libmicrohttpd ended the connection instead: the bulk loop gets it without those bytes, and answers. */
 void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
 
+/* A body in memory longer than this leaves libmicrohttpd, where that is safe. The least that a fresh socket takes at once, over
+ * Ethernet's segments of 1448 bytes, is 46 KB (the loopback 2.8 MB, a UNIX socket what accept.c gives it). */
+#define GB_LONG_REPLY (64u << 10)
+
 /* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
 
 /* mhd_stream.c: a source's bytes by way of libmicrohttpd, in phase STREAM; ex outlives the response's use. NULL when memory is
  * exhausted. */
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
+/* The same of a long body in memory, by pieces that tell how far it has come. */
+struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n);
+#define GB_MHD_STREAM_BYTES (256u << 10) /* that libmicrohttpd allocates for a source */
 
 /* mhd_sweep.c: the look at a connection that is due every second. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);

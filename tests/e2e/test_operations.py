@@ -28,6 +28,11 @@ def ended(s, op, state="done"):
     return op
 
 
+def summary(op):
+    """What lists tell of it."""
+    return {k: v for k, v in op.items() if k not in ("result", "problem")}
+
+
 def test_every_kind(s):
     """What waits for nothing may be answered at once: then it is asked again."""
     s.buffer("a", bytes=SIZE)
@@ -85,7 +90,7 @@ def test_one_that_fails(simulated, start):
     op = ended(s, left(s, "POST", "buffers", {"name": "b", "bytes": 50 << 20}, "respond-async, wait=1"), "failed")
     assert op["result"] is None and op["problem"]["status"] == op["status"] == 507 and op["problem"]["code"] == "out_of_memory"
     assert op["problem"]["instance"] == s.base + "/buffers" and s.names("buffers") == ["a"]
-    assert s.get("/v1/operations?state=failed")["items"] == [op]
+    assert s.get("/v1/operations?state=failed")["items"] == [summary(op)]
 
 
 def test_one_that_waits_for_memory_is_cancelled(simulated, start):
@@ -173,10 +178,11 @@ def test_lists(s):
         if r.status == 202:
             made.append(ended(s, r.json()))
     of = f"/v1/operations?session={s.name}"
-    assert s.get(of)["items"] == made and s.get(of)["next_cursor"] is None
+    listed = [summary(op) for op in made]
+    assert s.get(of)["items"] == listed and s.get(of)["next_cursor"] is None
     page = s.get(of + "&limit=2&state=done")
-    assert page["items"] == made[:2]
-    assert s.get(f"{of}&limit=3&cursor={page['next_cursor']}")["items"] == made[2:]
+    assert page["items"] == listed[:2]
+    assert s.get(f"{of}&limit=3&cursor={page['next_cursor']}")["items"] == listed[2:]
     assert s.get(of + "&state=queued")["items"] == s.get("/v1/operations?session=none")["items"] == []
     for wrong in ("state=over", "state=", "session=-", "cursor=x", "limit=0", "session="):
         assert s.ask("GET", "/v1/operations?" + wrong).status == 400, wrong

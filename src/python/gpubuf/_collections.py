@@ -181,7 +181,7 @@ class Operations(Asker):
     """Work that was left to itself (respond_async=True)."""
 
     def list(self, *, state: Optional[str] = None, all_sessions: bool = False) -> List[Operation]:
-        """Operations of this session, or of all that the token may see."""
+        """Operations of this session, or of all that the token may see; their results and problems are in get() alone."""
         query = given(state=state, session=None if all_sessions else self._session)
         return cast(List[Operation], self._all(path_of("operations"), query))
 
