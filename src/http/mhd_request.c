@@ -118,6 +118,8 @@ void gb_mhd_finished(struct gb_exchange *ex) {
 
         c->ex = NULL;
         c->idle_ns = ex->loop->now_ns;
+        c->asked = true;
+        gb_quiet_enter(ex->loop, c);
         c->peek_ns = 0;
         c->replied_ns = 0;
         c->uncounted = c->uncounted || ex->req.chunked;
@@ -281,6 +283,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
         ex->conn = connection;
         ex->info = c;
         c->ex = ex;
+        gb_quiet_leave(loop, c);
         c->idle_ns = 0;
         return first_call(loop, ex, method, version);
     }

@@ -148,11 +148,17 @@ def test_nothing_there(start):
             op.answered(d, 404, op.path(s="none", d="99", o="none", u="none"))
 
 
+def the_one(daemon):
+    c = daemon.client()
+    return c if c.ask("GET", "/livez").status == 200 else None
+
+
 def test_one_connection_too_many(start):
     """503 with Retry-After, and nothing else is looked at."""
     d = start("--max-connections", "1")
     listed = operations(d)
-    until("the one connection is free", lambda: d.client().ask("GET", "/livez").status == 200)
+    held = until("the one connection is free", lambda: the_one(d))
+    held.http.sock.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{")
     for op in listed:
         assert int(op.answered(d, 503, op.path()).headers["Retry-After"]) >= 1
 
