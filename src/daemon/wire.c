@@ -151,6 +151,8 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
+        .pages = gb_api_pages,
+        .page_count = gb_api_page_count,
         .loops = or_by_cores(o->http_threads, 1, 8),
         .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,

@@ -63,7 +63,8 @@ static void refuse(struct gb_loop *loop, int fd, bool local, enum refusal why) {
                     "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
                     gb_code_slug(code), gb_code_title(code), detail, gb_code_slug(code), (unsigned long long)id);
     n = snprintf(head, sizeof(head),
-                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
+                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
+                 "Cache-Control: no-store\r\nRetry-After: 1\r\n"
                  "Connection: close\r\nContent-Length: %d\r\n\r\n",
                  body);
     atomic_fetch_add(&server->refused, 1);

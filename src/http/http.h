@@ -350,6 +350,9 @@ struct gb_http_server_config {
     size_t listen_fd_count;
     const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
+    const char *const
+        *pages; /* paths to which pages of other origins may link, and nothing else; "/x/": all below it */
+    size_t page_count;
     unsigned loops;            /* HTTP loops */
     unsigned bulk_loops;       /* loops for large bodies */
     unsigned connections_max;  /* one more takes the place of a quiet one, or gets 503 and is closed */

@@ -69,8 +69,10 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
         server->loops[i].own.epoll_fd = -1;
     for (i = 0; i < config->bulk_loops; i++)
         server->bulks[i].epoll_fd = -1;
-    server->hygiene =
-        (struct gb_hygiene){.hosts = (const char *const *)server->hosts, .host_count = config->host_count};
+    server->hygiene = (struct gb_hygiene){.hosts = (const char *const *)server->hosts,
+                                          .host_count = config->host_count,
+                                          .pages = config->pages,
+                                          .page_count = config->page_count};
     if (gb_router_init(&server->router, config->routes, config->route_count, err) < 0)
         return -1;
     return gb_random(&server->id_seed, sizeof(server->id_seed), err);

@@ -83,7 +83,7 @@ def operations(daemon):
 
 
 def test_refused_for_what_the_request_is(start):
-    """400, 414, 421 and 431 are said before anybody looks what the request is for."""
+    """400, 403 to other origins, 414, 421 and 431 are said before anybody looks what the request is for."""
     d = start()
     for op in operations(d):
         target = op.path()
@@ -91,6 +91,9 @@ def test_refused_for_what_the_request_is(start):
         op.answered(d, 414, op.path("x" * 9000))
         op.answered(d, 431, target, [f"X-{i}: 1" for i in range(70)])
         op.answered(d, 421, target, host="elsewhere.example")
+        for site in ("cross-site", "same-site", "anything-new"):
+            said = op.answered(d, 403, target, [f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"])
+            assert op.method == "HEAD" or said.json()["code"] == "cross_origin"
 
 
 def test_headers_beyond_the_memory_of_a_connection(start):
@@ -136,7 +139,7 @@ def test_refused_for_who_asks(start, tmp_path):
     for op in operations(d):
         if "401" in op.statuses:
             assert op.answered(d, 401, op.path()).headers["Www-Authenticate"].startswith("Bearer")
-        if "403" in op.statuses:
+        if "forbidden" in op.item["responses"].get("403", {}).get("$ref", "").lower():
             told = [op.told(d, op.path("session=default" * ("session" in op.queries)), ["Authorization: Bearer " + secret]) for secret in (other, reader, mapper)]
             assert 403 in [reply.status for reply in told], (op.method, op.route, told)
 
