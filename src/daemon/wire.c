@@ -73,6 +73,18 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_token_store_open(daemon->database, &daemon->tokens, err);
 }
 
+/* Reading what others adopted may fill all of it, beside what everything else on the machine needs. */
+static uint64_t adopted_bytes(struct gb_daemon *daemon) {
+    uint64_t bytes = daemon->options.max_adopted_bytes;
+
+    if (bytes == 0)
+        bytes = gb_daemon_memory("") / 2;
+    if (bytes > 0 && daemon->options.max_adopted_bytes == 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "limits", "--max-adopted-bytes is %llu, half of the memory that there is",
+               (unsigned long long)bytes);
+    return bytes;
+}
+
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     struct gb_core_config config = {
@@ -92,7 +104,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .key_ttl_s = o->idempotency_ttl,
         .leases_max = o->max_leases,
         .adopted_max = o->max_adopted,
-        .adopted_bytes_max = o->max_adopted_bytes,
+        .adopted_bytes_max = adopted_bytes(daemon),
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .allocation_log = o->allocation_log,

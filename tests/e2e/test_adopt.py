@@ -2,6 +2,7 @@
 import array
 import fcntl
 import os
+import re
 import socket
 
 import pytest
@@ -259,6 +260,17 @@ def test_the_limit_of_bytes(start):
             until("it is let go of", lambda: d.stats()["sharing"]["adopted"] == 0)
         a.own("y", small)
         told(d, a.adopt("x", [big.fd], bytes=1 << 20), 507, "limit_reached")
+
+
+def test_the_limit_of_bytes_unless_said(start):
+    """Half of the memory, or of what the control group leaves; a memfd that says more has nothing behind it."""
+    d = start()
+    text = d.ask("GET", "/metrics").body.decode()
+    limit = int(float(re.search(r"^gpubufd_adopted_limit_bytes (\S+)$", text, re.M).group(1)))
+    assert 0 < limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    with Owned(limit + 4096) as big, Owner(d.unix) as a:
+        problem = told(d, a.adopt("x", [big.fd], bytes=limit + 4096), 507, "limit_reached").json()
+        assert problem["limit_bytes"] == limit
 
 
 def test_the_limit_of_one_connection(daemon, s, session, owner, memory):
