@@ -36,7 +36,8 @@ static int open_locked(struct gb_store *s, const struct gb_store_config *config,
         return -1;
     if (tune(s->db, config->sync_full, err) < 0 || gb_migrate(s->db, config->path, err) < 0 ||
         gb_migrate_counters(s->db, err) < 0 || gb_past_migrate(s->db, err) < 0 ||
-        gb_past_started(s->db, gb_wall_us(), err) < 0 || gb_feed_log_new(config, s->db, &s->feed, err) < 0)
+        gb_db_check_numbers(s->db, config->path, err) < 0 || gb_past_started(s->db, gb_wall_us(), err) < 0 ||
+        gb_feed_log_new(config, s->db, &s->feed, err) < 0)
         return -1;
     if (gb_writer_new(s->db, config, s->feed, &s->writer, err) < 0)
         return -1;
