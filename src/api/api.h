@@ -11,6 +11,10 @@
 extern const struct gb_http_route gb_api_routes[];
 extern const size_t gb_api_route_count;
 
+/* The page's paths, as gb_http_server_config.pages. */
+extern const char *const gb_api_pages[];
+extern const size_t gb_api_page_count;
+
 /* etc/openapi.json, embedded by the build. */
 extern const char gb_openapi_json[];
 extern const size_t gb_openapi_json_len;

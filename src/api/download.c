@@ -43,7 +43,6 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
         r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
     r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut ? "none" : "bytes");
     r |= add_vary(response, err);
-    r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
     if (d->shape.dims > 0 && !d->cut) /* libmicrohttpd takes no header without a value */
         r |= gb_http_response_header(response, err, "Gpubuf-Shape", "%s", shape);

@@ -111,7 +111,6 @@ static enum gb_step send(struct gb_http_request *request, struct gb_http_respons
     gb_bundle_times(b->core, &times);
     r |= gb_http_response_header(response, err, "Content-Type", "%s", GB_MEDIA_SAFETENSORS);
     r |= gb_http_response_header(response, err, "Accept-Ranges", "none");
-    r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     if (request->method != GB_HTTP_HEAD)
         r |= gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f", times.queue_ms);
     if (r < 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/api.h"
 #include "api/context.h"
 #include "http/conditions.h"
 
@@ -17,6 +18,9 @@
 #define POLICY                                                                                                         \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "   \
     "form-action 'none'; frame-ancestors 'none'"
+
+const char *const gb_api_pages[] = {"/", "/ui/"};
+const size_t gb_api_page_count = sizeof(gb_api_pages) / sizeof(gb_api_pages[0]);
 
 static const struct gb_web_file *find(const char *name, size_t n) {
     size_t i;
@@ -62,9 +66,7 @@ static int write_headers(struct gb_http_response *response, const struct gb_web_
     r |= gb_http_response_header(response, err, "Cache-Control", "no-cache");
     r |= gb_http_response_header(response, err, "Content-Security-Policy", "%s", POLICY);
     r |= gb_http_response_header(response, err, "Cross-Origin-Opener-Policy", "same-origin");
-    r |= gb_http_response_header(response, err, "Cross-Origin-Resource-Policy", "same-origin");
     r |= gb_http_response_header(response, err, "Referrer-Policy", "no-referrer");
-    r |= gb_http_response_header(response, err, "X-Content-Type-Options", "nosniff");
     if (response->status == 304)
         return r;
     r |= gb_http_response_header(response, err, "Content-Type", "%s", file->type);

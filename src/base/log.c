@@ -6,29 +6,31 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/escape.h"
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-/* Appends text as the inside of a JSON string; always leaves room for what follows. */
-static size_t append_escaped(char *out, size_t at, size_t size, const char *text) {
-    for (; *text && at + 16 < size; text++) {
-        unsigned char c = (unsigned char)*text;
+/* Appends text, which has no control characters, as the inside of a JSON string; always leaves room for what follows. */
+static size_t append_quoted(char *out, size_t at, size_t size, const char *text) {
+    while (*text) {
+        bool marked = *text == '"' || *text == '\\';
+        size_t n = gb_utf8_len(text);
 
-        if (c == '"' || c == '\\') {
+        if (at + n + 16 >= size)
+            break;
+        if (marked)
             out[at++] = '\\';
-            out[at++] = (char)c;
-        } else if (c < 0x20) {
-            at += (size_t)snprintf(out + at, size - at, "\\u%04x", c);
-        } else {
-            out[at++] = (char)c;
-        }
+        memcpy(out + at, text, n);
+        at += n;
+        text += n;
     }
     return at;
 }
 
 void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event, const char *fmt, ...) {
     char stamp[GB_RFC3339_SIZE];
-    char text[3000];
+    char said[3000];
+    char text[3900];
     char line[4096];
     va_list ap;
     size_t n;
@@ -36,13 +38,15 @@ void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event
     if (level > log->level)
         return;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    vsnprintf(said, sizeof(said), fmt, ap);
     va_end(ap);
+    /* Here and nowhere else, so that nothing that a client chose reaches a terminal or begins a line. */
+    gb_escape(text, sizeof(text), said);
     gb_rfc3339(gb_wall_us(), stamp);
     if (log->json) {
         n = (size_t)snprintf(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"message\":\"",
                              stamp, level_names[level], event);
-        n = append_escaped(line, n, sizeof(line), text);
+        n = append_quoted(line, n, sizeof(line), text);
         n += (size_t)snprintf(line + n, sizeof(line) - n, "\"}\n");
     } else {
         n = (size_t)snprintf(line, sizeof(line), "%s %-7s %s: %s\n", stamp, level_names[level], event, text);

@@ -13,7 +13,8 @@ struct gb_log {
     int fd;
 };
 
-/* Writes one line. `event` is a short stable word; fmt gives the sentence. Lines longer than 4 KiB are cut. */
+/* Writes one line. `event` is a short stable word; fmt gives the sentence. Lines longer than 4 KiB are cut. Control
+ * characters and bytes that are no UTF-8 are written as \xNN. */
 void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -65,7 +65,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     if (!wanted(feed->cli, news))
         return 0;
     if (feed->cli->options.json)
-        printf("%s\n", news->json);
+        gb_cli_json_text(stdout, news->json);
     else
         put_line(stdout, news);
     if (fflush(stdout) == 0)

@@ -217,7 +217,23 @@ void gb_cli_details(FILE *out, json_t *object) {
     put_detail(out, "", object);
 }
 
-void gb_cli_json(FILE *out, json_t *value) {
-    json_dumpf(value, out, DUMP);
+void gb_cli_json_text(FILE *out, const char *text) {
+    while (*text != '\0') {
+        int n = control(text);
+
+        /* Within strings, where they may stand escaped. JSON has no other place for them. */
+        if (n > 0)
+            fprintf(out, "\\u%04x", (unsigned)(unsigned char)text[n - 1]);
+        else
+            putc(*text, out);
+        text += n > 0 ? n : 1;
+    }
     putc('\n', out);
+}
+
+void gb_cli_json(FILE *out, json_t *value) {
+    char *text = json_dumps(value, DUMP);
+
+    gb_cli_json_text(out, text != NULL ? text : "null");
+    free(text);
 }

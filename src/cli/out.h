@@ -46,6 +46,8 @@ void gb_cli_details(FILE *out, json_t *object);
 
 /* One JSON document and a newline. */
 void gb_cli_json(FILE *out, json_t *value);
+/* The same of JSON that stands there as text. */
+void gb_cli_json_text(FILE *out, const char *text);
 
 /* Text without control characters. */
 void gb_cli_put(FILE *out, const char *text);

@@ -35,6 +35,7 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->leases = atomic_load(&core->leases.live);
     ret->held_bytes = atomic_load(&core->leases.held_bytes);
     ret->adopted = gb_leases_adopted(&core->leases);
+    ret->adopted_bytes_max = core->config.adopted_bytes_max ? core->config.adopted_bytes_max : GB_ADOPTED_BYTES_MAX;
     ret->uploads_running = atomic_load(&core->uploads_running);
     ret->open_upload_bytes = atomic_load(&core->intake_bytes);
     ret->downloads_running = atomic_load(&core->downloads_running);

@@ -26,6 +26,7 @@ struct gb_core_stats {
     uint64_t leases;         /* granted, not ended */
     uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
     uint64_t adopted;        /* pieces of memory of other processes that are mapped here */
+    uint64_t adopted_bytes_max;
     uint64_t uploads_running;
     uint64_t open_upload_bytes; /* held by uploads in several requests that are not completed */
     uint64_t downloads_running;

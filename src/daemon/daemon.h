@@ -67,6 +67,10 @@ int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
  * beside them, and on return how many there can be. */
 int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err);
 
+/* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or where /proc
+ * and /sys are found. */
+uint64_t gb_daemon_memory(const char *root);
+
 /* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */
 int gb_daemon_read_ids(const struct gb_text_list *words, const char *option, struct gb_id_list *ret,
                        struct gb_error *err);

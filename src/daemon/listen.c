@@ -148,6 +148,18 @@ fail:
     return -1;
 }
 
+/* A client may send before anybody accepts, and a connection takes on what its listening socket has: so nothing comes along with
+ * those bytes either (http/accept.c). Where the kernel does not know it (before 6.16), descriptors that nobody reads stay with
+ * the connection, and count against what their sender may have on the way. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+static void take_no_descriptors(int fd) {
+    int no = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
+
 /* 1: somebody answers on the socket; 0: nobody, or there is no such file; -1: something else stands there. */
 static int answers(const struct sockaddr_un *a) {
     struct stat st;
@@ -226,6 +238,7 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
+    take_no_descriptors(fd);
     if (bind_beside(fd, path, rights, err) != 0) {
         close(fd);
         return -1;
@@ -251,6 +264,8 @@ int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err
     listener->fd = fd;
     if (describe(listener, err) != 0)
         return -1;
+    if (listener->is_unix)
+        take_no_descriptors(fd);
     listeners->count++;
     return 0;
 }

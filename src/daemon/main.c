@@ -18,12 +18,33 @@ enum gb_exit gb_usage_error(const struct gb_error *err) {
     return GB_EXIT_USAGE;
 }
 
+/* Nothing is lost when such a signal comes, and its default is to end the process. One that has a handler already, as of a
+ * profiler that was loaded before us, keeps it. */
+static void ignore(int number) {
+    struct sigaction had;
+
+    if (sigaction(number, NULL, &had) == 0 && had.sa_handler == SIG_DFL)
+        signal(number, SIG_IGN);
+}
+
+static void ignore_signals(void) {
+    static const int numbers[] = {
+        SIGPIPE, SIGUSR1, SIGUSR2,   SIGALRM, SIGVTALRM, SIGPROF,
+        SIGIO,   SIGPWR,  SIGSTKFLT, SIGXFSZ}; /* a file that may not grow is an error of that write, not the end */
+    size_t i;
+    int n;
+
+    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        ignore(numbers[i]);
+    for (n = SIGRTMIN; n <= SIGRTMAX; n++)
+        ignore(n);
+}
+
 /* Before any thread exists: all inherit the mask, and only the descriptor sees these signals. */
 static int block_signals(void) {
     sigset_t set;
 
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write, not the end */
+    ignore_signals();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

@@ -4,13 +4,20 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 /* Giving back gigabytes of pinned memory takes seconds, whatever the options permit. */
 #define LEAST_S 10
+
+#define TICK_MS 500
 
 struct gb_overtime {
     pthread_t thread;
@@ -20,16 +27,31 @@ struct gb_overtime {
     uint64_t seconds;
 };
 
+/* A signal that asks for the end: others are taken and mean nothing now. */
+static bool asked_again(const struct gb_overtime *o) {
+    struct signalfd_siginfo info;
+
+    while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+            return true;
+    }
+    return false;
+}
+
 static void *watch(void *arg) {
     struct gb_overtime *o = arg;
     struct pollfd fds[2] = {{.fd = o->over_fd, .events = POLLIN}, {.fd = o->signal_fd, .events = POLLIN}};
-    int timeout_ms = o->seconds > INT32_MAX / 1000 ? INT32_MAX : (int)(o->seconds * 1000);
-    int n = poll(fds, 2, timeout_ms);
+    uint64_t end_ns = gb_clock_ns() + o->seconds * GB_NS_PER_S;
+    bool again = false;
 
-    if (fds[0].revents != 0)
-        return NULL;
+    while (!again && gb_clock_ns() < end_ns) {
+        poll(fds, 2, TICK_MS);
+        if (fds[0].revents != 0)
+            return NULL;
+        again = fds[1].revents != 0 && asked_again(o);
+    }
     gb_log(&o->log, GB_LOG_ERROR, "stopping", "%s: what the device still does is left to its driver",
-           n > 0 ? "a further signal" : "the device's work does not end");
+           again ? "a further signal" : "the device's work does not end");
     _exit(GB_EXIT_SOFTWARE);
 }
 

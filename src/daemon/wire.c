@@ -79,6 +79,18 @@ static int open_store(struct gb_daemon *daemon, struct gb_error *err) {
     return gb_token_store_beside(daemon->store, &daemon->tokens, err);
 }
 
+/* Reading what others adopted may fill all of it, beside what everything else on the machine needs. */
+static uint64_t adopted_bytes(struct gb_daemon *daemon) {
+    uint64_t bytes = daemon->options.max_adopted_bytes;
+
+    if (bytes == 0)
+        bytes = gb_daemon_memory("") / 2;
+    if (bytes > 0 && daemon->options.max_adopted_bytes == 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "limits", "--max-adopted-bytes is %llu, half of the memory that there is",
+               (unsigned long long)bytes);
+    return bytes;
+}
+
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     struct gb_core_config config = {
@@ -98,7 +110,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .key_ttl_s = o->idempotency_ttl,
         .leases_max = o->max_leases,
         .adopted_max = o->max_adopted,
-        .adopted_bytes_max = o->max_adopted_bytes,
+        .adopted_bytes_max = adopted_bytes(daemon),
         .closer = daemon->closer,
         .default_quota = {.bytes = o->quota_bytes, .buffers = o->quota_buffers, .pinned_bytes = GB_UNLIMITED},
         .allocation_log = o->allocation_log,
@@ -158,15 +170,19 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
+        .pages = gb_api_pages,
+        .page_count = gb_api_page_count,
         .loops = or_by_cores(o->http_threads, 1, 8),
         .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,
+        .source_max = (unsigned)o->max_connections_per_address,
         .connection_memory = (size_t)o->connection_memory,
         .json_max = (size_t)o->max_json,
         .json_list_max = (size_t)(o->max_json + o->max_batch * 1024),
         .reply_memory_max = o->max_reply_memory == GB_UNLIMITED ? 0 : o->max_reply_memory,
         .takeover_bytes = o->takeover_bytes,
         .idle_timeout_s = (unsigned)o->idle_timeout,
+        .header_timeout_s = (unsigned)o->header_timeout,
         .stall_timeout_s = (unsigned)o->stall_timeout,
         .min_rate_bytes_s = o->min_rate,
         .wait_max_s = (unsigned)o->wait_max,

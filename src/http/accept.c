@@ -14,6 +14,9 @@
 /* Accepted from one socket before other events are looked at. */
 #define BATCH 16
 
+/* Newcomers for which a quiet connection is still to end: so many may be beyond the limit for a moment. */
+#define SQUEEZED_MAX 64
+
 /* Of all loops; each may have its share of them more than the least busy one before newcomers go to the next: a few threads
  * that are always at work answer more than many that are woken for each request. */
 #define TOGETHER 128
@@ -21,25 +24,52 @@
 /* Nothing announces that a descriptor has become free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 
-static void refuse(struct gb_loop *loop, int fd) {
-    struct gb_http_server *server = loop->server;
-    enum gb_code code = atomic_load(&server->draining) ? GB_ERR_DRAINING : GB_ERR_SATURATED;
-    uint64_t id = gb_loop_id(loop);
-    char text[512];
-    char head[640];
-    int body = snprintf(text, sizeof(text),
-                        "{\"type\": \"urn:gpubuf:error:%s\", \"title\": \"%s\", \"status\": 503, "
-                        "\"detail\": \"%u of %u connections are in use%s\", \"instance\": \"\", \"code\": \"%s\", "
-                        "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
-                        gb_code_slug(code), gb_code_title(code), (unsigned)atomic_load(&server->connections),
-                        server->config.connections_max, code == GB_ERR_DRAINING ? "; no more are taken" : "",
-                        gb_code_slug(code), (unsigned long long)id);
-    int n = snprintf(head, sizeof(head),
-                     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
-                     "Connection: close\r\nContent-Length: %d\r\n\r\n",
-                     body);
+enum refusal { DRAINING, FULL, SOURCE, MEMORY };
 
+/* Which limit it is, in numbers. */
+static void explain(const struct gb_http_server *server, enum refusal why, bool local, char *out, size_t size) {
+    const struct gb_places *places = &server->places;
+    unsigned long long taken = atomic_load(&places->taken);
+    unsigned long long remote = atomic_load(&places->remote);
+
+    if (why == SOURCE)
+        snprintf(out, size,
+                 "%u connections of this address are open, as many as one may have (--max-connections-per-address)",
+                 places->source_max);
+    else if (why == MEMORY)
+        snprintf(out, size, "no memory for another connection");
+    else if (why == FULL && !local && taken < places->max)
+        snprintf(out, size, "%llu of %llu connections over TCP are in use; %llu are kept for the UNIX socket", remote,
+                 (unsigned long long)places->remote_max, (unsigned long long)(places->max - places->remote_max));
+    else
+        snprintf(out, size, "%llu of %llu connections are in use%s", taken, (unsigned long long)places->max,
+                 why == DRAINING ? "; no more are taken" : "");
+}
+
+static void refuse(struct gb_loop *loop, int fd, bool local, enum refusal why) {
+    struct gb_http_server *server = loop->server;
+    enum gb_code code = why == DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED;
+    uint64_t id = gb_loop_id(loop);
+    char detail[160];
+    char text[640];
+    char head[640];
+    int body;
+    int n;
+
+    explain(server, why, local, detail, sizeof(detail));
+    body = snprintf(text, sizeof(text),
+                    "{\"type\": \"urn:gpubuf:error:%s\", \"title\": \"%s\", \"status\": 503, "
+                    "\"detail\": \"%s\", \"instance\": \"\", \"code\": \"%s\", "
+                    "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
+                    gb_code_slug(code), gb_code_title(code), detail, gb_code_slug(code), (unsigned long long)id);
+    n = snprintf(head, sizeof(head),
+                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
+                 "Cache-Control: no-store\r\nRetry-After: 1\r\n"
+                 "Connection: close\r\nContent-Length: %d\r\n\r\n",
+                 body);
     atomic_fetch_add(&server->refused, 1);
+    if (why == SOURCE)
+        atomic_fetch_add(&server->refused_source, 1);
     /* A fresh socket has room for this; what cannot be sent at once is not worth waiting for. */
     if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
         (void)!send(fd, text, (size_t)body, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -65,40 +95,84 @@ static void take_no_descriptors(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-static void admit(struct gb_http_server *server, struct gb_loop *loop, int fd, bool local) {
-    struct gb_arrival arrival = {.fd = fd, .local = local, .counted = true};
-    struct gb_loop *best = gb_loop_fill(server, TOGETHER / server->config.loops);
+/* It has its place. Given to that loop, which may be this one. */
+static void admit(struct gb_loop *loop, struct gb_arrival *arrival, struct gb_loop *to) {
+    struct gb_http_server *server = loop->server;
 
-    if (local) {
-        arrival.peer = gb_peer_new(server, fd);
-        if (!arrival.peer) {
-            refuse(loop, fd);
+    if (arrival->local) {
+        arrival->peer = gb_peer_new(server, arrival->fd);
+        if (!arrival->peer) {
+            gb_place_end(&server->places, arrival->source);
+            refuse(loop, arrival->fd, true, MEMORY);
             return;
         }
-        widen(fd);
-        take_no_descriptors(fd);
+        widen(arrival->fd);
+        take_no_descriptors(arrival->fd);
     }
-    atomic_fetch_add(&server->connections, 1);
-    atomic_fetch_add(&server->accepted, 1);
-    if (best == loop)
-        gb_loop_adopt(loop, &arrival);
+    if (arrival->squeezed)
+        atomic_fetch_add(&server->squeezed, 1);
     else
-        gb_loop_give(best, &arrival);
+        atomic_fetch_add(&server->accepted, 1);
+    if (to == loop)
+        gb_loop_adopt(loop, arrival);
+    else
+        gb_loop_give(to, arrival);
+}
+
+bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_arrival *arrival) {
+    struct gb_http_server *server = loop->server;
+
+    atomic_fetch_sub(&server->squeezed, 1);
+    if (gb_quiet_give_way(loop, arrival->local)) {
+        atomic_fetch_add(&server->accepted, 1);
+        return true;
+    }
+    gb_peer_end(arrival->peer);
+    gb_place_end(&server->places, arrival->source);
+    refuse(loop, arrival->fd, arrival->local, FULL);
+    return false;
+}
+
+static void take(struct gb_loop *loop, struct gb_arrival *arrival, const struct sockaddr *from) {
+    struct gb_http_server *server = loop->server;
+    struct gb_loop *to = NULL;
+    enum gb_place place = gb_place_take(&server->places, from, false, &arrival->source);
+
+    if (place == GB_PLACE_TAKEN) {
+        to = gb_loop_fill(server, TOGETHER / server->config.loops);
+    } else if (place == GB_PLACE_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
+        to = gb_quiet_longest(server, arrival->local);
+        arrival->squeezed = true;
+        if (to)
+            place = gb_place_take(&server->places, from, true, &arrival->source);
+    }
+    if (place == GB_PLACE_TAKEN)
+        admit(loop, arrival, to);
+    else
+        refuse(loop, arrival->fd, arrival->local,
+               place == GB_PLACE_SOURCE   ? SOURCE
+               : place == GB_PLACE_MEMORY ? MEMORY
+                                          : FULL);
 }
 
 /* Returns false when descriptors have run out: then a pause is due, or the loop would spin. */
 static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, size_t index) {
+    bool local = server->listen_local[index];
     int i;
 
     for (i = 0; i < BATCH; i++) {
-        int fd = accept4(server->listen_fds[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t len = sizeof(from);
+        struct gb_arrival arrival = {.local = local, .counted = true};
 
-        if (fd < 0)
+        arrival.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (arrival.fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-        if (atomic_load(&server->draining) || atomic_load(&server->connections) >= server->config.connections_max)
-            refuse(loop, fd);
+        if (atomic_load(&server->draining))
+            refuse(loop, arrival.fd, local, DRAINING);
         else
-            admit(server, loop, fd, server->listen_local[index]);
+            take(loop, &arrival, local ? NULL : (struct sockaddr *)&from);
     }
     return true;
 }

@@ -43,7 +43,9 @@ void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival) {
         gb_peer_end(arrival->peer);
         close(arrival->fd);
         atomic_fetch_sub(&loop->load, 1);
-        atomic_fetch_sub(&loop->server->connections, 1);
+        if (arrival->squeezed)
+            atomic_fetch_sub(&loop->server->squeezed, 1);
+        gb_place_end(&loop->server->places, arrival->source);
         return;
     }
     gb_inbox_signal(&loop->inbox);

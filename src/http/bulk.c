@@ -15,6 +15,9 @@
 #define SHORT_BYTES (4u << 20)
 #define TURN_BYTES (8u << 20)
 
+/* Most clients ask again, or end, within this after an answer. One that does neither is quiet, and is kept where those are. */
+#define SETTLE_NS GB_NS_PER_S
+
 /* --- membership ------------------------------------------------------------------------------------------------------- */
 
 static void unlink_transfer(struct gb_bulk *bulk, struct gb_transfer *t) {
@@ -98,6 +101,7 @@ static void forget(struct gb_bulk *bulk, struct gb_transfer *t) {
 }
 
 void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
+    struct gb_source *source = t->from.source;
     int fd = t->fd;
 
     if (t->ex)
@@ -108,7 +112,7 @@ void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t) {
     gb_peer_end(t->from.peer);
     forget(bulk, t);
     close(fd);
-    atomic_fetch_sub(&bulk->server->connections, 1);
+    gb_place_end(&bulk->server->places, source);
 }
 
 void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t) {
@@ -219,17 +223,6 @@ static bool too_slow_out(const struct gb_bulk *bulk, struct gb_transfer *t, uint
     return gb_progress_slow(&t->progress, config, now_ns);
 }
 
-/* As sweep_unread of a connection in libmicrohttpd. */
-static bool leaves_unread(const struct gb_bulk *bulk, struct gb_transfer *t, uint64_t now_ns) {
-    if (t->read_all || now_ns - t->began_ns < GB_NS_PER_S || gb_peer_busy(t->from.peer))
-        return false;
-    t->read_all = gb_socket_queued(t->fd) == 0;
-    if (t->read_all)
-        return false;
-    gb_progress_look(&t->progress, t->fd, t->from.local, now_ns);
-    return gb_progress_slow(&t->progress, &bulk->server->config, now_ns);
-}
-
 static void drop_slow(struct gb_bulk *bulk, struct gb_transfer *t) {
     gb_socket_abandon(t->fd);
     gb_transfer_drop(bulk, t);
@@ -248,7 +241,6 @@ static void pause_slow(struct gb_transfer *t, bool drips, uint64_t now_ns) {
 /* Frees t when its time is over. What dripped below the mark is taken. */
 static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
-    uint64_t idle_ns;
 
     switch (t->state) {
     case GB_TRANSFER_CONTINUE:
@@ -271,12 +263,10 @@ static void check_time(struct gb_bulk *bulk, struct gb_transfer *t, bool drips, 
             drop_slow(bulk, t);
         return;
     case GB_TRANSFER_IDLE:
-        idle_ns = bulk->server->config.idle_timeout_s * GB_NS_PER_S;
-        if (atomic_load(&bulk->server->draining) ||
-            (idle_ns && now_ns - t->began_ns > idle_ns && !gb_peer_busy(t->from.peer)))
+        if (atomic_load(&bulk->server->draining))
             gb_transfer_drop(bulk, t);
-        else if (leaves_unread(bulk, t, now_ns))
-            drop_slow(bulk, t);
+        else if (now_ns - t->began_ns > SETTLE_NS)
+            gb_transfer_hand_back(bulk, t);
         return;
     case GB_TRANSFER_LINGER:
         if (now_ns - t->began_ns > LINGER_NS)

@@ -145,6 +145,8 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
 struct gb_hygiene {
     const char *const *hosts;
     size_t host_count;
+    const char *const *pages; /* see gb_http_server_config */
+    size_t page_count;
 };
 int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err);
 
@@ -171,6 +173,13 @@ int gb_router_check_query(const struct gb_http_request *request, struct gb_error
 /* problem.c: the problem document of an error, into the response. Headers that stand there are kept. */
 void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error);
+
+/* In every reply, whoever writes it: browsers neither guess what it is nor show it to pages of other origins. */
+#define GB_EVERY_REPLY(FIELD)                                                                                          \
+    FIELD("X-Content-Type-Options", "nosniff")                                                                         \
+    FIELD("Cross-Origin-Resource-Policy", "same-origin")
+#define GB_EVERY_REPLY_LINE(name, value) name ": " value "\r\n"
+#define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)
 
 /* wire.c: the head of a reply that we send ourselves, into out; returns its length or 0 when it does not fit. */
 #define GB_WIRE_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */

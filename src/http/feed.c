@@ -46,60 +46,6 @@ void gb_http_frame_unref(struct gb_http_frame *frame) {
 
 /* --- listeners ------------------------------------------------------------------------------------------------------ */
 
-struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err) {
-    struct gb_listener *l = calloc(1, sizeof(*l));
-
-    if (!l) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the listener; try again later");
-        return NULL;
-    }
-    if (atomic_fetch_add(count, 1) >= max) {
-        atomic_fetch_sub(count, 1);
-        free(l);
-        gb_error_set(err, GB_ERR_SATURATED,
-                     "%u connections listen to the feed, the permitted number (--max-feed-listeners); try again later, "
-                     "or ask for pages of it with Accept: application/json",
-                     max);
-        return NULL;
-    }
-    l->counted = count;
-    l->fd = -1;
-    return l;
-}
-
-void gb_listener_free(struct gb_listener *l) {
-    if (!l)
-        return;
-    while (l->piece_at < l->piece_count)
-        gb_http_frame_unref(l->piece[l->piece_at++]);
-    free(l->piece);
-    while (l->held > 0)
-        gb_http_frame_unref(l->hold[--l->held]);
-    gb_peer_end(l->peer);
-    if (l->fd >= 0)
-        close(l->fd);
-    atomic_fetch_sub(l->counted, 1);
-    free(l);
-}
-
-int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
-                            uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err) {
-    struct gb_http_server *server = gb_http_server_of(request);
-    struct gb_listener *l;
-
-    if (!server->feed.started)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "this server has no feed");
-    l = gb_listener_new(&server->feed.count, server->config.listeners_max, err);
-    if (!l)
-        return -1;
-    strncpy(l->owner, owner, sizeof(l->owner) - 1);
-    l->topics = topics;
-    l->epoch = epoch;
-    l->after = l->begin = after;
-    response->listener = l;
-    return 0;
-}
-
 static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
     if (l->prev)
         l->prev->next = l->next;

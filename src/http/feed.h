@@ -13,6 +13,7 @@
 #include "http/http.h"
 
 struct gb_peer;
+struct gb_source;
 
 #define GB_FEED_RING 4096u /* frames; a power of two */
 #define GB_FEED_RING_BYTES (2u << 20)
@@ -31,10 +32,12 @@ struct gb_listener {
     struct gb_listener *prev;
     struct gb_listener *next;
     atomic_uint *counted; /* gives its place back at the end */
+    atomic_uint *remote;  /* the same among those of TCP; NULL: of a UNIX socket */
     int fd;
     struct gb_peer *peer;
-    char owner[129]; /* "": hears all */
-    unsigned epoch;  /* when it was permitted */
+    struct gb_source *source; /* of a TCP socket */
+    char owner[129];          /* "": hears all */
+    unsigned epoch;           /* when it was permitted */
     uint64_t topics;
     uint64_t begin; /* only what has a higher id */
     uint64_t after; /* the last that was looked at, while it is behind the ring */
@@ -78,6 +81,7 @@ struct gb_http_feed {
     atomic_bool stopping;
     atomic_uint epoch; /* who listens since an earlier one is to come anew */
     atomic_uint count;
+    atomic_uint remote; /* of them, over TCP */
 };
 
 int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err);
@@ -88,7 +92,7 @@ void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *listener);
 /* Ends the thread; listeners that are left are closed. A zeroed value is accepted. */
 void gb_http_feed_end(struct gb_http_feed *feed);
 
-/* A place among count, at most max. NULL with SATURATED. */
+/* listener.c: a place among count, at most max. NULL with SATURATED. */
 struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err);
 void gb_listener_free(struct gb_listener *listener); /* closes; NULL is accepted */
 

@@ -352,14 +352,19 @@ struct gb_http_server_config {
     size_t listen_fd_count;
     const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
+    const char *const
+        *pages; /* paths to which pages of other origins may link, and nothing else; "/x/": all below it */
+    size_t page_count;
     unsigned loops;            /* HTTP loops */
     unsigned bulk_loops;       /* loops for large bodies */
-    unsigned connections_max;  /* one more gets 503 and is closed */
+    unsigned connections_max;  /* one more takes the place of a quiet one, or gets 503 and is closed */
+    unsigned source_max;       /* connections and listeners of one address, but for loopback; 0: no bound */
     size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
     size_t json_max;           /* bytes of a JSON body */
     size_t json_list_max;      /* of GB_BODY_LIST */
     uint64_t takeover_bytes;   /* answers this long are streamed; bodies this long leave libmicrohttpd at the header */
     unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
+    unsigned header_timeout_s; /* the same of a connection that has had no whole request; 0: as idle_timeout_s */
     unsigned stall_timeout_s;  /* a body that does not move, in or out */
     uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
     uint64_t reply_memory_max; /* bytes of replies that wait for their clients; 0: no limit */
@@ -390,7 +395,9 @@ struct gb_http_server_stat {
     uint64_t suspended;       /* requests that wait, now */
     uint64_t transfers;       /* connections on bulk loops, now */
     uint64_t accepted;
-    uint64_t refused; /* over connections_max */
+    uint64_t refused;        /* over connections_max, or source_max */
+    uint64_t refused_source; /* of them, over source_max */
+    uint64_t displaced;      /* quiet ones that gave way */
     uint64_t requests;
     uint64_t listeners; /* now; not among connections */
 };

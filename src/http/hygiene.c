@@ -1,5 +1,5 @@
 /* What libmicrohttpd lets through and should not: two lengths, other transfer codings, odd header bytes, hosts that are
- * not ours (a web page could reach a local daemon by DNS rebinding), writes from other origins. */
+ * not ours (a web page could reach a local daemon by DNS rebinding), requests of other sites' pages. */
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
@@ -136,6 +136,40 @@ static int check_host(const struct gb_exchange *ex, const struct framing *f, con
         "this daemon does not answer to the host '%.80s'; use its address, or start it with --host-name", name);
 }
 
+/* A link to the page itself; nothing of what it leads to can be read by the page that has it. */
+static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules) {
+    const char *mode = gb_http_header(&ex->req, "Sec-Fetch-Mode");
+    const char *into = gb_http_header(&ex->req, "Sec-Fetch-Dest");
+    size_t path = strcspn(ex->req.target.s, "?");
+    size_t i;
+
+    if (!mode || strcmp(mode, "navigate") != 0 || !into || strcmp(into, "document") != 0)
+        return false;
+    for (i = 0; i < rules->page_count; i++) {
+        size_t n = strlen(rules->pages[i]);
+        bool folder = n > 1 && rules->pages[i][n - 1] == '/';
+
+        if (path >= n && memcmp(ex->req.target.s, rules->pages[i], n) == 0 && (folder || path == n))
+            return true;
+    }
+    return false;
+}
+
+/* What a browser says of itself; other clients say nothing. Another port of this host is the same site and not this daemon:
+ * what is served there may be anybody's. */
+static int check_site(const struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
+    const char *site = gb_http_header(&ex->req, "Sec-Fetch-Site");
+    bool reads = ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD;
+
+    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 || (reads && is_link(ex, rules)))
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_CROSS_ORIGIN,
+        "pages of other origins may ask for nothing here (Sec-Fetch-Site: %.40s); only the daemon's own "
+        "page, and programs that are no browser, may",
+        site);
+}
+
 static int check_origin(const struct gb_exchange *ex, const struct framing *f, struct gb_error *err) {
     const char *origin = gb_http_header(&ex->req, "Origin");
     const char *at;
@@ -154,6 +188,8 @@ int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, s
     if (collect(ex, &f, err) < 0 || check_framing(ex, &f, err) < 0)
         return -1;
     if (check_host(ex, &f, rules, err) < 0)
+        return -1;
+    if (check_site(ex, rules, err) < 0)
         return -1;
     return check_origin(ex, &f, err);
 }

@@ -38,6 +38,7 @@ static void hand_to_transfer(struct gb_loop *loop, struct gb_conn *c, struct gb_
     loop->resumed = true;
     c->left = true;
     c->peer = NULL;
+    c->source = NULL;
     c->ex = NULL;
     ex->conn = NULL;
     ex->info = NULL;

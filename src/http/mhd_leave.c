@@ -48,6 +48,7 @@ struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex) {
     return (struct gb_arrival){.fd = -1,
                                .local = c->local,
                                .peer = c->peer,
+                               .source = c->source,
                                .returning = c->returning,
                                .counted = header && !c->local && !ex->req.chunked,
                                .taken = c->base + c->consumed + (header ? header->header_size : 0)};
@@ -62,7 +63,7 @@ void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_a
         return;
     gb_peer_end(socket->peer);
     close(socket->fd);
-    atomic_fetch_sub(&loop->server->connections, 1);
+    gb_place_end(&loop->server->places, socket->source);
     gb_server_ended(&loop->own, ex);
     gb_exchange_end(ex);
 }
@@ -88,6 +89,7 @@ static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_arri
     }
     c->left = true;
     c->peer = NULL;
+    c->source = NULL;
     c->ex = NULL;
     MHD_resume_connection(ex->conn);
     loop->resumed = true;
@@ -134,9 +136,10 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
         setsockopt(socket.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof(unanswered));
     l->fd = socket.fd;
     l->peer = socket.peer;
+    l->source = socket.source;
     l->hold[l->held++] = first;
     ex->resp.listener = NULL;
-    atomic_fetch_sub(&loop->server->connections, 1);
+    gb_place_leave(&loop->server->places, socket.source);
     gb_server_ended(&loop->own, ex);
     gb_exchange_end(ex);
     gb_http_feed_give(&loop->server->feed, l);

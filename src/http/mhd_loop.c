@@ -24,12 +24,16 @@ static void adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
     /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
 
-    loop->adopting = arrival;
-    /* On failure it has closed the descriptor, and told nobody. */
-    if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES) {
-        gb_peer_end(arrival->peer);
+    if (arrival->squeezed && !gb_accept_squeeze(loop, arrival)) {
         atomic_fetch_sub(&loop->load, 1);
-        atomic_fetch_sub(&loop->server->connections, 1);
+        return;
+    }
+    loop->adopting = arrival;
+    /* On failure it has closed the descriptor; of one that it never told of nothing else is left. */
+    if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES && loop->adopting) {
+        gb_peer_end(arrival->peer);
+        gb_place_end(&loop->server->places, arrival->source);
+        atomic_fetch_sub(&loop->load, 1);
     }
     loop->adopting = NULL;
 }
@@ -44,17 +48,24 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     const struct gb_arrival *arrival = loop->adopting;
     struct gb_conn *c = arrival ? calloc(1, sizeof(*c)) : NULL;
 
-    *socket_context = c;
+    loop->adopting = NULL; /* what it holds is given back here, or by conn_closed */
     if (!c || !fd) {
-        gb_peer_end(arrival ? arrival->peer : NULL);
-        return; /* gb_mhd_on_request refuses a connection without context */
+        free(c);
+        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without context */
+        if (arrival) {
+            gb_peer_end(arrival->peer);
+            gb_place_end(&loop->server->places, arrival->source);
+        }
+        return;
     }
+    *socket_context = c;
     c->peer = arrival->peer;
+    c->source = arrival->source;
     c->server = loop->server;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
     c->local = arrival->local;
-    c->returning = arrival->returning;
+    c->returning = c->asked = arrival->returning;
     if (!c->local)
         c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
     c->idle_ns = loop->now_ns;
@@ -63,15 +74,17 @@ static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void 
     if (c->next)
         c->next->prev = c;
     loop->conns = c;
+    gb_quiet_enter(loop, c);
 }
 
 static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
     atomic_fetch_sub(&loop->load, 1);
     loop->progress++;
-    if (!c || !c->left)
-        atomic_fetch_sub(&loop->server->connections, 1);
     if (!c)
         return;
+    if (!c->left)
+        gb_place_end(&loop->server->places, c->source);
+    gb_quiet_leave(loop, c);
     gb_mhd_forgotten(c);
     gb_peer_end(c->peer);
     if (c->prev)
@@ -353,6 +366,7 @@ void gb_loop_done(struct gb_loop *loop) {
     gb_inbox_done(&loop->inbox);
     while (gb_arrivals_take(&loop->arrivals, &arrival)) {
         gb_peer_end(arrival.peer);
+        gb_place_end(&loop->server->places, arrival.source);
         close(arrival.fd);
     }
     free(loop->arrivals.list);

@@ -11,6 +11,12 @@ const char *gb_http_reason(int status) {
     return MHD_get_reason_phrase_for((unsigned)status);
 }
 
+static bool add_every(struct MHD_Response *r) {
+#define ADD(name, value) &&MHD_add_response_header(r, name, value) == MHD_YES
+    return true GB_EVERY_REPLY(ADD);
+#undef ADD
+}
+
 /* --- canned answers --------------------------------------------------------------------------------------------------- */
 
 struct gb_http_canned {
@@ -38,7 +44,7 @@ static struct MHD_Response *make_canned(const char *type, const char *etag, cons
         free(copy);
         return NULL;
     }
-    if ((type && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
+    if (!add_every(r) || (type && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
         (etag && MHD_add_response_header(r, "ETag", etag) != MHD_YES) ||
         MHD_add_response_header(r, "Cache-Control", "no-cache") != MHD_YES) {
         MHD_destroy_response(r);
@@ -145,11 +151,12 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
 
 static int queue(struct gb_exchange *ex) {
     struct MHD_Response *r = make_response(ex);
-    enum MHD_Result ok = MHD_YES;
+    enum MHD_Result ok;
     unsigned i;
 
     if (!r)
         return -1;
+    ok = add_every(r) ? MHD_YES : MHD_NO;
     for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);
     if (ok == MHD_YES && (ex->close || atomic_load(&ex->server->draining)))

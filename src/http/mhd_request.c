@@ -125,6 +125,8 @@ void gb_mhd_finished(struct gb_exchange *ex) {
         ex->loop->progress++;
         c->ex = NULL;
         c->idle_ns = ex->loop->now_ns;
+        c->asked = true;
+        gb_quiet_enter(ex->loop, c);
         c->peek_ns = 0;
         c->replied_ns = 0;
         c->read_all = false;
@@ -222,6 +224,7 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
     loop->progress++;
     c->begun = NULL;
     c->ex = ex;
+    gb_quiet_leave(loop, c);
     c->idle_ns = 0;
     ex->conn = c->mhd;
     ex->info = c;

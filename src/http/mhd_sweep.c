@@ -42,7 +42,9 @@ static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
 
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     struct gb_http_server *server = c->server;
-    uint64_t patience_ns = server->config.idle_timeout_s * GB_NS_PER_S;
+    const struct gb_http_server_config *config = &server->config;
+    bool first = !c->asked && config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s;
+    uint64_t patience_ns = (first ? config->header_timeout_s : config->idle_timeout_s) * GB_NS_PER_S;
     bool over =
         atomic_load(&server->draining) || (patience_ns && now_ns - c->idle_ns > patience_ns && !gb_peer_busy(c->peer));
 

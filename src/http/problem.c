@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "http/exchange.h"
 
 struct text {
@@ -25,27 +26,13 @@ static void add(struct text *t, const char *fmt, ...) {
         t->used += (size_t)n < t->size - t->used ? (size_t)n : t->size - t->used - 1;
 }
 
-/* The length of the UTF-8 sequence at s, 0 when it is not one. */
-static size_t utf8_len(const unsigned char *s) {
-    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 0;
-    size_t i;
-
-    if (s[0] >= 0xf0 && s[0] < 0xf5)
-        n = 4;
-    for (i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    return n;
-}
-
 static void add_string(struct text *t, const char *s, size_t max) {
     const unsigned char *at = (const unsigned char *)s;
     const unsigned char *end = at + max;
 
     add(t, "\"");
     while (*at && at < end) {
-        size_t n = utf8_len(at);
+        size_t n = gb_utf8_len((const char *)at);
 
         if (n == 0)
             add(t, "\\ufffd");

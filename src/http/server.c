@@ -69,8 +69,10 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
         server->loops[i].own.epoll_fd = -1;
     for (i = 0; i < config->bulk_loops; i++)
         server->bulks[i].epoll_fd = -1;
-    server->hygiene =
-        (struct gb_hygiene){.hosts = (const char *const *)server->hosts, .host_count = config->host_count};
+    server->hygiene = (struct gb_hygiene){.hosts = (const char *const *)server->hosts,
+                                          .host_count = config->host_count,
+                                          .pages = config->pages,
+                                          .page_count = config->page_count};
     if (gb_router_init(&server->router, config->routes, config->route_count, err) < 0)
         return -1;
     return gb_random(&server->id_seed, sizeof(server->id_seed), err);
@@ -99,6 +101,7 @@ static void release(struct gb_http_server *server) {
     gb_router_done(&server->router);
     gb_peers_done(server);
     gb_mailboxes_done(server);
+    gb_places_done(&server->places);
     if (server->dead_fd >= 0)
         close(server->dead_fd);
     for (i = 0; server->hosts && i < server->config.host_count; i++)
@@ -121,6 +124,18 @@ static int start_feed(struct gb_http_server *server, struct gb_error *err) {
     return config->feed ? gb_http_feed_start(&server->feed, &hooks, err) : 0;
 }
 
+static int init_places(struct gb_http_server *server, struct gb_error *err) {
+    const struct gb_http_server_config *config = &server->config;
+    bool local = false;
+    size_t i;
+
+    for (i = 0; i < config->listen_fd_count; i++)
+        local = local || server->listen_local[i];
+    server->listeners_remote_max =
+        config->listeners_max - (local ? (unsigned)gb_places_kept(config->listeners_max) : 0);
+    return gb_places_init(&server->places, config->connections_max, config->source_max, local, err);
+}
+
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret,
                          struct gb_error *err) {
     struct gb_http_server *server = calloc(1, sizeof(*server));
@@ -131,8 +146,8 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
     server->dead_fd = -1;
     server->peers_fd = -1;
     server->mailboxes.epoll_fd = -1;
-    if (copy_config(server, config, err) < 0 || make_dead(server, err) < 0 || gb_peers_init(server, err) < 0 ||
-        gb_mailboxes_init(server, err) < 0 || start_feed(server, err) < 0)
+    if (copy_config(server, config, err) < 0 || init_places(server, err) < 0 || make_dead(server, err) < 0 ||
+        gb_peers_init(server, err) < 0 || gb_mailboxes_init(server, err) < 0 || start_feed(server, err) < 0)
         goto fail;
     for (i = 0; i < config->bulk_loops; i++) {
         if (gb_bulk_start(&server->bulks[i], server, err) < 0)
@@ -203,11 +218,13 @@ void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms) {
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret) {
     unsigned i;
 
-    *ret = (struct gb_http_server_stat){.connections = atomic_load(&server->connections),
+    *ret = (struct gb_http_server_stat){.connections = atomic_load(&server->places.taken),
                                         .suspended = atomic_load(&server->suspended),
                                         .transfers = atomic_load(&server->transfers),
                                         .accepted = atomic_load(&server->accepted),
                                         .refused = atomic_load(&server->refused),
+                                        .refused_source = atomic_load(&server->refused_source),
+                                        .displaced = atomic_load(&server->displaced),
                                         .listeners = atomic_load(&server->feed.count),
                                         .reply_memory = atomic_load(&server->reply_memory[0]) +
                                                         atomic_load(&server->reply_memory[1]),

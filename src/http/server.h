@@ -16,6 +16,7 @@
 #include "http/latency.h"
 #include "http/mailbox.h"
 #include "http/peer.h"
+#include "http/places.h"
 #include "http/progress.h"
 
 struct MHD_Daemon;
@@ -33,7 +34,12 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
-    struct gb_peer *peer;         /* NULL: a TCP socket; or it has gone on with the connection */
+    struct gb_peer *peer;     /* NULL: a TCP socket; or it has gone on with the connection */
+    struct gb_source *source; /* NULL: a UNIX socket; or it has gone on with the connection */
+    bool asked;               /* it has had a whole request */
+    bool quiet;               /* listed in quiet.c */
+    struct gb_conn *quiet_prev;
+    struct gb_conn *quiet_next;
     bool returning;               /* see gb_arrival */
     uint64_t peek_ns;             /* when to look next for an end that came unnoticed; 0: with the next sweep */
     bool left;                    /* a bulk loop has the socket */
@@ -51,11 +57,13 @@ struct gb_conn {
 /* A connected socket on its way to a loop, and what is known of it. */
 struct gb_arrival {
     int fd;
-    bool local;           /* a UNIX socket */
-    struct gb_peer *peer; /* of that; a reference, which goes along */
-    bool returning;       /* it has been here before: a client that keeps its connection */
-    bool counted;         /* taken is known */
-    uint64_t taken;       /* bytes that were read from it before */
+    bool local;               /* a UNIX socket */
+    struct gb_peer *peer;     /* of that; a reference, which goes along */
+    struct gb_source *source; /* of a TCP socket; its count goes along */
+    bool squeezed;            /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */
+    bool returning;           /* it has been here before: a client that keeps its connection */
+    bool counted;             /* taken is known */
+    uint64_t taken;           /* bytes that were read from it before */
 };
 
 struct gb_arrivals {
@@ -98,7 +106,6 @@ struct gb_transfer {
     uint64_t began_ns;
     uint64_t moved_ns;
     struct gb_progress progress; /* of the reply, or of what it left in the kernel */
-    bool read_all;               /* idle, and the client has taken all replies */
     uint64_t lingered;
 };
 
@@ -119,6 +126,13 @@ struct gb_bulk {
     struct gb_latency_table *latency; /* of the requests that end on its thread */
 };
 
+/* Connections without a request, the longest quiet first; the loop's thread alone touches them. */
+struct gb_quiet {
+    struct gb_conn *first;
+    struct gb_conn *last;
+    atomic_uint_fast64_t since_ns; /* of the first, for other threads; 0: there is none */
+};
+
 struct gb_loop {
     struct gb_http_server *server;
     pthread_t thread;
@@ -131,6 +145,7 @@ struct gb_loop {
     bool listening;                    /* the listening sockets are in the epoll set */
     uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
     struct gb_conn *conns;
+    struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
     struct gb_exchange *background; /* those that left */
     struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
@@ -163,17 +178,21 @@ struct gb_http_server {
     int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
     struct gb_mailboxes mailboxes;
     struct gb_http_feed feed;
-    int dead_fd; /* reads as ended; stands in for sockets that left */
+    unsigned listeners_remote_max; /* of config.listeners_max, over TCP */
+    int dead_fd;                   /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;
-    atomic_uint_fast64_t connections;
+    struct gb_places places;
+    atomic_uint squeezed; /* newcomers on their way for which a quiet connection is to end */
     atomic_uint_fast64_t suspended;
     atomic_uint_fast64_t transfers;
     atomic_uint_fast64_t accepted;
     atomic_uint_fast64_t refused;
     atomic_uint_fast64_t reply_memory[2]; /* of those up to GB_LONG_REPLY, and of longer ones */
     atomic_uint_fast64_t replies_refused;
+    atomic_uint_fast64_t refused_source; /* of them, by the bound of their address */
+    atomic_uint_fast64_t displaced;
 };
 
 /* mhd_loop.c, arrivals.c */
@@ -267,7 +286,18 @@ void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
 /* mhd_watchdog.c: due with each sweep, before idle_turns begins anew. */
 void gb_mhd_watch_turns(struct gb_loop *loop);
 
+/* quiet.c, on the loop's thread. The connection has no request from now on; it has one, or ends. */
+void gb_quiet_enter(struct gb_loop *loop, struct gb_conn *c);
+void gb_quiet_leave(struct gb_loop *loop, struct gb_conn *c);
+/* [any thread] The loop that has the connection that should give way to a newcomer; local: over a UNIX socket. NULL: there is
+ * none. */
+struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local);
+/* Ends it, on that loop's thread. False: there is none. */
+bool gb_quiet_give_way(struct gb_loop *loop, bool local);
+
 /* accept.c, on the loop's thread. */
+/* For one that was squeezed in: false when no connection gave way, and it was refused and its place given back. */
+bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_arrival *arrival);
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
 /* Is the data of an event that of a listening socket? Then accepts what waits there. */
 bool gb_listen_event(struct gb_loop *loop, const void *data);

@@ -18,9 +18,9 @@ static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {
 }
 
 static int bring_up_to_date(sqlite3 *db, const char *path, struct gb_error *err) {
-    if (gb_migrate(db, path, err) < 0 || gb_migrate_counters(db, err) < 0)
+    if (gb_migrate(db, path, err) < 0 || gb_migrate_counters(db, err) < 0 || gb_past_migrate(db, err) < 0)
         return -1;
-    return gb_past_migrate(db, err);
+    return gb_db_check_numbers(db, path, err);
 }
 
 /* The start is written last: a file that took it takes changes. */

@@ -5,7 +5,13 @@ import re
 LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
 # Of every answer, or of the connection; no part of what an operation is described to answer.
 COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options",
+          "Cross-Origin-Resource-Policy",
           "Idempotency-Replayed"}
+
+
+# That neither is guessed what it is, nor pages of other origins see it. What libmicrohttpd refuses itself is no problem document.
+EVERY = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+OWN = (400, 413, 414, 431)
 
 
 class Record:
@@ -17,6 +23,9 @@ class Record:
         path = re.sub(r"^https?://[^/]+", "", target).split("?")[0]
         names, kinds = self.seen.setdefault((method.upper(), path, int(status)), (set(), set()))
         names.update(name.title() for name in headers.keys())
+        said = {name.title(): value for name, value in headers.items()}
+        if int(status) >= 200 and not (int(status) in OWN and said.get("Content-Type") != "application/problem+json"):
+            assert {name: said.get(name) for name in EVERY} == EVERY, (method, target, status, said)
         # Without a body the headers are those of another answer: of a 200, of a GET.
         if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")

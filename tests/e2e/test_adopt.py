@@ -2,6 +2,8 @@
 import array
 import fcntl
 import os
+import re
+import signal
 import socket
 
 import pytest
@@ -261,6 +263,17 @@ def test_the_limit_of_bytes(start):
         told(d, a.adopt("x", [big.fd], bytes=1 << 20), 507, "limit_reached")
 
 
+def test_the_limit_of_bytes_unless_said(start):
+    """Half of the memory, or of what the control group leaves; a memfd that says more has nothing behind it."""
+    d = start()
+    text = d.ask("GET", "/metrics").body.decode()
+    limit = int(float(re.search(r"^gpubufd_adopted_limit_bytes (\S+)$", text, re.M).group(1)))
+    assert 0 < limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    with Owned(limit + 4096) as big, Owner(d.unix) as a:
+        problem = told(d, a.adopt("x", [big.fd], bytes=limit + 4096), 507, "limit_reached").json()
+        assert problem["limit_bytes"] == limit
+
+
 def test_the_limit_of_one_connection(daemon, s, session, owner, memory):
     for i in range(1024):
         owner.own(f"x{i}", memory, session)
@@ -322,6 +335,43 @@ def test_a_key_is_not_heard(daemon, s, session, owner, memory):
     headers = ["Idempotency-Key: k", "Prefer: respond-async, wait=20"]
     told(daemon, owner.adopt("x", [memory.fd], session, headers, bytes=SIZE), 201)
     told(daemon, owner.adopt("x", [memory.fd], session, headers, bytes=SIZE), 409, "buffer_exists")
+
+
+def stopped(process):
+    def state(task):
+        with open(f"/proc/{process.pid}/task/{task}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+    return all(state(task) == "T" for task in os.listdir(f"/proc/{process.pid}/task"))
+
+
+def kernel_refuses_rights():
+    """SO_PASSRIGHTS, since 6.16."""
+    one, other = socket.socketpair()
+    with one, other:
+        try:
+            one.setsockopt(socket.SOL_SOCKET, 83, 0)
+        except OSError:
+            return False
+    return True
+
+
+def test_descriptors_before_the_accept(start):
+    """They would lie in the socket's queue for as long as nobody reads it: a listener of the feed reads nothing."""
+    if not kernel_refuses_rights():
+        pytest.skip("this kernel has no SO_PASSRIGHTS (6.16)")
+    d = start()
+    d.process.send_signal(signal.SIGSTOP)
+    try:
+        until("it has stopped", lambda: stopped(d.process))
+        with socket.socket(socket.AF_UNIX) as c, Owned(64) as m:
+            c.connect(d.unix)
+            c.sendall(b"GET /v1/feed HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with pytest.raises(PermissionError):
+                c.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [m.fd] * 250))])
+            d.process.send_signal(signal.SIGCONT)
+            assert c.recv(12) == b"HTTP/1.1 200"
+    finally:
+        d.process.send_signal(signal.SIGCONT)
 
 
 def test_descriptors_with_a_plain_request(daemon, s, session):

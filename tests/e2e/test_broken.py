@@ -11,7 +11,8 @@ from badclient import Bad, Footprint, Others, chunked, request
 from harness import DATA, SLOT, Raw, until
 from values import payload
 
-PATIENT = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "3600", "--stall-timeout", "3600")
+PATIENT = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "3600", "--header-timeout", "3600",
+           "--stall-timeout", "3600")
 HASTY = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "1", "--stall-timeout", "1", "--min-rate", "1K")
 BIG = 5 * SLOT + 77
 

@@ -93,17 +93,20 @@ class Hostile(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("args", [("trim",), ("seal", "x"), ("info", "x"), ("rm", "refused")])
+@pytest.mark.parametrize("args", [("trim",), ("seal", "x"), ("info", "x"), ("info", "x", "--json"),
+                                  ("rm", "refused"), ("rm", "refused", "--json")])
 def test_a_daemon_cannot_command_the_terminal(args):
     with http.server.HTTPServer(("127.0.0.1", 0), Hostile) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            said = Cli(f"http://127.0.0.1:{server.server_port}")(*args).expect(FAILED if args[1:] == ("refused",) else DONE)
+            said = Cli(f"http://127.0.0.1:{server.server_port}")(*args).expect(FAILED if "refused" in args else DONE)
         finally:
             server.shutdown()
             thread.join()
     assert "[2J" in said.out + said.err and not set("\u001b\u009b") & set(said.out + said.err), said.out + said.err
+    if "--json" in args:
+        assert "\u001b[2J\u009b2J" in json.loads(said.out).values()
 
 
 # --- changes ------------------------------------------------------------------------------------------------------------

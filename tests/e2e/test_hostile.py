@@ -166,3 +166,24 @@ def test_a_download_without_a_descriptor_is_refused_and_the_connection_stays(sta
     assert p["retryable"] and "descriptor" in p["detail"]
     resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, limits)
     assert c.ask("GET", DATA.format("default", "x")).expect(200).body == body and c.connects == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("unix", [False, True])
+def test_nothing_raw_reaches_the_log(start, form, unix):
+    """Targets stand in the log of requests as they were sent."""
+    d = start("--log-level", "debug", "--log-format", form)
+    for target in (b"/v1/\x1b[2Jgone", b"/v1/\xc2\x9b2J", b"/v1/\x9b\xff", b"/v1/\x7f\x08", "/v1/ä".encode()):
+        with d.raw(unix=unix) as r:
+            r.send(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            r.reply()
+    def logged():
+        with open(d.log_path, "rb") as f:
+            return f.read()
+    until("the last is logged", lambda: "/v1/ä".encode() in logged())
+    for line in logged().splitlines():
+        text = line.decode()  # it is UTF-8
+        assert not [c for c in text if ord(c) < 32 or 127 <= ord(c) < 160], text
+        if form == "json":
+            json.loads(text)
+    assert b"x9b" in logged() and b"x7f" in logged()

@@ -84,3 +84,21 @@ def test_the_page_of_this_daemon_may_write_others_not(daemon, session):
     host = "{}:{}".format(*daemon.tcp)
     for origin, status in ((f"http://{host}", 201), ("http://elsewhere.example", 403), ("null", 403), (f"http://{host}.example", 403)):
         assert daemon.ask("PUT", target, b"abc", {"Origin": origin}).status == status, origin
+
+
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+def test_links_from_elsewhere(daemon):
+    """To the page, and to nothing else; what is not said by a browser is no page's."""
+    for path in ("/", "/?from=elsewhere", "/ui/app.js"):
+        assert daemon.ask("GET", path, headers=LINK).status == (400 if "?" in path else 200), path
+        daemon.ask("GET", path, headers={**LINK, "Sec-Fetch-Dest": "iframe"}).problem(403, "cross_origin")
+        daemon.ask("GET", path, headers={**LINK, "Sec-Fetch-Mode": "no-cors"}).problem(403, "cross_origin")
+    for path in ("/v1", "/metrics", "/livez", "/uix", "/v1/sessions", "/v1/feed"):
+        daemon.ask("GET", path, headers=LINK).problem(403, "cross_origin")
+        assert daemon.ask("HEAD", path, headers=LINK).status == 403
+    daemon.ask("POST", "/", headers=LINK).problem(403, "cross_origin")
+    for site in ("same-origin", "none"):
+        for path in ("/", "/v1", "/metrics"):
+            daemon.ask("GET", path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}).expect(200)

@@ -1,5 +1,7 @@
 """SIGTERM: what runs finishes, within a bounded time."""
 import http.client
+import os
+import re
 import signal
 import socket
 
@@ -100,6 +102,39 @@ def test_a_further_signal_does_not_wait_for_the_device(start):
     assert d.process.returncode == 70 and "left to its driver" in d.log()
     again = start("--stop-timeout", "0", spec="host:discrete", state=d.state)
     assert Session(again).meta("x")["state"] == "lost"
+
+
+def pending(process, number):
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as f:
+        return int(re.search(r"^ShdPnd:\s*(\w+)$", f.read(), re.M).group(1), 16) >> (number - 1) & 1
+
+
+def test_tokens_are_not_asked_for_at_the_end(start):
+    """SIGHUP asks for no end, when the device holds it up either."""
+    d = start("--stop-timeout", "0", spec="fault:place_fill@1=stall/600000:host:discrete")
+    s = Session(d)
+    s.put("x", b"12345678")
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}, headers={"Prefer": "respond-async"}).expect(202)
+    d.process.send_signal(signal.SIGTERM)
+    until("the device is waited for", lambda: not os.path.exists(os.path.join(d.state, "listen")))
+    d.process.send_signal(signal.SIGHUP)
+    until("it has been seen", lambda: not pending(d.process, signal.SIGHUP))
+    assert d.process.poll() is None
+    d.process.send_signal(signal.SIGTERM)
+    assert d.process.wait(60) == 70 and "a further signal" in d.log()
+
+
+MEANT = {"SIGTERM", "SIGINT", "SIGHUP"}
+ORDINARY = {"SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGIOT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGXCPU", "SIGSYS", "SIGSTOP",
+            "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+
+
+def test_signals_that_mean_nothing(start):
+    d = start()
+    for number in [*set(signal.valid_signals()) - {signal.Signals[name] for name in MEANT | ORDINARY}]:
+        d.process.send_signal(number)
+        assert d.ask("GET", "/livez").status == 200, number
+    assert d.process.poll() is None
 
 
 def test_who_waits_is_told_at_the_end(start):

@@ -5,7 +5,7 @@ import selectors
 
 import pytest
 
-from harness import DATA, SLOT, SMALL_SLOTS, Raw, until
+from harness import DATA, SLOT, SMALL_SLOTS, Client, Raw, until
 from values import payload
 
 STATS = b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -73,21 +73,53 @@ def test_a_request_behind_a_large_upload(daemon, session):
         assert daemon.data("x", session).body == data
 
 
-def test_idle_connections_up_to_the_limit(start):
+HALF = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{"
+
+
+def test_connections_up_to_the_limit(start):
+    """Of 40, eight are kept for the UNIX socket; those with a request under way stay."""
     d = start("--max-connections", "40")
-    idle = [d.raw().send(STATS) for _ in range(40)]
-    assert collect(idle) == [200] * 40
+    local = Client(d.unix)
+    local.ask("GET", "/livez").expect(200)
+    busy = [d.raw().send(HALF) for _ in range(32)]
+    until("all are there", lambda: local.ask("GET", "/v1/stats").json()["http"]["connections"] >= 33)
     with d.raw() as r:
         reply = r.send(STATS).reply()
-        assert reply.status == 503 and reply.json()["code"] == "saturated"
+        assert reply.status == 503 and reply.json()["code"] == "saturated" and "8 are kept for the UNIX socket" in reply.json()["detail"]
         assert int(reply.headers["Retry-After"]) >= 1
-    for r in idle:
-        r.send(STATS)
-    assert collect(idle) == [200] * 40
-    idle.pop().close()
+    others = [Client(d.unix) for _ in range(7)]
+    assert [c.ask("GET", "/livez").status for c in others] == [200] * 7
+    for r in busy:
+        r.send(b"}")
+    assert collect(busy) == [400] * 32
+    busy.pop().close()
     until("a place is free", lambda: d.ask("GET", "/livez").status == 200)
-    for r in idle:
-        r.close()
+    for c in busy + others + [local]:
+        c.close()
+
+
+def test_silent_connections_lock_nobody_out(start):
+    """As many as there may be, that never say a word: who comes with a request takes the place of one."""
+    d = start("--max-connections", "40")
+    silent = [d.raw() for _ in range(32)]
+    client = Client(d.unix)
+    until("all are there", lambda: client.ask("GET", "/v1/stats").json()["http"]["connections"] >= 33)
+    with until("one gives way", lambda: answered(d)) as r:
+        lines = d.ask("GET", "/metrics").body.decode().splitlines()
+        assert any(line.startswith("gpubufd_http_displaced_total ") and line.split()[1] != "0" for line in lines), lines
+        assert "gpubufd_http_refused_by_address_total 0" in lines
+        assert r.send(STATS).reply().status == 200
+    for c in silent + [client]:
+        c.close()
+
+
+def answered(d):
+    """A connection that was, or None."""
+    r = d.raw().send(STATS)
+    if r.reply().status == 200:
+        return r
+    r.close()
+    return None
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/digest.h"
-#include "base/log.h"
 #include "base/map.h"
 #include "base/name.h"
 #include "base/parse.h"
@@ -309,39 +308,6 @@ START_TEST(digests) {
 }
 END_TEST
 
-/* Logs one warning with a quote and a line break in it; returns what was written. */
-static void log_line(bool json, enum gb_log_level level, char *out, size_t size) {
-    struct gb_log log = {.level = level, .json = json};
-    int ends[2];
-    ssize_t n;
-
-    ck_assert_int_eq(pipe(ends), 0);
-    log.fd = ends[1];
-    gb_log(&log, GB_LOG_WARNING, "thing", "said \"%s\"\n", "no");
-    close(ends[1]);
-    n = read(ends[0], out, size - 1);
-    ck_assert_int_ge(n, 0);
-    out[n] = '\0';
-    close(ends[0]);
-}
-
-START_TEST(logs) {
-    enum gb_log_level level = GB_LOG_ERROR;
-    char line[4096];
-
-    log_line(true, GB_LOG_INFO, line, sizeof(line));
-    ck_assert_ptr_nonnull(
-        strstr(line, "\"level\":\"warning\",\"event\":\"thing\",\"message\":\"said \\\"no\\\"\\u000a\"}\n"));
-    log_line(false, GB_LOG_WARNING, line, sizeof(line));
-    ck_assert_ptr_nonnull(strstr(line, " warning thing: said \"no\""));
-    log_line(false, GB_LOG_ERROR, line, sizeof(line));
-    ck_assert_str_eq(line, "");
-    ck_assert_int_eq(gb_log_level_parse("debug", &level), 0);
-    ck_assert_int_eq(level, GB_LOG_DEBUG);
-    ck_assert_int_eq(gb_log_level_parse("loud", &level), -1);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("base");
 
@@ -356,6 +322,5 @@ int main(void) {
     gb_test_add(suite, "times", times, 30);
     gb_test_add(suite, "crc32c", crc32c_known_answers, 30);
     gb_test_add(suite, "digests", digests, 30);
-    gb_test_add(suite, "logs", logs, 30);
     return gb_test_run(suite);
 }

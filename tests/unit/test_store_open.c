@@ -305,6 +305,52 @@ START_TEST(closing_nothing_is_fine) {
 }
 END_TEST
 
+/* Counted on from, they would overflow. */
+START_TEST(numbers_near_the_end_are_refused_and_kept) {
+    static const struct {
+        const char *table;
+        const char *column;
+        const char *put; /* where the table may be empty */
+    } numbers[] = {
+        {"feed", "id", "INSERT INTO feed(id, at_us, type) VALUES(5, 1, 'daemon.started')"},
+        {"feed_state", "dropped_through", ""},
+        {"sqlite_sequence", "seq", "DELETE FROM sqlite_sequence; INSERT INTO sqlite_sequence VALUES('buffers', 1)"},
+        {"token_epoch", "value", ""},
+        {"sessions", "id", NULL},
+        {"sessions", "version", NULL},
+        {"sessions", "updated_at_us", NULL},
+        {"answers", "expires_at_us", "INSERT INTO answers VALUES(1, 'k', 'f', 1, 200, '', NULL)"},
+        {"history_starts", "at_us", ""},
+    };
+    static const char *const values[] = {"9223372036854775807", "4611686018427387905", "-1"};
+    char sql[512];
+    size_t i;
+    size_t k;
+
+    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        for (k = 0; k < 3; k++) {
+            struct store_fixture f;
+            struct gb_session_rec rec = store_session(1, "s");
+
+            store_fixture_init(&f);
+            if (!numbers[i].put)
+                store_put_session(f.store, &rec, NULL, NULL);
+            store_fixture_close(&f);
+            if (numbers[i].put)
+                store_sql_exec(f.path, numbers[i].put);
+            snprintf(sql, sizeof(sql), "UPDATE %s SET %s = %s", numbers[i].table, numbers[i].column, values[k]);
+            store_sql_exec(f.path, sql);
+            assert_refused(&f, values[k]);
+            assert_refused(&f, numbers[i].table);
+            snprintf(sql, sizeof(sql), "SELECT count(*) FROM %s WHERE %s = %s", numbers[i].table, numbers[i].column,
+                     values[k]);
+            ck_assert_int_ge(store_sql_int(f.path, sql), 1);
+            store_fixture_done(&f);
+        }
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_open");
 
@@ -313,6 +359,7 @@ int main(void) {
     gb_test_add(suite, "no_database", no_database_is_refused_and_kept, 60);
     gb_test_add(suite, "foreign", another_programs_database_is_refused_and_kept, 60);
     gb_test_add(suite, "damaged", a_damaged_database_is_refused_and_kept, 60);
+    gb_test_add(suite, "numbers", numbers_near_the_end_are_refused_and_kept, 60);
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);

@@ -176,7 +176,7 @@ class Unauthenticated(AccessDenied, code="unauthenticated", status=401): """A va
 class Forbidden(AccessDenied, code="forbidden", status=403): """The token does not permit this"""
 class LocalOnly(AccessDenied, code="local_only", status=403): """Only over the UNIX socket"""
 class MapNotPermitted(AccessDenied, code="map_not_permitted", status=403): """Mapping is not permitted"""
-class CrossOrigin(AccessDenied, code="cross_origin", status=403): """Cross-origin writes are refused"""
+class CrossOrigin(AccessDenied, code="cross_origin", status=403): """Requests of other origins' pages are refused"""
 class NoRoute(NotFound, code="no_route", status=404): """There is nothing at this path"""
 class SessionNotFound(NotFound, code="session_not_found", status=404): """No such session"""
 class BufferNotFound(NotFound, code="buffer_not_found", status=404): """No such buffer"""
