@@ -194,7 +194,7 @@ def test_it_says_what_the_statistics_say(start):
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
     # Each number of the daemon and its pools that is not told here is one that /v1/stats does not have.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
-    assert all(re.match(r"process_|gpubufd_(http|device|session)_|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)", name)
+    assert all(re.match(r"process_|gpubufd_(http|device|session)_|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_adopted_limit_bytes$", name)
                or name.endswith("_failures_total") for name in more), more
 
 
