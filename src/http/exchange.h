@@ -174,7 +174,11 @@ int gb_router_check_query(const struct gb_http_request *request, struct gb_error
 void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error);
 
-/* In every reply, whoever writes it: browsers neither guess what it is nor show it to pages of other origins. */
+/* In every reply to a request that reads: browsers neither guess what it is nor show it to pages of other origins. A request of
+ * such a page that changes something is refused, and its reply cannot be shown. */
+static inline bool gb_reply_is_read(const struct gb_exchange *ex) {
+    return ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD || ex->req.method == GB_HTTP_METHOD_COUNT;
+}
 #define GB_EVERY_REPLY(FIELD)                                                                                          \
     FIELD("X-Content-Type-Options", "nosniff")                                                                         \
     FIELD("Cross-Origin-Resource-Policy", "same-origin")

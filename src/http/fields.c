@@ -16,10 +16,6 @@ static bool is_alpha(char c) {
     return is_lower(c) || (c >= 'A' && c <= 'Z');
 }
 
-bool gb_field_is_token(unsigned char c) {
-    return is_digit((char)c) || is_alpha((char)c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
 /* Each of these moves *at behind what it read; false: it is something else, or malformed. */
 
 static bool take(const char **at, char c) {

@@ -26,7 +26,11 @@ struct gb_field {
  * -1 when it is malformed. Members of one key: the last one counts, which is the caller's to see to. */
 int gb_field_next(const char **at, struct gb_field *ret);
 
-/* May the byte stand in a token, such as the name of a field? */
-bool gb_field_is_token(unsigned char c);
+/* May the byte stand in a token, such as the name of a field? Letters, digits and !#$%&'*+-.^_`|~ may. */
+static inline bool gb_field_is_token(unsigned char c) {
+    static const uint32_t words[8] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff, 0, 0, 0, 0};
+
+    return words[c >> 5] >> (c & 31) & 1;
+}
 
 #endif

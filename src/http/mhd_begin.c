@@ -10,9 +10,17 @@
 
 struct gather {
     struct gb_exchange *ex;
+    struct gb_head *head;
     struct gb_error *err;
     size_t bytes;
 };
+
+static int malformed(struct gb_error *err) {
+    return gb_error_set(
+        err, GB_ERR_MALFORMED_REQUEST,
+        "the header is malformed: the request line has one blank between its parts, every line ends with "
+        "CR LF, and none holds a NUL byte or goes on in the next");
+}
 
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
                                    const char *value, size_t value_size) {
@@ -21,6 +29,10 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     struct gb_http_pair *pair = &req->header[req->headers];
 
     (void)kind;
+    if (g->head && !gb_head_line(g->head, key, key_size, value, value_size)) {
+        malformed(g->err);
+        return MHD_NO;
+    }
     /* Blanks after a value are no part of it, and libmicrohttpd leaves them. */
     while (value && value_size > 0 && (value[value_size - 1] == ' ' || value[value_size - 1] == '\t'))
         value_size--;
@@ -47,8 +59,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_error *err) {
-    struct gather g = {.ex = ex, .err = err};
+int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_head *head, struct gb_error *err) {
+    struct gather g = {.ex = ex, .head = head, .err = err};
 
     MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, take_header, &g);
     return err->code == GB_OK ? 0 : -1;
@@ -132,12 +144,14 @@ static void write_id(struct gb_exchange *ex) {
 /* After an error of this the bytes that follow cannot be told apart from a request. */
 static int read_head(struct gb_exchange *ex, const char *method, const char *url, const char *version,
                      struct gb_error *err) {
-    if (!gb_mhd_head_is_whole(ex, method, url, version))
-        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
-                            "the header is malformed: the request line has one blank between its parts, every line "
-                            "ends with CR LF, and none holds a NUL byte or goes on in the next");
-    if (gb_mhd_read_headers(ex, err) < 0)
+    struct gb_head head;
+
+    if (!gb_head_request_line(&head, ex, method, url, version))
+        return malformed(err);
+    if (gb_mhd_read_headers(ex, &head, err) < 0)
         return -1;
+    if (!gb_head_end(&head, ex))
+        return malformed(err);
     return gb_request_hygiene(ex, &ex->server->hygiene, err);
 }
 

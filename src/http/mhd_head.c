@@ -9,54 +9,42 @@
 #include "http/fields.h"
 #include "http/server.h"
 
-struct walk {
-    const char *at; /* where the next line has to begin */
-    bool gap;
-};
-
 static bool is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
-/* A line "name: value": the colon has become a NUL. */
-static enum MHD_Result walk_line(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
-                                 const char *value, size_t value_size) {
-    struct walk *w = cls;
-    const char *colon = key + key_size;
-    const char *blank;
+/* The colon has become a NUL. */
+bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len) {
+    const char *blank = name + name_len + 1;
 
-    (void)kind;
-    if (key != w->at || !value || value <= colon) {
-        w->gap = true;
-        return MHD_NO;
-    }
-    for (blank = colon + 1; blank < value && is_blank(*blank); blank++)
-        ;
-    w->gap = blank != value;
-    w->at = value + value_size + 2;
-    return w->gap ? MHD_NO : MHD_YES;
+    /* Later releases refuse such headers themselves, and lay lines out otherwise. */
+    if (!head->at)
+        return true;
+    if (name != head->at || !value || value < blank)
+        return false;
+    while (blank < value && is_blank(*blank))
+        blank++;
+    head->at = value + value_len + 2;
+    return blank == value;
 }
 
-/* "GET /x HTTP/1.1": the blanks have become NULs. target: as it was received, since its query has been cut here. */
-static bool walk_request_line(struct walk *w, const char *method, const char *url, const struct gb_http_text *target,
-                              const char *version) {
+/* "GET /x HTTP/1.1": the blanks have become NULs. */
+bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, const char *method, const char *url,
+                          const char *version) {
+    const struct gb_http_text *target = &ex->req.target; /* as it was received: the query has been cut here */
     const char *at;
 
+    *head = (struct gb_head){.begin = method, .at = NULL};
+    if (!ex->loop->reads_leniently)
+        return true;
     for (at = method; gb_field_is_token((unsigned char)*at); at++)
         ;
-    w->at = version + strlen(version) + 2;
+    head->at = version + strlen(version) + 2;
     return *at == '\0' && url == at + 1 && version == url + target->len + 1 && !memchr(target->s, ' ', target->len);
 }
 
-bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, const char *url, const char *version) {
+bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    struct walk w = {.gap = false};
 
-    /* Later releases refuse such headers themselves, and lay lines out otherwise. */
-    if (!ex->loop->reads_leniently)
-        return true;
-    if (!header || !walk_request_line(&w, method, url, &ex->req.target, version))
-        return false;
-    MHD_get_connection_values_n(ex->conn, MHD_HEADER_KIND, walk_line, &w);
-    return !w.gap && w.at + 2 == method + header->header_size;
+    return !head->at || (header && head->at + 2 == head->begin + header->header_size);
 }

@@ -156,7 +156,8 @@ static int queue(struct gb_exchange *ex) {
 
     if (!r)
         return -1;
-    ok = add_every(r) ? MHD_YES : MHD_NO;
+    /* Each costs libmicrohttpd three allocations. */
+    ok = !gb_reply_is_read(ex) || add_every(r) ? MHD_YES : MHD_NO;
     for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);
     if (ok == MHD_YES && (ex->close || atomic_load(&ex->server->draining)))

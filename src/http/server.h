@@ -23,6 +23,7 @@ struct MHD_Daemon;
 struct MHD_Connection;
 struct MHD_Response;
 struct gb_handover;
+struct gb_head;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {
@@ -231,12 +232,20 @@ void gb_mhd_finished(struct gb_exchange *ex);
 
 /* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version);
-/* The parts of it that need no request line. */
+/* The parts of it that need no request line; head may be NULL. */
 void gb_mhd_start(struct gb_exchange *ex);
-int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_error *err);
+int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_head *head, struct gb_error *err);
 
-/* mhd_head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback. */
-bool gb_mhd_head_is_whole(const struct gb_exchange *ex, const char *method, const char *url, const char *version);
+/* mhd_head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback, then
+ * each field in order, then the end; false: it is not. */
+struct gb_head {
+    const char *begin;
+    const char *at; /* where the next line has to begin; NULL: libmicrohttpd can be trusted */
+};
+bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, const char *method, const char *url,
+                          const char *version);
+bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len);
+bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex);
 
 /* background.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
  * all threads have ended, what came too late. */

@@ -48,7 +48,8 @@ size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len,
 
     add(&o, "HTTP/1.1 %d %s\r\n", status, gb_http_reason(status));
     add_date(&o);
-    add(&o, "%s", GB_EVERY_REPLY_LINES);
+    if (gb_reply_is_read(ex))
+        add(&o, "%s", GB_EVERY_REPLY_LINES);
     for (i = 0; i < ex->resp.headers; i++)
         add(&o, "%s: %s\r\n", ex->resp.header[i].name, ex->resp.header[i].value);
     if (status != 204 && status != 304 && body_len != GB_WIRE_UNTIL_END)
