@@ -93,6 +93,7 @@ enum gb_step gb_api_metrics(struct gb_http_request *request, struct gb_http_resp
         keep(metrics, form, now_ns, text, n);
     }
     gb_http_response_take(response, text, n);
+    response->is_vital = true;
     if (gb_http_response_header(response, err, "Content-Type", "%s", gb_exposition_type(form)) < 0 ||
         gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
         gb_http_response_header(response, err, "Vary", "Accept") < 0)

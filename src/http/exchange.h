@@ -71,6 +71,7 @@ struct gb_exchange {
     bool broken;         /* the connection is gone; finish quietly */
     char *gathered;
     size_t gathered_len;
+    bool charged_long;     /* from the share of long replies */
     size_t charged;        /* bytes of the reply, of the memory that all replies may have */
     const char *long_body; /* what libmicrohttpd sends by pieces; in resp */
     size_t long_len;

@@ -247,6 +247,7 @@ struct gb_http_response {
     struct gb_http_canned *canned; /* a reference; status and headers above are ignored */
     struct gb_http_source *source; /* owned */
     uint64_t source_len;
+    bool is_vital;       /* it must arrive while long replies fill their memory: counted with the short ones */
     uint64_t unsent_len; /* of a 304: the bytes that a 200 would have; 0: not known */
 
     struct gb_listener *listener; /* owned; the body is what it gets first */

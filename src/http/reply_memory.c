@@ -29,8 +29,8 @@ static bool is_safe(const struct gb_exchange *ex) {
     return ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD;
 }
 
-/* Lists that are not read must not keep the metrics from being read: a quarter is for replies that are no longer than a socket
- * takes. */
+/* Lists that are not read must not keep the metrics from being read: a quarter is for the metrics, and for replies that are no
+ * longer than a socket takes. */
 static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
     uint64_t max = server->config.reply_memory_max;
 
@@ -52,12 +52,13 @@ static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t
 
 /* The one that is alone may be larger than the limit: it would never be sent. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
-    bool is_long = bytes > GB_LONG_REPLY;
+    bool is_long = bytes > GB_LONG_REPLY && !ex->resp.is_vital;
     atomic_uint_fast64_t *memory = &ex->server->reply_memory[is_long];
     uint64_t used = atomic_fetch_add_explicit(memory, bytes, memory_order_relaxed);
     uint64_t share = share_of(ex->server, is_long);
 
     ex->charged = bytes;
+    ex->charged_long = is_long;
     if (share == 0 || used == 0 || used + bytes <= share || !is_safe(ex))
         return true;
     gb_reply_release(ex);
@@ -67,8 +68,7 @@ bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
 
 void gb_reply_release(struct gb_exchange *ex) {
     if (ex->charged > 0)
-        atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged > GB_LONG_REPLY], ex->charged,
-                                  memory_order_relaxed);
+        atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged_long], ex->charged, memory_order_relaxed);
     ex->charged = 0;
 }
 

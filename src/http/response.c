@@ -93,6 +93,7 @@ void gb_http_response_done(struct gb_http_response *response) {
     response->source = NULL;
     response->source_len = 0;
     response->unsent_len = 0;
+    response->is_vital = false;
     response->headers = 0;
     response->text_used = 0;
     response->status = 200;

@@ -125,6 +125,19 @@ def test_replies_have_a_budget(start, unix):
     s.post("batch", {"operations": [{"op": "delete", "buffer": "b0000"}]})
 
 
+def test_the_metrics_are_read_while_long_replies_are_not(start):
+    d = start(*SMALL_SLOTS, "--max-reply-memory", "1M")
+    s = crowd(d)
+    for n in range(20):
+        s.post("/v1/sessions", {"name": f"m{n}"}, 201)
+        s.post(f"/v1/sessions/m{n}/pools", {"name": "p"}, 201)
+    until("the metrics are a long reply", lambda: len(d.ask("GET", "/metrics").expect(200).body) > 1 << 16)
+    with far(d, False, window=4096) as c:
+        ask(c, LONG, 8)
+        until("the reply waits and no other fits", lambda: s.ask("GET", LONG).status == 503)
+        d.ask("GET", "/metrics").expect(200)
+
+
 def pages(s, target, limit=1000):
     """All items, by cursors; no page is longer than it may be."""
     items, cursor, count = [], "", 0
