@@ -6,12 +6,12 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/common.h"
 #include "api/context.h"
-#include "api/devices.h"
-#include "api/out.h"
+#include "api/request/path_params.h"
+#include "api/resources/devices.h"
 #include "base/crc32c.h"
 #include "base/process.h"
+#include "format/json_writer.h"
 
 const struct gb_http_route gb_api_routes[] = {
 #define GB_ROUTE(method, path, name, body, access, query)                                                              \

@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
-#include "api/digest.h"
-#include "api/longpoll.h"
-#include "api/metrics.h"
-#include "api/operations.h"
-#include "api/query.h"
-#include "api/snapshot.h"
+#include "api/middleware/digest.h"
+#include "api/middleware/longpoll.h"
+#include "api/middleware/operations.h"
+#include "api/observe/metrics.h"
+#include "api/observe/response_cache.h"
+#include "api/request/query.h"
 #include "base/process.h"
 
 /* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. SEE: scope read or

@@ -9,7 +9,7 @@
 
 #include "api/api.h"
 #include "api/context.h"
-#include "http/conditions.h"
+#include "http/message/conditions.h"
 
 #define INDEX "index.html"
 

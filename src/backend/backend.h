@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/health.h"
+#include "backend/health/health.h"
 #include "backend/ops.h"
 #include "base/error.h"
 #include "model/model.h"
@@ -31,7 +31,7 @@
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle, which nobody can open, for tests
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
- *   fault:RULE[,RULE...]:SPEC  see backend/fault.h
+ *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
  * auto did not choose cuda. Unknown words: INVALID_ARGUMENT naming the permitted ones. */
 #define GB_BACKEND_NOTE_SIZE 256

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/link.h"
+#include "client/unix_conn.h"
 
 struct gpubuf_adoption {
     struct gbc_link *link;

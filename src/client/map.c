@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/link.h"
+#include "client/unix_conn.h"
 
 static const struct {
     const char *name;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
-#include "client/link.h"
+#include "client/unix_conn.h"
 
 #define CONNECT_S 10
 #define ANSWER_S 120

@@ -2,7 +2,7 @@
 #ifndef GBC_PARTS_H
 #define GBC_PARTS_H
 
-#include "client/flow.h"
+#include "client/io.h"
 
 #define GBC_PART_BYTES ((uint64_t)32 << 20)
 #define GBC_CONNECTIONS_MAX 64

@@ -2,7 +2,7 @@
 #ifndef GBC_PUT_H
 #define GBC_PUT_H
 
-#include "client/flow.h"
+#include "client/io.h"
 #include "client/parts.h"
 
 void gbc_put_query(struct gbc_request *request, const struct gpubuf_put_params *params);

@@ -1,5 +1,5 @@
 /* Many buffers as one safetensors file. */
-#include "client/flow.h"
+#include "client/io.h"
 
 #define TYPE "application/x-safetensors"
 

@@ -15,10 +15,10 @@
 #include "backend/backend.h"
 #include "base/digest.h"
 #include "base/error.h"
-#include "core/intake.h"
-#include "core/past.h"
-#include "core/pool.h"
-#include "core/stream.h"
+#include "core/multipart/multipart.h"
+#include "core/observe/history.h"
+#include "core/public/pool.h"
+#include "core/public/stream.h"
 #include "model/model.h"
 #include "store/store.h"
 
@@ -53,7 +53,7 @@ struct gb_core_config {
     uint64_t allocation_log;     /* events of device memory that are kept; 0: none */
     uint64_t health_interval_ms; /* between two readings of how devices are; 0: none */
     enum gb_health_policy health_policy;
-    const char *health_root;  /* copied; see backend/health.h */
+    const char *health_root;  /* copied; see backend/health/health.h */
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
@@ -335,16 +335,16 @@ int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scop
 int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
                       struct gb_error *err);
 
-#include "core/adopt.h"
-#include "core/bundle.h"
-#include "core/feed.h"
-#include "core/gather.h"
-#include "core/joint.h"
-#include "core/keys.h"
-#include "core/lease.h"
-#include "core/scan.h"
-#include "core/stats.h"
-#include "core/trace.h"
-#include "core/write.h"
+#include "core/access/keys.h"
+#include "core/buffer/transaction_batch.h"
+#include "core/download/group.h"
+#include "core/memory/alloc_log.h"
+#include "core/observe/feed.h"
+#include "core/observe/stats.h"
+#include "core/ops/scan.h"
+#include "core/share/adopt.h"
+#include "core/share/lease.h"
+#include "core/upload/device_write.h"
+#include "core/upload/group.h"
 
 #endif

@@ -149,7 +149,7 @@ fail:
 }
 
 /* A client may send before anybody accepts, and a connection takes on what its listening socket has: so nothing comes along with
- * those bytes either (http/accept.c). Where the kernel does not know it (before 6.16), descriptors that nobody reads stay with
+ * those bytes either (http/mhd/accept.c). Where the kernel does not know it (before 6.16), descriptors that nobody reads stay with
  * the connection, and count against what their sender may have on the way. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83

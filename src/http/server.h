@@ -10,14 +10,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "http/exchange.h"
-#include "http/feed.h"
+#include "http/exchange/exchange.h"
+#include "http/exchange/fd_mailbox.h"
+#include "http/exchange/latency.h"
+#include "http/exchange/peer.h"
+#include "http/exchange/places.h"
+#include "http/exchange/progress.h"
+#include "http/feed/feed.h"
 #include "http/http.h"
-#include "http/latency.h"
-#include "http/mailbox.h"
-#include "http/peer.h"
-#include "http/places.h"
-#include "http/progress.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;
@@ -52,7 +52,7 @@ struct gb_conn {
     struct gb_progress progress;  /* of that reply, or of what it left in the kernel */
     bool read_all;                /* idle, and the client has taken all replies */
     unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                 /* it may be what a loop turns for, see mhd_watchdog.c */
+    bool suspect;                 /* it may be what a loop turns for, see watchdog.c */
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
@@ -154,7 +154,7 @@ struct gb_loop {
     unsigned handovers;             /* connections that are being handed over */
     uint64_t progress;              /* rises with whatever libmicrohttpd has done for a connection */
     unsigned idle_turns;            /* since the last sweep: libmicrohttpd asked for them and did nothing */
-    bool reads_leniently;           /* libmicrohttpd: see mhd_head.c */
+    bool reads_leniently;           /* libmicrohttpd: see head.c */
     bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
     uint64_t now_ns;                /* when this turn began */
     uint64_t next_tick_ns;
@@ -196,7 +196,7 @@ struct gb_http_server {
     atomic_uint_fast64_t displaced;
 };
 
-/* mhd_loop.c, arrivals.c */
+/* loop.c, handoff.c */
 int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err);
 int gb_loop_start(struct gb_loop *loop, struct gb_error *err); /* after all are made: they hand connections on */
 void gb_loop_join(struct gb_loop *loop);                       /* after server->stopping; also for one never started */
@@ -215,7 +215,7 @@ struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own)
 /* The first that has no more than slack connections more than the least loaded; a body under way counts as more. */
 struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);
 
-/* mhd_request.c: libmicrohttpd's callbacks. */
+/* request.c: libmicrohttpd's callbacks. */
 void gb_mhd_forgotten(struct gb_conn *c); /* the connection ends, or has a next request */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection);
 int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
@@ -230,13 +230,13 @@ void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_e
 /* The request is over, whichever way. */
 void gb_mhd_finished(struct gb_exchange *ex);
 
-/* mhd_begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
+/* begin.c: what the headers decide. After it the phase is HEAD, BODY or REPLY. */
 void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version);
 /* The parts of it that need no request line; head may be NULL. */
 void gb_mhd_start(struct gb_exchange *ex);
 int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_head *head, struct gb_error *err);
 
-/* mhd_head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback, then
+/* head.c: is the header, in libmicrohttpd's buffer, what it was taken for? With the strings of the first callback, then
  * each field in order, then the end; false: it is not. */
 struct gb_head {
     const char *begin;
@@ -247,13 +247,13 @@ bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, co
 bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len);
 bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex);
 
-/* background.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
+/* detached.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
  * all threads have ended, what came too late. */
 void gb_background_woken(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_background_stop(struct gb_loop *loop);
 void gb_background_done(struct gb_loop *loop);
 
-/* mhd_leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
+/* leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
 int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
 /* The parts of it: what is known of the socket, for when it comes back (fd is -1); a duplicate of the socket, or -1; gives the
  * exchange to a bulk loop, with a socket that libmicrohttpd knows no more. */
@@ -267,7 +267,7 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
 
-/* mhd_handover.c: moves the connection to a bulk loop together with the bytes behind the header that libmicrohttpd has read.
+/* handover.c: moves the connection to a bulk loop together with the bytes behind the header that libmicrohttpd has read.
  * From a request's first callback; libmicrohttpd has to run once more for it. 0, or -1 and everything stays as it was. */
 int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err);
 void gb_mhd_handover_done(struct gb_loop *loop); /* both on a loop without connections */
@@ -279,20 +279,20 @@ void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
  * Ethernet's segments of 1448 bytes, is 46 KB (the loopback 2.8 MB, a UNIX socket what accept.c gives it). */
 #define GB_LONG_REPLY (64u << 10)
 
-/* mhd_reply.c: queues the reply that stands in ex. 0 or -1. */
+/* reply.c: queues the reply that stands in ex. 0 or -1. */
 int gb_mhd_reply(struct gb_exchange *ex);
 
-/* mhd_stream.c: a source's bytes by way of libmicrohttpd, in phase STREAM; ex outlives the response's use. NULL when memory is
+/* stream.c: a source's bytes by way of libmicrohttpd, in phase STREAM; ex outlives the response's use. NULL when memory is
  * exhausted. */
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
 /* The same of a long body in memory, by pieces that tell how far it has come. */
 struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n);
 #define GB_MHD_STREAM_BYTES (256u << 10) /* that libmicrohttpd allocates for a source */
 
-/* mhd_sweep.c: the look at a connection that is due every second. */
+/* sweep.c: the look at a connection that is due every second. */
 void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
 
-/* mhd_watchdog.c: due with each sweep, before idle_turns begins anew. */
+/* watchdog.c: due with each sweep, before idle_turns begins anew. */
 void gb_mhd_watch_turns(struct gb_loop *loop);
 
 /* quiet.c, on the loop's thread. The connection has no request from now on; it has one, or ends. */
@@ -313,7 +313,7 @@ bool gb_listen_event(struct gb_loop *loop, const void *data);
 /* Listens again after a pause, or ends it when the server drains. */
 void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns);
 
-/* bulk.c */
+/* loop.c */
 int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err);
 /* For a loop, whose epoll set is that of its own gb_bulk: an event of a transfer; the inbox's (data.ptr is NULL); time. */
 void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
@@ -329,7 +329,7 @@ int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_a
 /* On its thread: visits those that the thread gave itself. */
 void gb_bulk_enter(struct gb_bulk *bulk);
 
-/* bulk_transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
+/* transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
 void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
 bool gb_transfer_has_bytes(const struct gb_transfer *t); /* of its body, and waits for more */
 /* Drops the connection at once. Frees t. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "store/past.h"
+#include "store/history.h"
 #include "store/rows.h"
 #include "store/writer.h"
 

@@ -1,50 +1,70 @@
-/* The past in the database: samples of whatever has numbers, rolled up to minutes and hours, and queries of them. Comes with store.h.
- *
- * A sample is a row of history_samples. A minute that is over becomes a row of history_minutes, an hour one of history_hours; the
- * present ones are put together from the finer rows when somebody asks, so that an answer is never behind. What is too old goes,
- * a little at a time. Each of sessions and pools may have limits.rows[level] / (how many there are) rows, the daemon and
- * each device limits.rows[level]. Where there are more than limits.series sessions and pools, the past of those that ended first goes. */
-#ifndef GB_STORE_HISTORY_H
-#define GB_STORE_HISTORY_H
+/* Rows of the history, for the writer and the reader. Internal to the store. */
+#ifndef GB_STORE_PAST_H
+#define GB_STORE_PAST_H
 
-#include "base/error.h"
-#include "model/history.h"
+#include <sqlite3.h>
 
-struct gb_store;
-struct gb_counters;
-typedef void gb_store_done_fn(void *arg, const struct gb_error *error);
+#include "store/history_query.h"
+#include "store/rollup.h"
 
-/* A transaction holds at most so many samples, or rolls up as many series: no commit waits for long. */
-#define GB_HISTORY_CHUNK 32
+/* Tables get the columns that they lack, views are made anew where they differ. Before the first change. */
+int gb_past_migrate(sqlite3 *db, struct gb_error *err);
 
-/* As the changes of store.h. count is at most GB_HISTORY_CHUNK; counters (may be NULL) are the lifetime counters that a sample of the daemon was
- * made from: in one transaction with it, so that an increase is counted once and a lost one in neither. */
-void gb_store_put_history(struct gb_store *store, const struct gb_history_sample *samples, size_t count,
-                          const struct gb_counters *counters, gb_store_done_fn *done, void *arg);
+/* The daemon's start is noted, and how its last run ended. Then its end. */
+int gb_past_started(sqlite3 *db, int64_t now_us, struct gb_error *err);
+int gb_past_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err);
 
-/* Rolls up what is over at now_us, and drops what is too old, of a few series. *ret_more, which must live until done: there is
- * more to do. */
-void gb_store_roll(struct gb_store *store, int64_t now_us, bool *ret_more, gb_store_done_fn *done, void *arg);
+/* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_past_read; and "INSERT OR REPLACE", for
+ * gb_past_bind. 0, or -1 with INTERNAL. */
+int gb_past_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
+int gb_past_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
+/* "history_samples" and so on. */
+const char *gb_past_table(enum gb_history_level level);
 
-/* --- queries: on a thread and a connection of their own ----------------------------------------------------------------- */
+void gb_past_read(sqlite3_stmt *stmt, enum gb_history_level level, struct gb_history_point *ret);
+/* SQLITE_OK or the first failure. */
+int gb_past_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t series, const struct gb_history_point *point);
+/* As a row of the level of samples. */
+void gb_past_of_sample(const struct gb_history_sample *sample, struct gb_history_point *ret);
 
-#define GB_HISTORY_READS_MAX 64       /* that wait; one more is SATURATED */
-#define GB_HISTORY_READ_NS 2000000000 /* then it is given up */
-#define GB_HISTORY_STARTS_MAX 1000    /* of the daemon, that are kept */
+/* --- the writer's side ---------------------------------------------------------------------------------------------- */
 
-struct gb_history_answer {
-    struct gb_history_plan plan;
-    struct gb_history_point *points; /* those that have samples, by time */
-    size_t count;
-    int64_t *restarts; /* starts of the daemon in that time, but for its very first */
-    size_t restart_count;
+enum gb_past_stmt {
+    GB_PAST_TOUCH,
+    GB_PAST_ADOPT,
+    GB_PAST_COUNT,
+    GB_PAST_TOTALS,
+    GB_PAST_OLDEST,
+    GB_PAST_CREATE,
+    GB_PAST_DUE,
+    GB_PAST_VISITED,
+    GB_PAST_FORGET,
+    GB_PAST_STMTS
 };
-void gb_history_answer_done(struct gb_history_answer *answer);
 
-/* Answers at once [any thread, never blocks]; done(arg, answer, error) runs once, on the reader's thread, or inside the call with
- * SATURATED. What the answer holds may be taken: it is freed after done. Changes whose done has run are seen. */
-typedef void gb_history_done_fn(void *arg, struct gb_history_answer *answer, const struct gb_error *error);
-void gb_store_history(struct gb_store *store, const struct gb_history_key *key, const struct gb_history_plan *plan,
-                      gb_history_done_fn *done, void *arg);
+struct gb_past {
+    sqlite3 *db; /* borrowed */
+    struct gb_history_limits limits;
+    sqlite3_stmt *stmts[GB_PAST_STMTS];
+    sqlite3_stmt *select[GB_HISTORY_LEVELS];
+    sqlite3_stmt *insert[GB_HISTORY_LEVELS];
+    sqlite3_stmt *drop[GB_HISTORY_LEVELS];
+};
+
+int gb_past_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err);
+int gb_past_init(struct gb_past *past, sqlite3 *db, const struct gb_history_limits *limits, struct gb_error *err);
+void gb_past_done(struct gb_past *past);
+
+/* In the transaction that is open. Failures are STORE_FAILED. */
+int gb_past_put(struct gb_past *past, const struct gb_history_sample *sample, struct gb_error *err);
+int gb_past_roll(struct gb_past *past, int64_t now_us, bool *ret_more, struct gb_error *err);
+
+/* Steps of these. */
+int gb_past_fail(struct gb_past *past, int r, struct gb_error *err);
+int gb_past_take(struct gb_past *past, sqlite3_stmt *stmt, int64_t *ret, struct gb_error *err);
+int gb_past_run(struct gb_past *past, sqlite3_stmt *stmt, struct gb_error *err);
+int gb_past_insert_row(struct gb_past *past, enum gb_history_level level, int64_t series,
+                       const struct gb_history_point *point, struct gb_error *err);
+int gb_past_give_up(struct gb_past *past, int64_t before_us, int64_t ret_rows[GB_HISTORY_LEVELS], struct gb_error *err);
 
 #endif

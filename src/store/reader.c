@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "store/db.h"
-#include "store/past.h"
+#include "store/history.h"
 #include "store/storage.h"
 #include "store/writer.h"
 

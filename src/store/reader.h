@@ -2,7 +2,7 @@
 #ifndef GB_STORE_READER_H
 #define GB_STORE_READER_H
 
-#include "store/history.h"
+#include "store/history_query.h"
 
 struct gb_reader;
 

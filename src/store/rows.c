@@ -1,6 +1,6 @@
 #include "store/rows.h"
 
-#include "store/answers.h"
+#include "store/idempotency_replies.h"
 
 #include <stdbool.h>
 #include <string.h>

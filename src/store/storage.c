@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "store/db.h"
+#include "store/history.h"
 #include "store/migrate.h"
-#include "store/past.h"
 
 /* A checkpoint each 16 MiB: at the default of 4 MiB it would come every few hundred commits. */
 static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {

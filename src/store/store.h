@@ -21,7 +21,7 @@
 #include "base/histogram.h"
 #include "model/model.h"
 #include "model/notice.h"
-#include "store/history.h"
+#include "store/history_query.h"
 
 struct gb_store;
 

@@ -2,10 +2,10 @@
  * read of a digest gives the same text again. */
 #include <string.h>
 
-#include "api/digest.h"
-#include "api/filters.h"
+#include "api/middleware/digest.h"
+#include "api/middleware/filters.h"
 #include "fuzz.h"
-#include "http/fields.h"
+#include "http/message/fields.h"
 
 const char *const gb_fuzz_seeds[] = {
     "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:, md5=:AAAA:;q=1",

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "http/conditions.h"
-#include "http/range.h"
+#include "http/message/conditions.h"
+#include "http/message/range.h"
 
 const char *const gb_fuzz_seeds[] = {
     "bytes=0-99",

@@ -1,7 +1,7 @@
 /* Request bodies: every reader refuses with an error or gives a value; labels come back as JSON that is read again. */
 #include <string.h>
 
-#include "api/json.h"
+#include "api/request/json.h"
 #include "fuzz.h"
 
 const char *const gb_fuzz_seeds[] = {

@@ -1,7 +1,7 @@
 /* The .npy header: any text is refused or gives a shape whose own header gives it again. */
 #include <string.h>
 
-#include "api/npy.h"
+#include "format/npy.h"
 #include "fuzz.h"
 
 const char *const gb_fuzz_seeds[] = {

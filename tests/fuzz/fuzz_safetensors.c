@@ -1,7 +1,7 @@
 /* The safetensors header: any text is refused or gives tensors without holes whose own header gives them again. */
 #include <string.h>
 
-#include "api/safetensors.h"
+#include "format/safetensors.h"
 #include "fuzz.h"
 
 const char *const gb_fuzz_seeds[] = {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/session.h"
+#include "core/session/session.h"
 #include "gb_test.h"
 
 /* --- the fixture ------------------------------------------------------------------------------------------------------ */

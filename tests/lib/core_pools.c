@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/session.h"
+#include "core/session/session.h"
 #include "gb_test.h"
 
 /* --- calls -------------------------------------------------------------------------------------------------------------- */

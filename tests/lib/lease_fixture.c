@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/session.h"
+#include "core/session/session.h"
 #include "gb_test.h"
 
 #define WAIT_MS 60000

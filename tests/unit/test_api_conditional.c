@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/conditional.h"
-#include "api/upload.h"
+#include "api/middleware/conditional.h"
+#include "api/transfer/upload.h"
 
 static void add_header(struct gb_http_request *request, const char *name, const char *value) {
     struct gb_http_pair *pair = &request->header[request->headers++];

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/json.h"
+#include "api/request/json.h"
 
 #define FIELDS "name bytes labels shape dtype kind quota pattern force"
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "api/media.h"
-#include "api/query.h"
+#include "api/request/media.h"
+#include "api/request/query.h"
 
 static const struct {
     const char *type;

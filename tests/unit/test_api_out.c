@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/out.h"
-#include "api/snapshot.h"
+#include "api/observe/response_cache.h"
+#include "format/json_writer.h"
 #include "model/model.h"
 
 START_TEST(test_everything) {

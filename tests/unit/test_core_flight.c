@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/crc32c.h"
-#include "core/upload.h"
+#include "core/upload/upload.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "core/session.h"
+#include "core/session/session.h"
 #include "gb_test.h"
 #include "intake_fixture.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core_internal.h"
+#include "core/runtime/runtime.h"
 #include "gb_test.h"
 #include "intake_fixture.h"
 

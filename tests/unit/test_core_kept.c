@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/content.h"
-#include "core/core_internal.h"
+#include "core/memory/content.h"
+#include "core/runtime/runtime.h"
 #include "core_pools.h"
 #include "gb_test.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/mirror.h"
+#include "core/util/mirror.h"
 #include "gb_test.h"
 #include "write_fixture.h"
 

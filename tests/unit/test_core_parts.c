@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session.h"
+#include "core/session/session.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

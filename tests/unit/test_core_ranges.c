@@ -1,5 +1,5 @@
 /* Which bytes have arrived, against a table with one entry per byte. */
-#include "core/ranges.h"
+#include "core/util/range_set.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session.h"
+#include "core/session/session.h"
 #include "core_pools.h"
 #include "gb_test.h"
 

@@ -4,7 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "base/decode.h"
+#include "format/decode.h"
 #include "gb_test.h"
 
 #define PLAIN 700

@@ -4,7 +4,7 @@
 
 #include "base/digest.h"
 #include "gb_test.h"
-#include "http/fields.h"
+#include "http/message/fields.h"
 
 /* FIPS 180-4's examples, as base64. */
 static const struct {

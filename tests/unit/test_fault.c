@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/fault.h"
+#include "backend/fault/fault.h"
 #include "base/clock.h"
 #include "gb_test.h"
 

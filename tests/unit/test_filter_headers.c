@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/digest.h"
-#include "api/filters.h"
+#include "api/middleware/digest.h"
+#include "api/middleware/filters.h"
 #include "gb_test.h"
 
 struct bench {

@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "api/context.h"
-#include "api/filters.h"
+#include "api/middleware/filters.h"
 #include "gb_test.h"
 
 /* --- a request, and a sink that keeps what it gets ---------------------------------------------------------------- */

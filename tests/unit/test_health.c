@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/health.h"
+#include "core/observe/health.h"
 #include "gb_test.h"
 
 static const struct gb_device_rec gpu = {.uuid = "GPU-01010101-0101-0101-0101-010101010101"};

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/host_arena.h"
+#include "backend/host/arena.h"
 #include "gb_test.h"
 
 #define GRAIN GB_HOST_GRAIN_BYTES

@@ -1,6 +1,6 @@
 #include "gb_test.h"
 
-#include "http/conditions.h"
+#include "http/message/conditions.h"
 
 struct sample {
     const char *list;

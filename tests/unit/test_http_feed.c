@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "gb_test.h"
-#include "http/feed.h"
+#include "http/feed/feed.h"
 
 #define LISTENERS 16
 #define EVENTS 3000

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "gb_test.h"
-#include "http/chunked.h"
+#include "http/message/chunked.h"
 #include "http_fixture.h"
 
 static struct gb_http_fixture f;

@@ -4,7 +4,7 @@
 
 #include "gb_test.h"
 
-#include "http/range.h"
+#include "http/message/range.h"
 
 struct sample {
     const char *value;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/npy.h"
+#include "format/npy.h"
 
 /* A file's header around this dictionary; version 1 unless said otherwise. Returns its length. */
 static size_t make(char *out, int version, const char *dictionary) {

@@ -2,7 +2,7 @@
  * tests/e2e/test_snapshots.py asks. */
 #include <string.h>
 
-#include "api/pickle.h"
+#include "format/pickle.h"
 #include "gb_test.h"
 
 static const struct {

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "gb_test.h"
-#include "http/places.h"
+#include "http/exchange/places.h"
 
 static struct sockaddr_storage address(const char *text) {
     struct sockaddr_storage s;

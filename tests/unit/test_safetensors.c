@@ -5,8 +5,8 @@
 
 #include "gb_test.h"
 
-#include "api/safetensors.h"
-#include "api/tensor_names.h"
+#include "api/request/tensor_names.h"
+#include "format/safetensors.h"
 
 static const struct {
     const char *header;

@@ -5,7 +5,7 @@
 
 #include "gb_test.h"
 
-#include "api/slice.h"
+#include "format/slice.h"
 
 struct sample {
     const char *slice;

@@ -1,0 +1,216 @@
+#include "api/middleware/conditional.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "http/message/conditions.h"
+
+bool gb_etag_holds(const struct gb_buffer_rec *rec) {
+    return !rec->mapped_for_writing && !rec->escaped && !rec->adopted;
+}
+
+/* Bytes that another process may be writing are never twice the same: each answer has a tag of its own, which nothing matches. */
+static int data_tag(const struct gb_buffer_rec *rec, char *out) {
+    int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
+
+    if (!gb_etag_holds(rec))
+        n += snprintf(out + n, GB_ETAG_SIZE - (size_t)n, ".w%" PRIx64, gb_clock_ns());
+    return n;
+}
+
+char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
+    int n = data_tag(rec, out);
+
+    /* The others also change with dtype, shape and labels. */
+    if (form != GB_FORM_RAW)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-%s%" PRId64, form == GB_FORM_NPY ? "npy" : "st", rec->version);
+    return out;
+}
+
+char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out) {
+    int n = data_tag(rec, out);
+
+    snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-slice%" PRId64, rec->version);
+    return out;
+}
+
+char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out) {
+    snprintf(out, GB_ETAG_SIZE, "b%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->version, rec->run);
+    return out;
+}
+
+char *gb_etag_session(const struct gb_session_view *view, char *out) {
+    snprintf(out, GB_ETAG_SIZE, "s%" PRId64 ".%" PRId64 "-%" PRIu64 "-%" PRIu64, view->rec.id, view->rec.version,
+             view->used_bytes, view->buffers);
+    return out;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* The values of all lines of that header, joined by commas; NULL in *ret when there is none. */
+static int join(const struct gb_http_request *request, const char *name, char **ret, struct gb_error *err) {
+    size_t size = 0;
+    char *list;
+    unsigned i;
+
+    *ret = NULL;
+    for (i = 0; i < request->headers; i++) {
+        if (strcasecmp(request->header[i].name.s, name) == 0)
+            size += request->header[i].value.len + 2;
+    }
+    if (size == 0)
+        return 0;
+    list = malloc(size);
+    if (!list)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    list[0] = '\0';
+    for (i = 0; i < request->headers; i++) {
+        if (strcasecmp(request->header[i].name.s, name) != 0)
+            continue;
+        if (list[0] != '\0')
+            strcat(list, ",");
+        strcat(list, request->header[i].value.s);
+    }
+    if (gb_etag_list_check(name, list, err) < 0) {
+        free(list);
+        return -1;
+    }
+    *ret = list;
+    return 0;
+}
+
+int gb_conditions_read(const struct gb_http_request *request, struct gb_conditions **ret, struct gb_error *err) {
+    struct gb_conditions *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    if (join(request, "If-Match", &c->if_match, err) < 0 ||
+        join(request, "If-None-Match", &c->if_none_match, err) < 0) {
+        gb_conditions_free(c);
+        return -1;
+    }
+    *ret = c;
+    return 0;
+}
+
+void gb_conditions_free(void *conditions) {
+    struct gb_conditions *c = conditions;
+
+    if (!c)
+        return;
+    free(c->if_match);
+    free(c->if_none_match);
+    free(c->labels);
+    free(c);
+}
+
+int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err) {
+    free(conditions->labels);
+    conditions->labels = strdup(labels);
+    if (!conditions->labels)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    return 0;
+}
+
+/* --- changes ------------------------------------------------------------------------------------------------------ */
+
+static int judge(const char *what, bool match_failed, bool none_match_failed, bool exists, struct gb_error *err) {
+    if (match_failed)
+        return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "If-Match asks for another version; the %s %s", what,
+                            exists ? "has changed since" : "does not exist");
+    if (none_match_failed)
+        return gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "If-None-Match excludes the %s as it is now", what);
+    return 0;
+}
+
+static int raced(const char *what, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_PRECONDITION_FAILED,
+                        "another request changed the %s at the same time; send it again", what);
+}
+
+int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    const struct gb_conditions *c = conditions;
+    char text[GB_FORM_COUNT + 2][GB_ETAG_SIZE];
+    const char *tags[GB_FORM_COUNT + 2];
+    size_t count = rec ? GB_FORM_COUNT + 2 : 0;
+    int form;
+    bool match_failed;
+    bool none_match_failed;
+
+    if (rec) {
+        for (form = 0; form < GB_FORM_COUNT; form++)
+            tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
+        tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
+        tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
+        if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
+            (c->generation > 0 && c->generation != rec->generation))
+            return raced("buffer", err);
+    }
+    /* "*" matches whatever exists. */
+    match_failed = c->if_match && (!rec || !gb_etag_list_match(c->if_match, false, tags, count));
+    none_match_failed = c->if_none_match && rec && gb_etag_list_match(c->if_none_match, true, tags, count);
+    return judge("buffer", match_failed, none_match_failed, rec != NULL, err);
+}
+
+/* Whether the list holds a tag of that session's record, whatever the session held when it was given out. */
+static bool names_session(const char *list, bool weak, const struct gb_session_rec *rec) {
+    char text[GB_ETAG_SIZE];
+    struct gb_etag tag;
+    const char *at = list;
+    size_t n = (size_t)snprintf(text, sizeof(text), "s%" PRId64 ".%" PRId64 "-", rec->id, rec->version);
+
+    while (gb_etag_next(list, &at, &tag) > 0) {
+        if (tag.any)
+            return true;
+        if (tag.weak && !weak)
+            continue;
+        /* The bare part before the '-' will do as well. */
+        if ((tag.len >= n && memcmp(tag.s, text, n) == 0) || (tag.len == n - 1 && memcmp(tag.s, text, n - 1) == 0))
+            return true;
+    }
+    return false;
+}
+
+int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err) {
+    const struct gb_conditions *c = conditions;
+
+    if (rec && c->labels && strcmp(c->labels, rec->labels) != 0)
+        return raced("session", err);
+    return judge("session", c->if_match && (!rec || !names_session(c->if_match, false, rec)),
+                 c->if_none_match && rec && names_session(c->if_none_match, true, rec), rec != NULL, err);
+}
+
+struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions) {
+    return (struct gb_buffer_check){.check = gb_conditions_buffer, .arg = conditions, .free_arg = gb_conditions_free};
+}
+
+struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions) {
+    return (struct gb_session_check){.check = gb_conditions_session, .arg = conditions, .free_arg = gb_conditions_free};
+}
+
+/* --- reads -------------------------------------------------------------------------------------------------------- */
+
+int gb_conditions_get(const struct gb_http_request *request, const char *tag, struct gb_http_response *response,
+                      struct gb_error *err) {
+    struct gb_conditions *c;
+    int r = 1;
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", tag) < 0)
+        return -1;
+    if (!gb_http_header(request, "If-Match") && !gb_http_header(request, "If-None-Match"))
+        return 1;
+    if (gb_conditions_read(request, &c, err) < 0)
+        return -1;
+    if (c->if_match && !gb_etag_list_match(c->if_match, false, &tag, 1)) {
+        r = judge("resource", true, false, true, err);
+    } else if (c->if_none_match && gb_etag_list_match(c->if_none_match, true, &tag, 1)) {
+        response->status = 304;
+        r = 0;
+    }
+    gb_conditions_free(c);
+    return r;
+}

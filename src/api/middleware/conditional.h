@@ -1,0 +1,56 @@
+/* Entity tags of our records and the preconditions on them.
+ *
+ *     data      "<id>.<generation>"        the raw bytes
+ *               "<id>.<generation>-npy<version>"   the same as .npy
+ *               "<id>.<generation>-st<version>"    the same as safetensors
+ *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes: with another shape it picks others
+ *     buffer    "b<id>.<version>"          its metadata
+ *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
+ *               alone, the part before the first '-'
+ */
+#ifndef GB_API_CONDITIONAL_H
+#define GB_API_CONDITIONAL_H
+
+#include "api/request/media.h"
+#include "core/core.h"
+#include "http/http.h"
+
+#define GB_ETAG_SIZE 96
+
+/* False: a process may be writing the bytes, so that nothing that is said of them holds, tag or digest. */
+bool gb_etag_holds(const struct gb_buffer_rec *rec);
+
+/* Each writes the tag without quotes and returns out. */
+char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
+char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out); /* raw; the other forms' tags do for their slices */
+char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
+char *gb_etag_session(const struct gb_session_view *view, char *out);
+
+/* What a change depends on: If-Match, If-None-Match, and what it was worked out from. */
+struct gb_conditions {
+    char *if_match; /* NULL: absent */
+    char *if_none_match;
+    char *labels;       /* merged labels build on this text; NULL: any */
+    int64_t generation; /* dtype or shape alone build on this content; 0: any */
+};
+
+/* Reads and checks the headers; several lines of one header count as one list. Returns 0, or -1 with MALFORMED_REQUEST
+ * or SATURATED. */
+int gb_conditions_read(const struct gb_http_request *request, struct gb_conditions **ret, struct gb_error *err);
+void gb_conditions_free(void *conditions);
+/* The change holds only while the labels are these. Returns 0, or -1 with SATURATED. */
+int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err);
+
+/* For gb_buffer_check and gb_session_check: 0, or -1 with PRECONDITION_FAILED. A buffer answers to the tags of its data, in
+ * any form, and of its metadata. */
+int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
+int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
+struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);
+struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions);
+
+/* For GET of a representation with this tag: adds the ETag header. 1: send it; 0: the response is the 304; -1 with
+ * PRECONDITION_FAILED. */
+int gb_conditions_get(const struct gb_http_request *request, const char *tag, struct gb_http_response *response,
+                      struct gb_error *err);
+
+#endif

@@ -1,0 +1,310 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/middleware/hook.h"
+#include "api/request/path_params.h"
+#include "base/digest.h"
+
+#define KEY_MAX 255
+
+/* Headers of an answer that are kept; what else it has is about the request, not about its outcome. */
+static const char *const kept_headers[] = {
+    "Content-Type",    "ETag",          "Location",      "Cache-Control",
+    "Upload-Complete", "Upload-Offset", "Upload-Length", "Upload-Limit",
+};
+
+/* An answer on its way; the request's and the store's. */
+struct gb_saving {
+    atomic_int refs;
+    atomic_bool finished;
+    struct gb_http_request *request;
+};
+
+static void saving_unref(struct gb_saving *s) {
+    if (s && atomic_fetch_sub(&s->refs, 1) == 1)
+        free(s);
+}
+
+/* --- the key ------------------------------------------------------------------------------------------------------ */
+
+bool gb_idempotency_wanted(const struct gb_http_request *request) {
+    bool hears =
+        request->method == GB_HTTP_POST || request->method == GB_HTTP_PATCH || request->method == GB_HTTP_DELETE;
+
+    /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
+    hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
+            request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
+    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
+    hears = hears && request->route->access != GB_ACCESS_READ;
+    return hears && gb_http_header(request, "Idempotency-Key");
+}
+
+/* As it is, or as a string of structured fields: then without its quotes. */
+static int read_key(const struct gb_http_request *request, const char **ret, size_t *ret_len, struct gb_error *err) {
+    const char *key = gb_http_header(request, "Idempotency-Key");
+    size_t len = strlen(key);
+    unsigned lines = 0;
+    unsigned i;
+    size_t at;
+
+    for (i = 0; i < request->headers; i++)
+        lines += strcasecmp(request->header[i].name.s, "Idempotency-Key") == 0;
+    if (len >= 2 && key[0] == '"' && key[len - 1] == '"') {
+        key++;
+        len -= 2;
+    }
+    for (at = 0; at < len && key[at] > ' ' && key[at] < 0x7f && key[at] != '"' && key[at] != '\\'; at++)
+        ;
+    if (lines != 1 || len == 0 || len > KEY_MAX || at < len)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "Idempotency-Key must be one key of 1 to %d visible characters without blanks, quotes and "
+                            "backslashes, as it is or between quotes",
+                            KEY_MAX);
+    *ret = key;
+    *ret_len = len;
+    return 0;
+}
+
+/* SHA-256 of the parts, each with its length before it. */
+struct hash {
+    struct gb_out text;
+};
+
+static void add(struct hash *h, const char *s, size_t n) {
+    char hex[GB_SHA256_HEX_SIZE];
+
+    if (gb_sha256_hex(s ? s : "", n, hex, NULL) < 0)
+        h->text.failed = true;
+    gb_out_string(&h->text, NULL, hex);
+}
+
+static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
+    int r = h->text.failed ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later")
+                           : gb_sha256_hex(h->text.s, h->text.used, ret_hex, err);
+
+    gb_out_done(&h->text);
+    return r;
+}
+
+/* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
+ * recognised, however the header spells it. */
+static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
+    static const char prefix[] = "/v1/sessions/{s}/";
+    const struct gb_api *api = gb_api_of(request);
+    const char *method = gb_http_method_name(request->method);
+    struct gb_session_view view = {.rec = {.id = 0}};
+    struct hash id = {.text = {0}};
+    struct hash fingerprint = {.text = {0}};
+    char number[24];
+    char token[24];
+    struct gb_name name;
+    const char *key = NULL;
+    size_t len = 0;
+    int64_t bearer;
+
+    if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
+        return -1;
+    if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0 &&
+        gb_param_name(request, 0, "session name", &name, NULL) == 0)
+        (void)gb_session_get(api->core, &name, &view, NULL);
+    snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
+    snprintf(token, sizeof(token), "token %" PRId64, bearer);
+    add(&id, token, strlen(token));
+    add(&id, number, strlen(number));
+    add(&id, key, len);
+    add(&fingerprint, method, strlen(method));
+    add(&fingerprint, request->target.s, request->target.len);
+    add(&fingerprint, request->body, request->body_len);
+    if (end_hash(&id, ret->id, err) < 0) {
+        gb_out_done(&fingerprint.text);
+        return -1;
+    }
+    return end_hash(&fingerprint, ret->fingerprint, err);
+}
+
+/* --- answers ------------------------------------------------------------------------------------------------------ */
+
+static const char *kept_name(const char *name, size_t n) {
+    size_t i;
+
+    for (i = 0; i < sizeof(kept_headers) / sizeof(kept_headers[0]); i++) {
+        if (strlen(kept_headers[i]) == n && strncasecmp(kept_headers[i], name, n) == 0)
+            return kept_headers[i];
+    }
+    return NULL;
+}
+
+static struct gb_answer *capture(const struct gb_http_response *response) {
+    struct gb_answer *answer;
+    char *lines = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&lines, &size);
+    unsigned i;
+
+    if (!out)
+        return NULL;
+    for (i = 0; i < response->headers; i++) {
+        if (kept_name(response->header[i].name, strlen(response->header[i].name)))
+            fprintf(out, "%s: %s\n", response->header[i].name, response->header[i].value);
+    }
+    if (fclose(out) != 0) {
+        free(lines);
+        return NULL;
+    }
+    answer = gb_answer_new(response->status, lines, response->body, response->body_len);
+    free(lines);
+    return answer;
+}
+
+static int replay(const struct gb_answer *answer, struct gb_http_response *response, struct gb_error *err) {
+    const char *line = answer->headers;
+    char *body;
+
+    for (; *line; line += strcspn(line, "\n") + 1) {
+        size_t n = strcspn(line, ":");
+        size_t end = strcspn(line, "\n");
+        const char *name = kept_name(line, n);
+
+        if (name && end > n + 2 &&
+            gb_http_response_header(response, err, name, "%.*s", (int)(end - n - 2), line + n + 2) < 0)
+            return -1;
+    }
+    if (gb_http_response_header(response, err, "Idempotency-Replayed", "true") < 0)
+        return -1;
+    response->status = answer->status;
+    if (answer->body_len == 0)
+        return 0;
+    body = malloc(answer->body_len);
+    if (!body)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+    memcpy(body, answer->body, answer->body_len);
+    gb_http_response_take(response, body, answer->body_len);
+    return 0;
+}
+
+/* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
+static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) {
+    const char *at = strstr(answer->headers, "Location: /v1/sessions/");
+    struct gb_intake_view *view;
+    struct gb_name session = {""};
+    char id[GB_INTAKE_ID_SIZE];
+    char name[GB_NAME_MAX + 1];
+    bool gone;
+
+    if (!at || sscanf(at, "Location: /v1/sessions/%128[^/]/uploads/%31[^/\n]", name, id) != 2)
+        return false;
+    strcpy(session.s, name);
+    view = malloc(sizeof(*view));
+    gone = view && gb_intake_get(hook->api->core, &session, id, view, NULL) < 0;
+    free(view);
+    return gone;
+}
+
+/* --- the way of a request ----------------------------------------------------------------------------------------- */
+
+int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
+                         char *ret_note, struct gb_error *err) {
+    struct gb_answer *answer = NULL;
+    enum gb_key_state state;
+    int r = 0;
+
+    ret_note[0] = '\0';
+    if (identify(request, &hook->key, err) < 0 ||
+        gb_key_claim(hook->api->core, &hook->key, &state, &answer, ret_note, err) < 0)
+        return -1;
+    switch (state) {
+    case GB_KEY_CLAIMED:
+        hook->claimed = true;
+        return 1;
+    case GB_KEY_UNDER_WAY:
+        return gb_error_set(err, GB_ERR_KEY_IN_USE,
+                            "the first request with this Idempotency-Key is under way; "
+                            "ask again to get its answer");
+    case GB_KEY_ANSWERED:
+        if (is_gone(hook, answer))
+            r = gb_error_set(
+                err, GB_ERR_ANSWER_LOST,
+                "the upload that the first request with this Idempotency-Key began has ended; begin another "
+                "one with a new key");
+        else
+            r = replay(answer, response, err);
+        gb_answer_unref(answer);
+        return r;
+    case GB_KEY_UNANSWERED:
+        return gb_error_set(err, GB_ERR_ANSWER_LOST,
+                            "the first request with this Idempotency-Key was carried out, or may have been, and the "
+                            "daemon ended before its answer was kept; look at the resource, then use a new key");
+    case GB_KEY_OTHER:
+        break;
+    }
+    return gb_error_set(err, GB_ERR_KEY_REUSED,
+                        "this Idempotency-Key was used for a request with another method, path or body; use a new one");
+}
+
+/* What was done, and what was refused for good. */
+static bool is_final(const struct gb_hook *hook, const struct gb_http_response *response) {
+    int status = hook->step == GB_STEP_ERROR ? gb_code_status(hook->error.code) : response->status;
+
+    if (hook->step == GB_STEP_REPLY)
+        return status >= 200 && status < 300;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hook->error) && status != 401 && status != 403;
+}
+
+static void saved(void *arg, const struct gb_error *error) {
+    struct gb_saving *s = arg;
+    struct gb_http_request *request = s->request;
+
+    (void)error; /* the key knows: the answer is given all the same, and not again */
+    atomic_store(&s->finished, true);
+    saving_unref(s);
+    gb_http_wake(request);
+    gb_http_request_unref(request);
+}
+
+static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    (void)request;
+    (void)response;
+    (void)err;
+    return GB_STEP_WAIT;
+}
+
+bool gb_idempotency_end(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response) {
+    struct gb_core *core = hook->api->core;
+    struct gb_saving *s = NULL;
+    struct gb_answer *answer = NULL;
+
+    hook->claimed = false;
+    if (is_final(hook, response)) {
+        if (hook->step == GB_STEP_ERROR)
+            gb_http_problem(response, request, &hook->error);
+        answer = capture(response);
+        s = answer ? calloc(1, sizeof(*s)) : NULL;
+    }
+    if (!s) {
+        gb_answer_unref(answer);
+        gb_key_give_up(core, &hook->key, hook->done || hook->step == GB_STEP_REPLY);
+        return false;
+    }
+    hook->step = GB_STEP_REPLY;
+    atomic_init(&s->refs, 2);
+    s->request = gb_http_request_ref(request);
+    hook->saving = s;
+    request->resume = resume_nothing;
+    request->deadline_ns = 0;
+    gb_key_keep(core, &hook->key, answer, saved, s);
+    return !request->timed_out;
+}
+
+bool gb_idempotency_saved(const struct gb_hook *hook) {
+    return atomic_load(&hook->saving->finished);
+}
+
+void gb_idempotency_free(struct gb_hook *hook) {
+    saving_unref(hook->saving);
+    if (hook->claimed)
+        gb_key_give_up(hook->api->core, &hook->key, hook->began);
+}

@@ -1,0 +1,202 @@
+#include "api/middleware/longpoll.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/api.h"
+#include "api/context.h"
+#include "api/middleware/conditional.h"
+#include "api/observe/response_cache.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "core/core.h"
+
+#define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */
+#define TURN 64         /* looked at under one hold of the lock */
+
+struct gb_poll {
+    TAILQ_ENTRY(gb_poll) link;
+    struct gb_polls *polls;
+    struct gb_http_request *request;
+    gb_http_handler *handler;
+    gb_poll_same *same;
+    uint64_t sequence;
+    uint64_t deadline_ns;
+    bool listed;
+    char tag[GB_ETAG_SIZE];
+};
+
+/* --- the thread ----------------------------------------------------------------------------------------------------- */
+
+static void look_locked(struct gb_polls *polls, struct gb_poll *p) {
+    uint64_t sequence = gb_core_sequence(polls->core);
+
+    if (sequence == p->sequence)
+        return;
+    p->sequence = sequence;
+    if (!p->same || !p->same(polls->core, p->request, p->tag))
+        gb_http_wake(p->request);
+}
+
+/* In turns, so that who comes or goes meanwhile waits for few. */
+static void look_at_all(struct gb_polls *polls) {
+    unsigned left;
+
+    pthread_mutex_lock(&polls->lock);
+    for (left = polls->count; left > 0 && polls->count > 0; left--) {
+        struct gb_poll *p = TAILQ_FIRST(&polls->list);
+
+        TAILQ_REMOVE(&polls->list, p, link);
+        TAILQ_INSERT_TAIL(&polls->list, p, link);
+        look_locked(polls, p);
+        if (left % TURN == 0) {
+            pthread_mutex_unlock(&polls->lock);
+            pthread_mutex_lock(&polls->lock);
+        }
+    }
+    pthread_mutex_unlock(&polls->lock);
+}
+
+/* Until somebody waits, and then for as long as a snapshot stands. False: it is over. */
+static bool sleep_a_while(struct gb_polls *polls) {
+    struct timespec until;
+    bool go_on;
+
+    pthread_mutex_lock(&polls->lock);
+    while (polls->count == 0 && !polls->stopping)
+        pthread_cond_wait(&polls->wake, &polls->lock);
+    until = gb_after_ms(GB_SNAPSHOT_AGE_NS / GB_NS_PER_MS);
+    if (!polls->stopping)
+        pthread_cond_timedwait(&polls->wake, &polls->lock, &until);
+    go_on = !polls->stopping;
+    pthread_mutex_unlock(&polls->lock);
+    return go_on;
+}
+
+static void *polls_main(void *arg) {
+    struct gb_polls *polls = arg;
+
+    while (sleep_a_while(polls))
+        look_at_all(polls);
+    return NULL;
+}
+
+int gb_polls_init(struct gb_polls *polls, struct gb_core *core) {
+    *polls = (struct gb_polls){.core = core};
+    TAILQ_INIT(&polls->list);
+    pthread_mutex_init(&polls->lock, NULL);
+    gb_cond_init(&polls->wake);
+    polls->started = gb_thread_start(&polls->thread, "gb-poll", polls_main, polls, NULL) == 0;
+    return polls->started ? 0 : -1;
+}
+
+void gb_polls_done(struct gb_polls *polls) {
+    if (!polls->core)
+        return;
+    pthread_mutex_lock(&polls->lock);
+    polls->stopping = true;
+    pthread_cond_signal(&polls->wake);
+    pthread_mutex_unlock(&polls->lock);
+    if (polls->started)
+        pthread_join(polls->thread, NULL);
+    pthread_cond_destroy(&polls->wake);
+    pthread_mutex_destroy(&polls->lock);
+}
+
+static void wake_all(struct gb_polls *polls, bool ending) {
+    struct gb_poll *p;
+
+    pthread_mutex_lock(&polls->lock);
+    polls->ending = polls->ending || ending;
+    TAILQ_FOREACH(p, &polls->list, link)
+    gb_http_wake(p->request);
+    pthread_mutex_unlock(&polls->lock);
+}
+
+void gb_polls_end(struct gb_polls *polls) {
+    wake_all(polls, true);
+}
+
+void gb_polls_recheck(struct gb_polls *polls) {
+    wake_all(polls, false);
+}
+
+/* --- those that wait ------------------------------------------------------------------------------------------------ */
+
+static void poll_free(void *arg) {
+    struct gb_poll *p = arg;
+    struct gb_polls *polls = p->polls;
+
+    pthread_mutex_lock(&polls->lock);
+    if (p->listed) {
+        TAILQ_REMOVE(&polls->list, p, link);
+        polls->count--;
+        polls->local -= p->request->local;
+    }
+    pthread_mutex_unlock(&polls->lock);
+    free(p);
+}
+
+static struct gb_poll *poll_new(struct gb_polls *polls, struct gb_http_request *request) {
+    unsigned wait_s = gb_http_prefer_wait(request, 0, WAIT_MAX_S, NULL);
+    struct gb_poll *p = wait_s > 0 && !request->detached ? calloc(1, sizeof(*p)) : NULL;
+
+    if (!p)
+        return NULL;
+    p->polls = polls;
+    p->request = request;
+    p->deadline_ns = gb_clock_ns() + wait_s * GB_NS_PER_S;
+    request->state = p;
+    request->state_free = poll_free;
+    return p;
+}
+
+/* False: it is not to wait. */
+static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, const char *tag, uint64_t sequence) {
+    bool may;
+
+    pthread_mutex_lock(&polls->lock);
+    may = !polls->ending && (p->listed || !p->request->local || polls->local < GB_POLLS_LOCAL_MAX);
+    if (may) {
+        snprintf(p->tag, sizeof(p->tag), "%s", tag);
+        p->same = same;
+        p->sequence = sequence;
+    }
+    if (may && !p->listed) {
+        TAILQ_INSERT_TAIL(&polls->list, p, link);
+        p->listed = true;
+        polls->local += p->request->local;
+        if (polls->count++ == 0)
+            pthread_cond_signal(&polls->wake);
+    }
+    pthread_mutex_unlock(&polls->lock);
+    return may;
+}
+
+/* The token may be good for it no more. */
+static enum gb_step again(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_poll *p = request->state;
+
+    if (gb_api_authorize(gb_api_of(request), request, err) < 0)
+        return GB_STEP_ERROR;
+    return p->handler(request, response, err);
+}
+
+enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *request,
+                               struct gb_http_response *response, gb_http_handler *handler, gb_poll_same *same,
+                               const char *tag, uint64_t sequence) {
+    struct gb_poll *p = request->state;
+
+    if (request->timed_out)
+        return GB_STEP_REPLY;
+    if (!p)
+        p = poll_new(polls, request);
+    if (!p || !list(polls, p, same, tag, sequence))
+        return GB_STEP_REPLY;
+    gb_http_response_done(response); /* the handler begins anew */
+    p->handler = handler;
+    request->resume = again;
+    request->deadline_ns = p->deadline_ns;
+    request->park = true;
+    return GB_STEP_WAIT;
+}

@@ -1,0 +1,228 @@
+/* GET /v1/feed: to listen, or a page of the log. */
+#include "api/observe/feed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/path_params.h"
+#include "base/parse.h"
+
+#define RETRY_MS 2000
+
+/* Of an id that was never given: it is of another database, and what came since is not known. */
+#define UNKNOWN "the log does not know the id that you give; it goes on from here"
+
+/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+
+struct asked {
+    bool json;
+    bool has_after;
+    uint64_t after;
+    uint64_t limit;
+    struct gb_feed_filter filter;
+};
+
+/* Who asks for both listens. */
+static bool wants_json(const struct gb_http_request *request) {
+    const char *accept = gb_http_header(request, "Accept");
+
+    return accept && strcasestr(accept, "application/json") && !strcasestr(accept, "text/event-stream");
+}
+
+/* The header goes first: a browser that connects again repeats the query of the first time. */
+static int read_after(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {
+    const char *last = gb_http_header(request, "Last-Event-ID");
+    int r = gb_query_u64(request, "after", &a->after, err);
+
+    if (r < 0)
+        return -1;
+    if (r > 0 && a->after > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "after must be the id of an event");
+    if (last && (gb_parse_u64(last, strlen(last), &a->after) != GB_PARSE_OK || a->after > INT64_MAX))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Last-Event-ID must be the id of an event, a whole number");
+    a->has_after = r > 0 || last;
+    return 0;
+}
+
+static int read_asked(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {
+    const struct gb_http_text *type = gb_http_query(request, "type");
+    const struct gb_http_text *limit = gb_http_query(request, "limit");
+    unsigned n = GB_PAGE_LIMIT;
+
+    *a = (struct asked){.json = wants_json(request), .filter.types = UINT64_MAX};
+    if (limit && !a->json)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "limit is for pages of the log: ask with Accept: application/json, or leave it out");
+    if (limit && gb_limit_parse(limit->s, limit->len, &n, err) < 0)
+        return -1;
+    a->limit = n;
+    if (type && gb_notice_types_parse(type->s, type->len, &a->filter.types, err) < 0)
+        return -1;
+    a->filter.types |= 1ULL << GB_NOTICE_FEED_GAP;
+    return gb_api_bound(request, GB_SCOPE_READ, &a->filter.session, err) < 0 ? -1 : read_after(request, a, err);
+}
+
+/* --- a page --------------------------------------------------------------------------------------------------------- */
+
+/* The request's and the call's. */
+struct page {
+    atomic_int refs;
+    struct gb_http_request *request;
+    struct gb_call *call;
+    struct gb_feed_piece piece;
+    struct gb_notice notices[];
+};
+
+static void page_unref(void *arg) {
+    struct page *page = arg;
+
+    if (atomic_fetch_sub(&page->refs, 1) != 1)
+        return;
+    if (page->call)
+        gb_call_unref(page->call);
+    free(page);
+}
+
+static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_piece *p,
+                               struct gb_http_response *response, struct gb_error *err) {
+    bool unknown = p->after > p->gap_through;
+    char cursor[GB_CURSOR_SIZE];
+    struct gb_out out = {0};
+    size_t i;
+
+    gb_out_open(&out, NULL, '{');
+    gb_out_open(&out, "items", '[');
+    if (p->gap_through > 0) {
+        struct gb_notice gap = gb_notice_of_gap(p->after, p->gap_through, unknown ? UNKNOWN : NULL);
+
+        gb_render_notice(&out, NULL, api, &gap);
+    }
+    for (i = 0; i < p->count; i++)
+        gb_render_notice(&out, NULL, api, &p->notices[i]);
+    gb_out_close(&out, ']');
+    if (p->through < p->last)
+        gb_out_string(&out, "next_cursor", gb_cursor_text(p->through, cursor));
+    else
+        gb_out_null(&out, "next_cursor");
+    gb_out_i64(&out, "last_id", p->last);
+    gb_out_close(&out, '}');
+    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+static void fetched(void *arg) {
+    struct page *page = arg;
+
+    gb_http_wake(page->request);
+    gb_http_request_unref(page->request);
+    page_unref(page);
+}
+
+static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct page *page = request->state;
+
+    if (!atomic_load(&page->call->finished) && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (!atomic_load(&page->call->finished)) {
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the log could not be read in the permitted time");
+        return GB_STEP_ERROR;
+    }
+    if (page->call->error.code == GB_OK)
+        return reply_page(gb_api_of(request), &page->piece, response, err);
+    *err = page->call->error;
+    return GB_STEP_ERROR;
+}
+
+static enum gb_step send_page(struct gb_http_request *request, const struct asked *a, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_core *core = gb_api_of(request)->core;
+    struct gb_feed_piece none = {.after = (int64_t)a->after, .gap_through = gb_feed_given(core)};
+    struct page *page;
+
+    none.through = none.last = gb_feed_last(core);
+    if (none.after > none.gap_through)
+        return reply_page(gb_api_of(request), &none, response, err);
+    page = calloc(1, sizeof(*page) + a->limit * sizeof(struct gb_notice));
+    if (!page) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return GB_STEP_ERROR;
+    }
+    atomic_init(&page->refs, 1);
+    page->piece = (struct gb_feed_piece){.after = (int64_t)a->after,
+                                         .newest = !a->has_after,
+                                         .filter = a->filter,
+                                         .notices = page->notices,
+                                         .max = a->limit};
+    request->state = page;
+    request->state_free = page_unref;
+    request->resume = resume;
+    if (gb_feed_recall(core, &page->piece))
+        return reply_page(gb_api_of(request), &page->piece, response, err);
+    page->call = gb_call_new(fetched, page);
+    if (!page->call) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return GB_STEP_ERROR;
+    }
+    atomic_fetch_add(&page->refs, 1);
+    page->request = gb_http_request_ref(request);
+    gb_feed_fetch(core, &page->piece, page->call);
+    return resume(request, response, err);
+}
+
+/* --- listening ------------------------------------------------------------------------------------------------------ */
+
+static int headers(struct gb_http_response *response, struct gb_error *err) {
+    if (gb_http_response_header(response, err, "Content-Type", "text/event-stream") < 0 ||
+        gb_http_response_header(response, err, "Cache-Control", "no-store") < 0)
+        return -1;
+    return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would keep events back */
+}
+
+/* When to come again, and the id to come again with, for who loses the connection before the first event. */
+static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
+    int64_t last = gb_feed_given(api->core);
+    int64_t after = a->has_after ? (int64_t)a->after : last;
+    struct gb_notice gap;
+    char first[64];
+
+    a->after = (uint64_t)(after <= last ? after : last);
+    snprintf(first, sizeof(first), "retry: %d\nid: %" PRIu64 "\n\n", RETRY_MS, a->after);
+    gb_out_text(out, first);
+    if (after <= last)
+        return;
+    gap = gb_notice_of_gap(after, last, UNKNOWN);
+    gb_render_event_text(out, api, &gap);
+}
+
+enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    struct gb_out out = {0};
+    unsigned epoch = gb_http_feed_epoch(request);
+    struct asked a;
+
+    if (read_asked(request, &a, err) < 0)
+        return GB_STEP_ERROR;
+    if (a.json)
+        return send_page(request, &a, response, err);
+    if (request->method == GB_HTTP_HEAD)
+        return headers(response, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    if (atomic_load(&api->draining)) {
+        gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
+        return GB_STEP_ERROR;
+    }
+    begin(api, &a, &out);
+    if (out.failed) {
+        gb_out_done(&out);
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return GB_STEP_ERROR;
+    }
+    gb_http_response_take(response, out.s, out.used);
+    /* A refusal has no such headers. */
+    if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, epoch, err) < 0 ||
+        headers(response, err) < 0)
+        return GB_STEP_ERROR;
+    return GB_STEP_REPLY;
+}

@@ -1,0 +1,13 @@
+/* Questions about the past, of any resource that has one. */
+#ifndef GB_API_HISTORY_H
+#define GB_API_HISTORY_H
+
+#include "api/request/path_params.h"
+
+/* One of ?since=&until=&step= is given. */
+bool gb_history_wanted(const struct gb_http_request *request);
+
+/* The whole answer. */
+enum gb_step gb_history_reply(struct gb_http_request *request, const struct gb_history_key *key, struct gb_error *err);
+
+#endif

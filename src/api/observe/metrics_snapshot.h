@@ -1,0 +1,80 @@
+/* All numbers of the daemon as they were at one time, read from where they are counted: what /metrics is written from. Fixed in size
+ * but for pools and the largest sessions: never one for each buffer. */
+#ifndef GB_API_SHEET_H
+#define GB_API_SHEET_H
+
+#include "api/context.h"
+#include "base/process.h"
+#include "format/exposition.h"
+
+/* What the lines of metrics.def call v. */
+struct gb_daemon_numbers {
+    struct gb_core_stats core;
+    struct gb_key_stats keys;
+    struct gb_http_server_stat http;
+    struct gb_process process;
+    uint64_t started_ns; /* the process */
+};
+
+/* Uploads, downloads, copies between buffers. */
+struct gb_direction_numbers {
+    const char *name;
+    uint64_t count;
+    uint64_t bytes;
+    uint64_t copy_ns;
+    uint64_t queue_ns;
+    uint64_t ns;
+};
+
+#define GB_SHEET_DIRECTIONS 3
+#define GB_SHEET_SOCKETS 2 /* the first of them */
+
+/* A pool and whose it is; session is "" for a device's own. */
+struct gb_sheet_pool {
+    struct gb_name session;
+    struct gb_pool_view view;
+};
+
+/* A session that has series of its own, or all others together: then the name is GB_SESSION_REST, and what cannot be added up is not known. */
+struct gb_sheet_session {
+    struct gb_name name;
+    bool rest;
+    uint64_t used_bytes;
+    uint64_t pinned_bytes;
+    uint64_t buffers;
+    uint64_t quota_bytes;
+    struct gb_session_stats stats;
+};
+#define GB_SESSION_REST "_other" /* no name that a session may have */
+#define GB_OF_ONE(v, value) ((v)->rest ? GB_METRIC_UNKNOWN : (value))
+
+/* The last reading of a device. */
+struct gb_sheet_health {
+    struct gb_health health;
+    uint64_t age_ns;    /* GB_METRIC_UNKNOWN: there is no reading */
+    uint64_t own_bytes; /* of the device, that this process has */
+    uint64_t others_bytes;
+};
+
+struct gb_sheet {
+    struct gb_daemon_numbers daemon;
+    struct gb_direction_numbers directions[GB_SHEET_DIRECTIONS];
+    uint64_t failed[GB_FAILED_COUNTED][GB_FAILURES];
+    uint64_t operations[GB_OPERATION_STATES];
+    struct gb_device_rec *devices;
+    int device_count;
+    struct gb_memory_numbers *memory; /* of each device */
+    struct gb_sheet_health *health;   /* of each */
+    uint64_t *reasons;                /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
+    struct gb_sheet_pool *pools;
+    size_t pool_count;
+    size_t pool_room;
+    struct gb_sheet_session *sessions; /* the largest, at most as many as configured, and the rest */
+    size_t session_count;
+};
+
+/* [now] Asks neither device nor database. SATURATED. */
+int gb_sheet_read(struct gb_sheet *sheet, struct gb_api *api, struct gb_http_server *server, struct gb_error *err);
+void gb_sheet_done(struct gb_sheet *sheet);
+
+#endif

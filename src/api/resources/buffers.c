@@ -1,0 +1,376 @@
+/* /v1/sessions/{s}/buffers: metadata. The bytes are in upload.c and download.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/middleware/conditional.h"
+#include "api/middleware/hook.h"
+#include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "base/parse.h"
+
+static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
+                     struct gb_error *err) {
+    if (gb_param_name(request, 0, "session name", ret_session, err) < 0)
+        return -1;
+    return gb_param_name(request, 1, "buffer name", ret_buffer, err);
+}
+
+static enum gb_step send_buffer(struct gb_http_request *request, const struct gb_buffer_rec *rec, int status,
+                                struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
+    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+enum gb_step gb_reply_buffer(struct gb_http_request *request, const struct gb_call *call,
+                             struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
+        return GB_STEP_ERROR;
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                                 request->param[0].s, call->buffer.name.s) < 0)
+        return GB_STEP_ERROR;
+    return send_buffer(request, &call->buffer, call->created ? 201 : 200, response, err);
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------- */
+
+int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
+    uint64_t bytes = 0;
+    uint64_t of_shape;
+    int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
+    int has_dtype = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
+    int has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
+    size_t width;
+
+    if (has_shape < 0)
+        return -1;
+    if (has_shape && !has_dtype)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'shape' needs 'dtype' beside it");
+    if (!has_shape && !has_bytes)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'dtype' and 'shape'");
+    if (!has_shape) {
+        width = gb_dtype_bytes(params->dtype);
+        if (bytes % width != 0)
+            return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "%llu bytes are no whole number of %s, which has %zu each",
+                                (unsigned long long)bytes, gb_dtype_name(params->dtype), width);
+        params->shape = (struct gb_shape){.dims = 1, .dim = {bytes / width}};
+    }
+    if (gb_shape_bytes(&params->shape, params->dtype, &of_shape, err) < 0)
+        return -1;
+    if (has_bytes && of_shape != bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, 'bytes' says %llu",
+                            (unsigned long long)of_shape, (unsigned long long)bytes);
+    params->bytes = of_shape;
+    params->has_shape = true;
+    return 0;
+}
+
+/* Where the memory is to be. A pool is on a device already. */
+static int read_device(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
+                       struct gb_error *err) {
+    int r = gb_device_field(api, body, "device", &params->device, err);
+
+    params->has_device = r > 0;
+    if (r > 0 && params->pool.s[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'pool' or 'device', not both: a pool is of one device");
+    return r < 0 ? -1 : 0;
+}
+
+int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
+                          struct gb_buffer_params *params, struct gb_error *err) {
+    int r = gb_json_name(body, key, &params->name, err);
+
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
+    if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
+        return -1;
+    if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
+        gb_json_name(body, "stream", &params->stream, err) < 0 ||
+        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
+        return -1;
+    r = gb_json_labels(body, "labels", NULL, params->labels, err);
+    params->has_labels = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .stream = {"default"}};
+    unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
+    struct gb_call *call;
+    json_t *body;
+    int r;
+
+    if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
+        gb_body_object(request, "name bytes dtype shape kind pool device stream mirrored labels", false, &body, err) <
+            0)
+        return GB_STEP_ERROR;
+    r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    gb_hook_stream(request, &params.stream);
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}
+
+/* --- read --------------------------------------------------------------------------------------------------------- */
+
+static void render_address(struct gb_out *out, const char *key, uint64_t address) {
+    char text[24];
+
+    snprintf(text, sizeof(text), "0x%" PRIx64, address);
+    if (address > 0)
+        gb_out_string(out, key, text);
+    else
+        gb_out_null(out, key);
+}
+
+static enum gb_step reply_attributes(struct gb_http_request *request, const struct gb_call *call,
+                                     struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_api *api = gb_api_of(request);
+    const struct gb_mem_attr *attr = &call->attr;
+    struct gb_out out = {0};
+
+    gb_out_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
+    gb_out_open(&out, "attributes", '{');
+    gb_out_string(&out, "memory_type", gb_memory_type_name(attr->type));
+    if (attr->device >= 0)
+        gb_render_device_id(&out, "device", api, attr->device);
+    else
+        gb_out_null(&out, "device");
+    render_address(&out, "device_address", attr->device_address);
+    render_address(&out, "host_address", attr->host_address);
+    gb_out_bool(&out, "from_pool", attr->from_pool);
+    gb_out_bool(&out, "from_this_pool", attr->this_pool);
+    gb_out_close(&out, '}');
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* What the device's driver knows of the memory: addresses are for administrators. */
+static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
+                                   const struct gb_name *name, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_call *call;
+
+    if (gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_attributes(gb_api_of(request)->core, session, name, call);
+    return gb_async_end(request, response, reply_attributes, 0, err);
+}
+
+static bool same_buffer(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+    struct gb_name session;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+
+    return read_path(request, &session, &name, &err) == 0 && gb_buffer_get(core, &session, &name, &rec, &err) == 0 &&
+           strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
+}
+
+enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_buffer_rec rec;
+    struct gb_name session;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+    bool attributes = false;
+    uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    int r;
+
+    if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
+        return GB_STEP_ERROR;
+    if (attributes)
+        return get_attributes(request, &session, &name, response, err);
+    if (gb_buffer_get(gb_api_of(request)->core, &session, &name, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
+                                 sequence);
+    return send_buffer(request, &rec, 200, response, err);
+}
+
+static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct gb_walk *walk = arg;
+
+    (void)err;
+    if (gb_walk_full(walk))
+        return 0;
+    gb_render_buffer(&walk->out, NULL, walk->api, walk->session.s, rec);
+    walk->last_id = rec->id;
+    return 0;
+}
+
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                          err);
+}
+
+enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    return gb_reply_page(request, response, list, err);
+}
+
+/* --- change ------------------------------------------------------------------------------------------------------- */
+
+/* The same bytes seen as another dtype and shape, and labels merged into what stands there. Both build on the record as it
+ * is now; the conditions see to it that it still is when the change is made. */
+static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
+                      struct gb_error *err) {
+    int has_dtype;
+    int has_shape;
+    int has_labels;
+
+    params->dtype = rec->dtype;
+    params->shape = rec->shape;
+    has_dtype = gb_json_dtype(body, "dtype", &params->dtype, err);
+    has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
+    if (has_shape < 0)
+        return -1;
+    if (gb_shape_bytes(&params->shape, params->dtype, &params->bytes, err) < 0)
+        return -1;
+    if (params->bytes != rec->bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the buffer has %llu%s",
+                            (unsigned long long)params->bytes, (unsigned long long)rec->bytes,
+                            has_shape ? "" : "; give 'shape' beside 'dtype'");
+    params->has_shape = has_dtype || has_shape;
+    has_labels = gb_json_labels(body, "labels", rec->labels, params->labels, err);
+    params->has_labels = has_labels > 0;
+    return has_labels < 0 ? -1 : 0;
+}
+
+static int prepare_patch(const struct gb_http_request *request, struct gb_buffer_params *params,
+                         struct gb_conditions *conditions, struct gb_error *err) {
+    struct gb_buffer_rec rec;
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "labels dtype shape", false, &body, err) < 0)
+        return -1;
+    r = gb_buffer_get(gb_api_of(request)->core, &params->session, &params->name, &rec, err);
+    if (r == 0)
+        r = read_patch(body, &rec, params, err);
+    if (r == 0 && params->has_shape)
+        conditions->generation = rec.generation;
+    if (r == 0 && params->has_labels)
+        r = gb_conditions_labels(conditions, rec.labels, err);
+    json_decref(body);
+    return r;
+}
+
+enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_buffer_params params = {.has_shape = false};
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call = NULL;
+
+    if (read_path(request, &params.session, &params.name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    if (prepare_patch(request, &params, conditions, err) == 0)
+        call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_async_retry(request, gb_api_buffer_patch);
+    gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}
+
+static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (call->held_bytes == 0)
+        return gb_reply_nothing(request, call, response, err);
+    gb_out_open(&out, NULL, '{');
+    gb_out_u64(&out, "held_bytes", call->held_bytes);
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 202, response, err);
+}
+
+static int read_when(const struct gb_http_request *request, bool *ret_unmapped, struct gb_error *err) {
+    const struct gb_http_text *when = gb_http_query(request, "when");
+
+    *ret_unmapped = when != NULL;
+    if (when && strcmp(when->s, "unmapped") != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "when must be unmapped; without it the buffer is deleted now");
+    return 0;
+}
+
+enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+    bool when_unmapped;
+
+    if (read_path(request, &session, &name, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    if (when_unmapped)
+        gb_buffer_delete_when_unmapped(gb_api_of(request)->core, &session, &name, &check, call);
+    else
+        gb_buffer_delete(gb_api_of(request)->core, &session, &name, &check, call);
+    return gb_async_end(request, response, reply_deleted, 0, err);
+}
+
+static int no_fields(const struct gb_http_request *request, struct gb_error *err) {
+    json_t *body;
+
+    if (gb_body_object(request, "", true, &body, err) < 0)
+        return -1;
+    json_decref(body);
+    return 0;
+}
+
+enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (read_path(request, &session, &name, err) < 0 || no_fields(request, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_buffer_check(conditions);
+    gb_buffer_seal(gb_api_of(request)->core, &session, &name, &check, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}

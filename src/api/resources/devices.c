@@ -1,0 +1,178 @@
+/* /v1/devices */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/observe/health.h"
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "api/resources/devices.h"
+
+/* --- what does not change ----------------------------------------------------------------------------------------- */
+
+int gb_api_read_devices(struct gb_api *api, struct gb_backend *backend) {
+    struct gb_device_rec rec;
+    size_t count;
+    int i;
+
+    api->devices = gb_device_count(api->core);
+    count = (size_t)api->devices;
+    api->uuid = calloc(count + 1, sizeof(*api->uuid));
+    api->peers = calloc(count * count + 1, sizeof(*api->peers));
+    if (!api->uuid || !api->peers)
+        return -1;
+    for (i = 0; i < api->devices; i++) {
+        if (gb_device_get(api->core, i, &rec, NULL) == 0)
+            memcpy(api->uuid[i], rec.uuid, sizeof(rec.uuid));
+    }
+    for (i = 0; i < api->devices * api->devices; i++) {
+        struct gb_peer_rec *peer = &api->peers[i];
+        struct gb_error why = GB_ERROR_INIT;
+
+        if (gb_peer_get(backend, i / api->devices, i % api->devices, peer, &why) < 0) {
+            *peer = (struct gb_peer_rec){.device = i / api->devices, .peer = i % api->devices};
+            snprintf(peer->why_not, sizeof(peer->why_not), "%.95s", why.detail);
+        }
+    }
+    return 0;
+}
+
+/* --- rendering ---------------------------------------------------------------------------------------------------- */
+
+static void render_kinds(struct gb_out *out, const struct gb_device_rec *rec) {
+    int kind;
+
+    gb_out_open(out, "kinds", '{');
+    for (kind = 0; kind < GB_KIND_COUNT; kind++) {
+        const char *missing = rec->kind_missing[kind];
+
+        gb_out_open(out, gb_kind_name((enum gb_kind)kind), '{');
+        gb_out_bool(out, "supported", missing[0] == '\0');
+        if (missing[0] != '\0')
+            gb_out_string(out, "reason", missing);
+        gb_out_bool(out, "cpu_access", missing[0] == '\0' && rec->kind_cpu[kind]);
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, '}');
+}
+
+static void render_capabilities(struct gb_out *out, const struct gb_device_rec *rec) {
+    int cap;
+
+    gb_out_open(out, "capabilities", '{');
+    for (cap = 0; cap < GB_CAP_COUNT; cap++) {
+        gb_out_open(out, gb_capability_name((enum gb_capability)cap), '{');
+        gb_out_bool(out, "available", rec->cap_missing[cap][0] == '\0');
+        if (rec->cap_missing[cap][0] != '\0')
+            gb_out_string(out, "reason", rec->cap_missing[cap]);
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, '}');
+}
+
+/* One row of the matrix; a device is no peer of its own. */
+static void render_peers(struct gb_out *out, const struct gb_api *api, int device) {
+    int i;
+
+    gb_out_open(out, "peers", '[');
+    for (i = 0; i < api->devices; i++) {
+        const struct gb_peer_rec *peer = &api->peers[device * api->devices + i];
+
+        if (i == device)
+            continue;
+        gb_out_open(out, NULL, '{');
+        gb_render_device_id(out, "device", api, i);
+        gb_out_bool(out, "can_access", peer->can_access);
+        if (peer->why_not[0] != '\0')
+            gb_out_string(out, "reason", peer->why_not);
+        gb_out_bool(out, "native_atomics", peer->native_atomics);
+        gb_out_i64(out, "performance_rank", peer->rank);
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, ']');
+}
+
+static void render_device(struct gb_out *out, const struct gb_api *api, const struct gb_device_rec *rec) {
+    struct gb_health health;
+    char capability[16];
+
+    gb_out_open(out, NULL, '{');
+    gb_out_i64(out, "index", rec->index);
+    gb_out_string(out, "uuid", rec->uuid);
+    gb_out_string(out, "name", rec->name);
+    gb_out_u64(out, "total_bytes", rec->total_bytes);
+    gb_out_u64(out, "free_bytes", rec->free_bytes);
+    gb_out_bool(out, "integrated", rec->integrated);
+    gb_out_bool(out, "cpu_access", rec->cpu_access);
+    snprintf(capability, sizeof(capability), "%d.%d", rec->compute_major % 1000, rec->compute_minor % 1000);
+    if (rec->compute_major > 0)
+        gb_out_string(out, "compute_capability", capability);
+    else
+        gb_out_null(out, "compute_capability");
+    render_kinds(out, rec);
+    render_capabilities(out, rec);
+    render_peers(out, api, rec->index);
+    if (gb_device_health(api->core, rec->index, &health, NULL) == 0)
+        gb_render_health(out, &health);
+    gb_out_close(out, '}');
+}
+
+/* --- handlers ----------------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
+    struct gb_device_rec rec;
+    struct gb_out out = {0};
+    int i;
+
+    gb_render_list_open(&out);
+    for (i = 0; i < api->devices; i++) {
+        if (gb_device_get(api->core, i, &rec, err) < 0) {
+            gb_out_done(&out);
+            return GB_STEP_ERROR;
+        }
+        render_device(&out, api, &rec);
+    }
+    gb_render_list_close(&out, false, 0);
+    return gb_reply_tagged(&out, 'd', response, err);
+}
+
+/* The device of the path. */
+static int read_device(const struct gb_http_request *request, int *ret, struct gb_error *err) {
+    return gb_device_text(gb_api_of(request), request->param[0].s, request->param[0].len, ret, err) < 0 ? -1 : 0;
+}
+
+static enum gb_step send_device(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_device_rec rec;
+    struct gb_out out = {0};
+    int device;
+
+    if (read_device(request, &device, err) < 0 || gb_device_get(gb_api_of(request)->core, device, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    render_device(&out, gb_api_of(request), &rec);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+enum gb_step gb_api_device_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    return send_device(request, response, err);
+}
+
+enum gb_step gb_api_device_sync(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_call *call;
+    json_t *body;
+    int device;
+
+    if (read_device(request, &device, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_device_sync_call(gb_api_of(request)->core, device, call);
+    return gb_async_end(request, response, gb_reply_nothing, gb_sync_deadline_ns(request), err);
+}

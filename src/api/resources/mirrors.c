@@ -1,0 +1,136 @@
+/* POST /v1/sessions/{s}/buffers/{b}/{sync,release}: the two sides of a mirrored buffer. */
+#include <string.h>
+
+#include "api/middleware/conditional.h"
+#include "api/middleware/hook.h"
+#include "api/reply/render.h"
+#include "api/request/actions.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+
+/* The field `key`: host, device or, where that makes sense, all. */
+int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
+    const char *word = "";
+    struct gb_sides sides;
+    int r = gb_json_string(body, key, &word, err);
+    bool both = all && strcmp(word, "all") == 0;
+
+    if (r < 0)
+        return -1;
+    sides = (struct gb_sides){.host = both || strcmp(word, "host") == 0, .device = both || strcmp(word, "device") == 0};
+    if (!sides.host && !sides.device)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give '%s': %s", key,
+                            all ? "host, device or all" : "host or device");
+    *ret = sides;
+    return 0;
+}
+
+static int add_etag(const struct gb_call *call, struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
+
+    return gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag));
+}
+
+static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (add_etag(call, response, err) < 0 || gb_add_timing(request, &call->times, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
+    gb_out_bool(&out, "copied", call->copied);
+    gb_out_string(&out, "way", gb_copy_way_name(call->way));
+    gb_out_close(&out, '}');
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static enum gb_step reply_released(struct gb_http_request *request, const struct gb_call *call,
+                                   struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (add_etag(call, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, &call->buffer);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static int read_sync(const struct gb_http_request *request, struct gb_sides *ret_to, struct gb_name *ret_stream,
+                     struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "to stream", false, &body, err) < 0)
+        return -1;
+    r = gb_action_read_sides(body, "to", false, ret_to, err);
+    if (r == 0)
+        r = gb_json_name(body, "stream", ret_stream, err);
+    json_decref(body);
+    return r < 0 ? -1 : 0;
+}
+
+static int read_release(const struct gb_http_request *request, struct gb_sides *ret, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "side", false, &body, err) < 0)
+        return -1;
+    r = gb_action_read_sides(body, "side", true, ret, err);
+    json_decref(body);
+    return r;
+}
+
+/* Reads the conditions and begins the call. NULL with *err. */
+static struct gb_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check, struct gb_error *err) {
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+
+    if (gb_conditions_read(request, &conditions, err) < 0)
+        return NULL;
+    call = gb_async_begin(request, err);
+    if (call)
+        *ret_check = gb_conditions_buffer_check(conditions);
+    else
+        gb_conditions_free(conditions);
+    return call;
+}
+
+enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_name stream = {"default"};
+    struct gb_stream_view unused;
+    struct gb_buffer_check check;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_sides to;
+
+    if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
+        return GB_STEP_ERROR;
+    /* A wrong name is one also when there is nothing to copy. */
+    if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
+        return GB_STEP_ERROR;
+    gb_hook_stream(request, &stream);
+    call = begin(request, &check, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_mirror_sync(gb_api_of(request)->core, &session, &name, to.host, &stream, &check, call);
+    return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
+}
+
+enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_buffer_check check;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_sides side;
+
+    if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_release(request, &side, err) < 0)
+        return GB_STEP_ERROR;
+    call = begin(request, &check, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_buffer_mirror_release(gb_api_of(request)->core, &session, &name, side.host, side.device, &check, call);
+    return gb_async_end(request, response, reply_released, 0, err);
+}

@@ -1,0 +1,121 @@
+/* POST /v1/sessions/{s}/pools/{p}/{trim,reset-peak,access} */
+#include <string.h>
+
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "api/resources/pools.h"
+
+/* Whether the bearer may do this to the pool: a device's own pool, which all sessions share, takes an administrator. */
+static int permit(const struct gb_http_request *request, const struct gb_name *session, const struct gb_name *pool,
+                  struct gb_error *err) {
+    struct gb_pool_view view;
+
+    if (gb_pool_get(gb_api_of(request)->core, session, pool, &view, err) < 0)
+        return -1;
+    return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err);
+}
+
+static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    gb_out_open(&out, NULL, '{');
+    gb_out_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
+    gb_out_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
+    if (call->pool.config.exportable)
+        gb_out_string(&out, "note",
+                      "memory that was exported goes back to the system when the pool is deleted, not before");
+    else if (call->trim.kept)
+        gb_out_string(&out, "note",
+                      "what is left is in pieces of which a part is in use, or whose free is still queued");
+    return gb_pool_reply(request, &out, &call->pool, 200, response, err);
+}
+
+enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name pool;
+    uint64_t keep_bytes = 0;
+    json_t *body;
+    int r;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_body_object(request, "keep_bytes", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_json_u64(body, "keep_bytes", &keep_bytes, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_trim_to(gb_api_of(request)->core, &session, &pool, keep_bytes, call);
+    return gb_async_end(request, response, reply_trimmed, 0, err);
+}
+
+static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
+                               struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    gb_out_open(&out, NULL, '{');
+    return gb_pool_reply(request, &out, &call->pool, 200, response, err);
+}
+
+enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_http_response *response,
+                                    struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name pool;
+    json_t *body;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 || permit(request, &session, &pool, err) < 0 ||
+        gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_peak_reset(gb_api_of(request)->core, &session, &pool, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
+}
+
+static int read_access(const struct gb_api *api, const json_t *body, int *ret_device, enum gb_pool_access *ret_access,
+                       struct gb_error *err) {
+    const char *word = NULL;
+    int r = gb_device_field(api, body, "device", ret_device, err);
+
+    if (r > 0)
+        r = gb_json_string(body, "access", &word, err);
+    if (r < 0)
+        return -1;
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "give 'device', which is to reach the pool, and 'access': none or read_write");
+    return gb_pool_access_parse(word, strlen(word), ret_access, err);
+}
+
+enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    enum gb_pool_access access;
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name pool;
+    json_t *body;
+    int device;
+    int r;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 || permit(request, &session, &pool, err) < 0 ||
+        gb_body_object(request, "device access", false, &body, err) < 0)
+        return GB_STEP_ERROR;
+    r = read_access(gb_api_of(request), body, &device, &access, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_peer_set(gb_api_of(request)->core, &session, &pool, device, access, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
+}

@@ -1,0 +1,232 @@
+/* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
+#include <string.h>
+
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "api/resources/pools.h"
+
+/* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
+ * poll do without. */
+static void render_members(struct gb_out *out, const struct gb_api *api, const struct gb_name *session,
+                           const struct gb_pool_view *view) {
+    enum gb_pool_access access[GB_POOL_PEERS_MAX];
+    int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
+    int i;
+
+    gb_render_pool_members(out, api, view);
+    if (view->lost || gb_pool_peers(api->core, session, &view->name, access, count, NULL) < 0)
+        count = 0;
+    gb_out_open(out, "access", '[');
+    for (i = 0; i < count; i++) {
+        if (i == view->device)
+            continue;
+        gb_out_open(out, NULL, '{');
+        gb_render_device_id(out, "device", api, i);
+        gb_out_string(out, "access", gb_pool_access_name(access[i]));
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, ']');
+}
+
+enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, const struct gb_pool_view *view,
+                           int status, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_name session;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0) {
+        gb_out_done(out);
+        return GB_STEP_ERROR;
+    }
+    render_members(out, gb_api_of(request), &session, view);
+    gb_out_close(out, '}');
+    return gb_reply_json(out, status, response, err);
+}
+
+/* --- read --------------------------------------------------------------------------------------------------------- */
+
+static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *err) {
+    struct gb_walk *walk = arg;
+
+    (void)err;
+    if (gb_walk_full(walk))
+        return 0;
+    gb_out_open(&walk->out, NULL, '{');
+    render_members(&walk->out, walk->api, &walk->session, view);
+    gb_out_close(&walk->out, '}');
+    walk->last_id = view->id;
+    return 0;
+}
+
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_pool_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                        err);
+}
+
+enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    return gb_reply_page(request, response, list, err);
+}
+
+enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_pool_view view;
+    struct gb_out out = {0};
+    struct gb_name session;
+    struct gb_name pool;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_pool_get(gb_api_of(request)->core, &session, &pool, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    return gb_pool_reply(request, &out, &view, 200, response, err);
+}
+
+/* --- create and change -------------------------------------------------------------------------------------------- */
+
+static int read_reuse(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    const json_t *reuse;
+    int r = gb_json_child(body, "reuse", &reuse, err);
+
+    if (r <= 0)
+        return r;
+    if (gb_json_known(reuse, "reuse", "follow_event_dependencies allow_opportunistic allow_internal_dependencies",
+                      err) < 0)
+        return -1;
+    r = gb_json_bool(reuse, "follow_event_dependencies", &params->config.follow_event_dependencies, err);
+    params->has_follow = r > 0;
+    if (r >= 0)
+        r = gb_json_bool(reuse, "allow_opportunistic", &params->config.allow_opportunistic, err);
+    params->has_opportunistic = r > 0;
+    if (r >= 0)
+        r = gb_json_bool(reuse, "allow_internal_dependencies", &params->config.allow_internal_dependencies, err);
+    params->has_internal = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+/* What may be given at creation and later. */
+static int read_settings(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    int r = gb_json_limit(body, "release_threshold_bytes", &params->config.release_threshold_bytes, err);
+
+    if (r < 0)
+        return -1;
+    params->has_threshold = r > 0;
+    return read_reuse(body, params, err);
+}
+
+static int read_max_bytes(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    uint64_t max_bytes = GB_UNLIMITED;
+    int r = gb_json_limit(body, "max_bytes", &max_bytes, err);
+
+    if (r < 0)
+        return -1;
+    if (max_bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field 'max_bytes' must be at least 1, or null for as much as the device has");
+    params->config.max_bytes = max_bytes == GB_UNLIMITED ? 0 : max_bytes;
+    return 0;
+}
+
+static int read_create(const struct gb_api *api, const json_t *body, struct gb_pool_params *params,
+                       struct gb_error *err) {
+    int r = gb_json_name(body, "name", &params->name, err);
+
+    if (r == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    if (r < 0 || gb_device_field(api, body, "device", &params->device, err) < 0 ||
+        read_max_bytes(body, params, err) < 0 || gb_json_bool(body, "exportable", &params->config.exportable, err) < 0)
+        return -1;
+    return read_settings(body, params, err);
+}
+
+static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
+                               struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_pool_view *view = &call->pool;
+    struct gb_out out = {0};
+
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/pools/%s",
+                                                 request->param[0].s, view->name.s) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    if (call->created && view->first_use_bytes > 0)
+        gb_out_string(&out, "note",
+                      "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
+                      "share a pool share that");
+    return gb_pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
+}
+
+enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_pool_params params = {.config = {.release_threshold_bytes = GB_UNLIMITED,
+                                               .follow_event_dependencies = true,
+                                               .allow_opportunistic = true,
+                                               .allow_internal_dependencies = true}};
+    struct gb_call *call;
+    json_t *body;
+    int r;
+
+    if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
+        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
+            0)
+        return GB_STEP_ERROR;
+    r = read_create(gb_api_of(request), body, &params, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_make(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
+}
+
+static int read_patch(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
+    static const char *const fixed[] = {"name", "device", "max_bytes", "exportable"};
+    size_t i;
+
+    for (i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (json_object_get(body, fixed[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the field '%s' of a pool is fixed at its creation; make another pool", fixed[i]);
+    }
+    return read_settings(body, params, err);
+}
+
+enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_pool_params params = {.device = 0};
+    struct gb_call *call;
+    json_t *body;
+    int r;
+
+    if (gb_path_names(request, "pool name", &params.session, &params.name, err) < 0 ||
+        gb_body_object(request, "name device max_bytes release_threshold_bytes reuse exportable", false, &body, err) <
+            0)
+        return GB_STEP_ERROR;
+    r = read_patch(body, &params, err);
+    json_decref(body);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_patch(gb_api_of(request)->core, &params, NULL, call);
+    return gb_async_end(request, response, reply_pool, 0, err);
+}
+
+/* --- delete ------------------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name pool;
+    bool force = false;
+
+    if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
+        gb_query_bool(request, "force", &force, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_pool_remove(gb_api_of(request)->core, &session, &pool, force, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+}

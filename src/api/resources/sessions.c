@@ -1,0 +1,247 @@
+/* /v1/sessions */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/middleware/conditional.h"
+#include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+
+static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
+    const json_t *quota;
+    int r = gb_json_child(body, "quota", &quota, err);
+
+    if (r <= 0)
+        return r;
+    if (gb_json_known(quota, "quota", "bytes buffers pinned_bytes", err) < 0)
+        return -1;
+    r = gb_json_limit(quota, "bytes", &params->quota.bytes, err);
+    params->has_quota_bytes = r > 0;
+    if (r >= 0)
+        r = gb_json_limit(quota, "buffers", &params->quota.buffers, err);
+    params->has_quota_buffers = r > 0;
+    if (r >= 0)
+        r = gb_json_limit(quota, "pinned_bytes", &params->quota.pinned_bytes, err);
+    params->has_quota_pinned = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+/* What create and patch share. old_labels: merged into; NULL for none. */
+static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
+                       struct gb_error *err) {
+    int r;
+
+    if (read_quota(body, params, err) < 0)
+        return -1;
+    r = gb_json_u64(body, "idle_ttl_s", &params->idle_ttl_s, err);
+    if (r < 0)
+        return -1;
+    params->has_idle_ttl = r > 0;
+    r = gb_json_labels(body, "labels", old_labels, params->labels, err);
+    params->has_labels = r > 0;
+    return r < 0 ? -1 : 0;
+}
+
+static enum gb_step send_session(const struct gb_session_view *view, int status, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_out out = {0};
+
+    gb_render_session(&out, NULL, view);
+    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+static enum gb_step reply_session(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    char etag[GB_ETAG_SIZE];
+
+    (void)request;
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_session(&call->session, etag)) < 0)
+        return GB_STEP_ERROR;
+    if (call->created &&
+        gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
+        return GB_STEP_ERROR;
+    return send_session(&call->session, call->created ? 201 : 200, response, err);
+}
+
+static int read_create(const struct gb_http_request *request, struct gb_session_params *params, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "name labels quota idle_ttl_s", false, &body, err) < 0)
+        return -1;
+    r = gb_json_name(body, "name", &params->name, err);
+    if (r == 0)
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    if (r > 0)
+        r = read_fields(body, NULL, params, err);
+    json_decref(body);
+    return r;
+}
+
+enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_session_params params = {.has_labels = false};
+    struct gb_call *call;
+
+    if (read_create(request, &params, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_session_create(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_session, 0, err);
+}
+
+static bool same_session(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_view view;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+
+    return gb_param_name(request, 0, "session name", &name, &err) == 0 &&
+           gb_session_get(core, &name, &view, &err) == 0 && strcmp(gb_etag_session(&view, etag), tag) == 0;
+}
+
+enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_session_view view;
+    struct gb_name name;
+    char etag[GB_ETAG_SIZE];
+    uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    int r;
+
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
+        gb_session_get(gb_api_of(request)->core, &name, &view, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_conditions_get(request, gb_etag_session(&view, etag), response, err);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
+                                 sequence);
+    return send_session(&view, 200, response, err);
+}
+
+/* Labels are merged into what stands there now; an equal text then guards the merge. */
+static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
+                      struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
+    struct gb_session_view view;
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "labels quota idle_ttl_s", false, &body, err) < 0)
+        return -1;
+    r = gb_session_get(gb_api_of(request)->core, name, &view, err);
+    if (r == 0)
+        r = read_fields(body, view.rec.labels, params, err);
+    if (r == 0 && params->has_labels)
+        r = gb_conditions_labels(conditions, view.rec.labels, err);
+    json_decref(body);
+    return r;
+}
+
+enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_session_params params = {.has_labels = false};
+    struct gb_session_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call = NULL;
+    struct gb_name name;
+
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    if (read_patch(request, &name, &params, conditions, err) == 0)
+        call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_session_check(conditions);
+    gb_async_retry(request, gb_api_session_patch);
+    gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
+    return gb_async_end(request, response, reply_session, 0, err);
+}
+
+static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    gb_operations_session_gone(&gb_api_of(request)->operations, request->param[0].s);
+    return gb_reply_nothing(request, call, response, err);
+}
+
+enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_session_check check;
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+    struct gb_name name;
+
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    check = gb_conditions_session_check(conditions);
+    gb_session_delete(gb_api_of(request)->core, &name, &check, call);
+    return gb_async_end(request, response, reply_deleted, 0, err);
+}
+
+enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb_http_response *response,
+                                      struct gb_error *err) {
+    struct gb_session_view view;
+    struct gb_out out = {0};
+    struct gb_name name;
+    json_t *body;
+
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    if (gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_out_open(&out, NULL, '{');
+    gb_out_string(&out, "name", view.rec.name.s);
+    gb_out_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
+    if (view.expires_at_us > 0)
+        gb_out_time(&out, "expires_at", view.expires_at_us);
+    else
+        gb_out_null(&out, "expires_at");
+    gb_out_close(&out, '}');
+    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}
+
+struct walk {
+    struct gb_out out;
+    int64_t last_id;
+    bool full;
+};
+
+static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    walk->full = gb_render_list_full(&walk->out);
+    if (walk->full)
+        return 0;
+    gb_render_session(&walk->out, NULL, view);
+    walk->last_id = view->rec.id;
+    return 0;
+}
+
+enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct walk walk = {.last_id = 0};
+    struct gb_page page;
+    bool more = false;
+
+    if (gb_page_read(request, &page, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_list_open(&walk.out);
+    if (gb_session_list(gb_api_of(request)->core, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
+    return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+}

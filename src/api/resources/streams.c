@@ -1,0 +1,102 @@
+/* /v1/sessions/{s}/streams, and POST /v1/sessions/{s}/sync, which waits for all of them. */
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+
+static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
+    struct gb_walk *walk = arg;
+
+    (void)err;
+    if (gb_walk_full(walk))
+        return 0;
+    gb_render_stream(&walk->out, NULL, walk->session.s, view);
+    walk->last_id = view->id;
+    return 0;
+}
+
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_stream_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                          err);
+}
+
+enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    return gb_reply_page(request, response, list, err);
+}
+
+enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_stream_view view;
+    struct gb_out out = {0};
+    struct gb_name session;
+    struct gb_name stream;
+
+    if (gb_path_names(request, "stream name", &session, &stream, err) < 0 ||
+        gb_stream_get(gb_api_of(request)->core, &session, &stream, &view, err) < 0)
+        return GB_STEP_ERROR;
+    gb_render_stream(&out, NULL, session.s, &view);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+static enum gb_step reply_created(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (gb_http_response_header(response, err, "Location", "/v1/sessions/%s/streams/%s", request->param[0].s,
+                                call->stream.name.s) < 0)
+        return GB_STEP_ERROR;
+    gb_render_stream(&out, NULL, request->param[0].s, &call->stream);
+    return gb_reply_json(&out, 201, response, err);
+}
+
+enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    return gb_body_call(request, response, gb_stream_make, reply_created, err);
+}
+
+enum gb_step gb_api_stream_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    return gb_path_call(request, response, "stream name", gb_stream_remove, gb_reply_nothing, err);
+}
+
+/* --- sync --------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    (void)call;
+    return gb_api_stream_get(request, response, err);
+}
+
+enum gb_step gb_api_stream_sync(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    struct gb_name stream;
+    json_t *body;
+
+    if (gb_path_names(request, "stream name", &session, &stream, err) < 0 ||
+        gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_stream_sync_call(gb_api_of(request)->core, &session, &stream, call);
+    return gb_async_end(request, response, reply_synced, gb_sync_deadline_ns(request), err);
+}
+
+enum gb_step gb_api_session_sync(struct gb_http_request *request, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    struct gb_call *call;
+    struct gb_name session;
+    json_t *body;
+
+    if (gb_path_session(request, &session, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+        return GB_STEP_ERROR;
+    json_decref(body);
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_session_sync_call(gb_api_of(request)->core, &session, call);
+    return gb_async_end(request, response, gb_reply_nothing, gb_sync_deadline_ns(request), err);
+}

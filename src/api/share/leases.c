@@ -1,0 +1,253 @@
+/* /v1/leases, and the holders in problem documents */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/reply/render.h"
+#include "api/request/path_params.h"
+#include "api/share/share.h"
+#include "base/parse.h"
+
+/* Named in one problem document; there may be thousands. */
+#define HOLDERS_MAX 16
+
+static void render_id(struct gb_out *out, int64_t id) {
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRId64, id);
+    gb_out_string(out, "lease", text);
+}
+
+static void render_who(struct gb_out *out, const struct gb_lease_view *view) {
+    gb_out_u64(out, "pid", (uint64_t)view->pid);
+    gb_out_u64(out, "uid", (uint64_t)view->uid);
+    gb_out_time(out, "since", view->since_us);
+}
+
+/* --- all ---------------------------------------------------------------------------------------------------------- */
+
+struct walk {
+    struct gb_out out;
+    const char *session; /* of this one alone; "": of all */
+    unsigned left;
+    int64_t seen_id; /* the last that was looked at */
+    int64_t last_id; /* the last on the page */
+    bool more;
+};
+
+static void render_lease(struct gb_out *out, const struct gb_lease_view *view) {
+    gb_out_open(out, NULL, '{');
+    render_id(out, view->id);
+    gb_out_string(out, "session", view->session.s);
+    gb_out_string(out, "buffer", view->buffer.s);
+    gb_out_string(out, "mode", view->write ? "write" : "read");
+    gb_out_string(out, "way", gb_export_way_name(view->way));
+    render_who(out, view);
+    if (view->expires_at_us > 0)
+        gb_out_time(out, "expires_at", view->expires_at_us);
+    else
+        gb_out_null(out, "expires_at");
+    gb_out_i64(out, "generation", view->generation);
+    gb_out_u64(out, "bytes", view->bytes);
+    gb_out_string(out, "state", gb_lease_state_name(view->state));
+    gb_out_close(out, '}');
+}
+
+static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
+    struct walk *walk = arg;
+
+    (void)err;
+    walk->seen_id = view->id;
+    if (walk->session[0] && strcmp(walk->session, view->session.s) != 0)
+        return 0;
+    if (walk->left == 0 || gb_render_list_full(&walk->out)) {
+        walk->more = true;
+        return 0;
+    }
+    walk->left--;
+    walk->last_id = view->id;
+    render_lease(&walk->out, view);
+    return 0;
+}
+
+/* Pages of the core's, until one of ours is full: those of other sessions are skipped. */
+static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *err) {
+    bool more = true;
+
+    while (more && !walk->more) {
+        if (gb_lease_list(core, walk->seen_id, GB_PAGE_LIMIT_MAX, visit, walk, &more, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct walk walk = {.session = ""};
+    struct gb_name bound;
+    struct gb_page page;
+
+    if (gb_page_read(request, &page, err) < 0 || gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
+        return GB_STEP_ERROR;
+    walk.session = bound.s;
+    walk.left = page.limit;
+    walk.seen_id = page.after_id;
+    gb_render_list_open(&walk.out);
+    if (fill_page(gb_api_of(request)->core, &walk, err) < 0) {
+        gb_out_done(&walk.out);
+        return GB_STEP_ERROR;
+    }
+    gb_render_list_close(&walk.out, walk.more, walk.last_id);
+    return gb_reply_json(&walk.out, 200, response, err);
+}
+
+/* --- one ---------------------------------------------------------------------------------------------------------- */
+
+static int not_found(const struct gb_http_request *request, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease \"%.40s\", or it has ended",
+                        request->param[0].s);
+}
+
+static int read_id(const struct gb_http_request *request, int64_t *ret, struct gb_error *err) {
+    const struct gb_http_text *text = &request->param[0];
+    uint64_t id;
+
+    if (gb_parse_u64(text->s, text->len, &id) != GB_PARSE_OK || id == 0 || id > INT64_MAX)
+        return not_found(request, err);
+    *ret = (int64_t)id;
+    return 0;
+}
+
+static bool has(const struct gb_http_request *request, int64_t id) {
+    struct gb_share *share = request->peer ? request->peer->app : NULL;
+
+    return share && gb_share_has(share, id);
+}
+
+/* Whoever may read sees all of its session or of all, whoever may map what it has itself, and exports. view: NULL where
+ * there is none, which is told to whoever would see it. */
+static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
+    struct gb_name bound;
+
+    if (view && view->expires_at_us > 0 && gb_api_permit(request, GB_SCOPE_MAP, view->session.s, NULL) == 0)
+        return 0;
+    if (gb_api_bound(request, GB_SCOPE_READ, &bound, err) < 0)
+        return -1;
+    return view && bound.s[0] && !gb_name_equal(&bound, &view->session) ? not_found(request, err) : 0;
+}
+
+enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_lease_view view;
+    struct gb_out out = {0};
+    int64_t id = 0;
+    bool there = read_id(request, &id, NULL) == 0 && gb_lease_get(gb_api_of(request)->core, id, &view, NULL) == 0;
+
+    if ((!has(request, id) && permit_look(request, there ? &view : NULL, err) < 0) ||
+        (!there && not_found(request, err) < 0))
+        return GB_STEP_ERROR;
+    render_lease(&out, &view);
+    return gb_reply_json(&out, 200, response, err);
+}
+
+/* Somebody else's is for administrators of its session. An export is nobody's: whoever may make it may say that its
+ * importers are through. */
+static int permit_others(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
+    struct gb_lease_view view;
+
+    if (gb_lease_get(gb_api_of(request)->core, id, &view, err) < 0)
+        return -1;
+    *ret_outside = view.expires_at_us == 0;
+    if (!*ret_outside)
+        return gb_share_permit_export(request, view.session.s, view.write, err);
+    return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
+}
+
+static enum gb_step reply_ended(struct gb_http_request *request, const struct gb_call *call,
+                                struct gb_http_response *response, struct gb_error *err) {
+    int64_t id;
+
+    if (request->peer && request->peer->app && read_id(request, &id, NULL) == 0)
+        gb_share_remove(request->peer->app, id);
+    return gb_reply_nothing(request, call, response, err);
+}
+
+enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    bool outside = false;
+    struct gb_call *call;
+    int64_t id;
+
+    if (read_id(request, &id, err) < 0)
+        return GB_STEP_ERROR;
+    if (!has(request, id) && permit_others(request, id, &outside, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_lease_end(gb_api_of(request)->core, id, NULL, outside, call);
+    return gb_async_end(request, response, reply_ended, 0, err);
+}
+
+/* --- whom to ask -------------------------------------------------------------------------------------------------- */
+
+struct holders {
+    struct gb_name session;
+    struct gb_lease_view view[HOLDERS_MAX];
+    unsigned count;
+    int64_t seen_id;
+};
+
+static int collect(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
+    struct holders *h = arg;
+
+    (void)err;
+    h->seen_id = view->id;
+    if (h->count < HOLDERS_MAX && strcmp(view->session.s, h->session.s) == 0)
+        h->view[h->count++] = *view;
+    return 0;
+}
+
+static void find(const struct gb_http_request *request, struct holders *h) {
+    static const char buffer[] = "/v1/sessions/{s}/buffers/{b}";
+    struct gb_core *core = gb_api_of(request)->core;
+    const char *path = request->route->path;
+    struct gb_name name;
+    bool more = true;
+
+    if (gb_param_name(request, 0, "session name", &h->session, NULL) < 0)
+        return;
+    if (strcmp(path, "/v1/sessions/{s}") == 0) {
+        while (more && h->count < HOLDERS_MAX &&
+               gb_lease_list(core, h->seen_id, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL) == 0)
+            ;
+        return;
+    }
+    if (strncmp(path, buffer, sizeof(buffer) - 1) == 0 && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
+        h->count = gb_lease_holders(core, &h->session, &name, h->view, HOLDERS_MAX);
+}
+
+void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
+                    struct gb_http_response *response) {
+    struct gb_out out = {.comma = true}; /* it goes on after others */
+    struct holders h = {.count = 0};
+    unsigned i;
+
+    (void)app;
+    if (error->code != GB_ERR_MAPPED || response->problem_members || !request->route)
+        return;
+    find(request, &h);
+    gb_out_open(&out, "holders", '[');
+    for (i = 0; i < h.count; i++) {
+        gb_out_open(&out, NULL, '{');
+        render_id(&out, h.view[i].id);
+        render_who(&out, &h.view[i]);
+        gb_out_string(&out, "mode", h.view[i].write ? "write" : "read");
+        gb_out_close(&out, '}');
+    }
+    gb_out_close(&out, ']');
+    if (out.failed)
+        gb_out_done(&out);
+    else
+        gb_http_response_problem(response, response->problem_type, out.s, out.used);
+}

@@ -1,0 +1,205 @@
+/* GET and HEAD .../data */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "api/context.h"
+#include "api/middleware/digest.h"
+#include "api/request/query.h"
+#include "api/transfer/download.h"
+#include "base/clock.h"
+
+static void state_free(void *state) {
+    struct download *d = state;
+
+    d->source.free(&d->source, false);
+}
+
+static void wake(void *arg) {
+    gb_http_wake(arg);
+}
+
+/* --- the reply ---------------------------------------------------------------------------------------------------- */
+
+/* Digests are kept by entity tag, which what is cut out shares with others. */
+static bool may_digest(const struct download *d) {
+    return !d->cut && !d->sliced && gb_etag_holds(&d->rec);
+}
+
+static int add_vary(struct gb_http_response *response, struct gb_error *err) {
+    return gb_http_response_header(response, err, "Vary", "Accept");
+}
+
+static int add_headers(const struct download *d, const struct gb_http_request *request,
+                       struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_range *range = &d->ranges.range[0];
+    char shape[GB_SHAPE_TEXT_SIZE];
+    int r = 0;
+
+    gb_shape_text(&d->shape, shape);
+    if (download_several(d))
+        r |= gb_http_response_header(response, err, "Content-Type", "multipart/byteranges; boundary=%s",
+                                     d->multipart.boundary);
+    else
+        r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
+    r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut ? "none" : "bytes");
+    r |= add_vary(response, err);
+    r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
+    if (d->shape.dims > 0 && !d->cut) /* libmicrohttpd takes no header without a value */
+        r |= gb_http_response_header(response, err, "Gpubuf-Shape", "%s", shape);
+    r |= gb_http_response_header(response, err, "Gpubuf-Generation", "%" PRId64, d->rec.generation);
+    if (d->rec.has_crc32c && !d->cut && !d->sliced)
+        r |= gb_http_response_header(response, err, "Gpubuf-Crc32c", "%08" PRIx32, d->rec.crc32c);
+    if (may_digest(d))
+        r |= gb_digest_headers(request, d->etag, d->range_kind != GB_RANGE_PART, response, err);
+    if (d->range_kind != GB_RANGE_PART)
+        return r;
+    response->status = 206;
+    if (!download_several(d)) /* else each part says it */
+        r |= gb_http_response_header(response, err, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
+                                     range->first, range->first + range->length - 1, d->total);
+    return r;
+}
+
+/* What is known of the times before the first byte goes out; everything, where one block is all. */
+static int add_timing(const struct download *d, const struct gb_http_request *request,
+                      struct gb_http_response *response, struct gb_error *err) {
+    struct gb_transfer_times times = {.queue_ms = 0};
+
+    if (d->core)
+        gb_download_times(d->core, &times);
+    if (d->block_n < d->length)
+        return gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f", times.queue_ms);
+    return gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
+                                   times.queue_ms, times.copy_ms, (double)(gb_clock_ns() - request->started_ns) * 1e-6);
+}
+
+/* Nothing that was prepared goes out with an error: its headers describe other bytes. */
+static enum gb_step fail(struct gb_http_response *response) {
+    gb_http_response_done(response);
+    return GB_STEP_ERROR;
+}
+
+/* The request's state becomes the response's source. */
+static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = request->state;
+
+    if (add_headers(d, request, response, err) < 0 ||
+        (request->method != GB_HTTP_HEAD && add_timing(d, request, response, err) < 0))
+        return fail(response);
+    if (d->body_length > 0) {
+        request->state = NULL;
+        request->state_free = NULL;
+        gb_download_source_init(d);
+        gb_http_response_source(response, &d->source, d->body_length);
+    }
+    return GB_STEP_REPLY;
+}
+
+/* Waits for the first block, so that a device that fails is told by the status, and short downloads know their times. */
+static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct download *d = request->state;
+    const void *block;
+    int r;
+
+    r = gb_download_next(d->core, &block, &d->block_n, err);
+    if (r > 0) {
+        d->block = block;
+        return send(request, response, err);
+    }
+    if (r == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (r == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the device did not give the first bytes in the permitted time");
+    return fail(response);
+}
+
+static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_rec *b) {
+    return a->id == b->id && a->generation == b->generation && a->version == b->version;
+}
+
+/* Holds the bytes against replacement. When they were replaced since the decision, it is taken again. As gb_download_plan. */
+static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
+                      struct gb_error *err) {
+    struct gb_name session;
+    struct gb_name stream = {"default"};
+    const struct gb_buffer_rec *rec;
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
+        gb_query_name(request, "stream", &stream, err) < 0 ||
+        gb_download_open(gb_api_of(request)->core, &session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
+        fail(response);
+        return -1;
+    }
+    rec = gb_download_record(d->core);
+    if (same_content(rec, &d->rec))
+        return 1;
+    d->rec = *rec;
+    gb_http_response_done(response);
+    return gb_download_plan(d, request, response, err);
+}
+
+static int read_record(const struct gb_http_request *request, struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_name stream; /* looked at here too, for answers that need no bytes */
+
+    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
+        gb_param_name(request, 1, "buffer name", &name, err) < 0 || gb_query_name(request, "stream", &stream, err) < 0)
+        return -1;
+    return gb_buffer_get(gb_api_of(request)->core, &session, &name, ret, err);
+}
+
+/* 1: the digest that is asked for is not known yet. */
+static int digest_missing(struct download *d, const struct gb_http_request *request, struct gb_representation *ret,
+                          struct gb_error *err) {
+    *ret = (struct gb_representation){.rec = &d->rec, .tag = d->etag, .head = d->head, .head_n = d->head_size};
+    return may_digest(d) ? gb_digest_missing(request, ret, err) : 0;
+}
+
+/* Nothing is held meanwhile. */
+static enum gb_step await_digest(const struct gb_representation *what, struct gb_http_request *request,
+                                 struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = request->state;
+    enum gb_step step;
+
+    request->state = NULL;
+    request->state_free = NULL;
+    gb_http_response_done(response);
+    step = gb_digest_await(request, what, gb_api_data_get, response, err);
+    state_free(d);
+    return step;
+}
+
+enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = calloc(1, sizeof(*d));
+    struct gb_representation what;
+    int missing;
+    int r;
+
+    if (!d) {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        return GB_STEP_ERROR;
+    }
+    gb_download_source_init(d);
+    request->state = d;
+    request->state_free = state_free;
+    if (read_record(request, &d->rec, err) < 0)
+        return GB_STEP_ERROR;
+    r = gb_download_plan(d, request, response, err);
+    missing = r > 0 ? digest_missing(d, request, &what, err) : 0;
+    if (missing != 0)
+        return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
+    if (r > 0 && request->method != GB_HTTP_HEAD && d->length > 0)
+        r = open_bytes(d, request, response, err);
+    if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* RFC 9110, 15.4.5: of a 304 too */
+        return GB_STEP_ERROR;
+    if (r == 0)
+        return GB_STEP_REPLY;
+    if (!d->core || d->length == 0)
+        return send(request, response, err);
+    if (gb_download_start_view(d->core, &d->view, d->spans, d->ranges.count, err) < 0)
+        return fail(response);
+    request->resume = first_block;
+    return first_block(request, response, err);
+}

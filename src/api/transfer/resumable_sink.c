@@ -1,0 +1,279 @@
+/* The bytes of one append. What comes first may have to be understood before there is memory for the rest: a .npy's header,
+ * which may itself come in pieces. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/transfer/resumable.h"
+#include "api/transfer/uploads.h"
+#include "format/safetensors.h"
+
+struct sink {
+    struct gb_http_sink sink; /* first */
+    struct gb_core *core;
+    struct gb_append *append;
+    struct gb_upload_plan *plan; /* the upload's */
+    bool creates;
+    bool completes;
+    bool spoiled; /* nothing can become of it */
+    bool ended;
+    bool first;       /* nothing came yet */
+    const char *room; /* where the next bytes go */
+    char id[GB_INTAKE_ID_SIZE];
+};
+
+/* --- what it is --------------------------------------------------------------------------------------------------------- */
+
+static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
+    if (gb_append_describe(s->append, &s->plan->params, skip, err) < 0)
+        return -1;
+    s->plan->params.check.arg = NULL; /* the core's now */
+    return 0;
+}
+
+static int describe_raw(struct sink *s, const struct gb_intake_view *view, struct gb_error *err) {
+    if (gb_upload_plan_raw(s->plan, view->has_length, view->length, err) < 0 ||
+        gb_append_length(s->append, s->plan->params.bytes, err) < 0)
+        return -1;
+    return describe(s, 0, err);
+}
+
+/* The header is there. */
+static int describe_said(struct sink *s, const struct gb_intake_view *view, enum gb_form form, struct gb_error *err) {
+    struct gb_npy npy;
+    const char *lead;
+    bool raw = false;
+    int r;
+    size_t n;
+
+    lead = gb_append_lead(s->append, &n);
+    if (form == GB_FORM_SAFETENSORS)
+        r = gb_upload_plan_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
+    else if (gb_npy_parse_header(lead, n, &npy, err) < 0)
+        r = -1;
+    else
+        r = gb_upload_plan_said(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n, err);
+    if (r == 0 && raw)
+        return describe_raw(s, view, err);
+    if (r < 0 || gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
+        return -1;
+    return describe(s, n, err);
+}
+
+static int too_short(enum gb_form form, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the upload ends within the header of its %s",
+                        form == GB_FORM_SAFETENSORS ? "safetensors file" : ".npy");
+}
+
+/* How long the header is, by its first bytes; in *form what it is after all. */
+static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *ret, struct gb_error *err) {
+    if (*form == GB_FORM_RAW && gb_npy_magic(lead, n))
+        *form = GB_FORM_NPY;
+    if (*form == GB_FORM_NPY)
+        return n < GB_NPY_PREFIX ? too_short(*form, err) : gb_npy_header_bytes(lead, ret, err);
+    if (n < GB_SAFETENSORS_PREFIX)
+        return *form == GB_FORM_RAW ? 0 : too_short(*form, err);
+    if (gb_safetensors_data_at(lead, ret, *form == GB_FORM_RAW ? NULL : err) < 0) {
+        *ret = n;
+        return *form == GB_FORM_RAW ? 0 : -1;
+    }
+    if (*ret > GB_INTAKE_LEAD_MAX)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                            "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
+                            "be resumed; PUT the whole, or give ?format=raw for raw bytes",
+                            *ret, GB_INTAKE_LEAD_MAX);
+    *form = GB_FORM_SAFETENSORS;
+    return 0;
+}
+
+/* So many bytes of the beginning are needed before it goes on, and what they are as far as that is known. */
+static int lead_need(const struct sink *s, const struct gb_intake_view *view, size_t *ret, enum gb_form *ret_form,
+                     struct gb_error *err) {
+    const char *lead;
+    size_t first = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
+    size_t n;
+
+    lead = gb_append_lead(s->append, &n);
+    *ret_form = s->plan->said;
+    *ret = s->plan->may_say ? first : 0;
+    if (n < *ret || !s->plan->may_say)
+        return 0;
+    if (header_bytes(lead, n, ret_form, ret, err) < 0)
+        return -1;
+    if (*ret_form != GB_FORM_SAFETENSORS || s->plan->said == *ret_form)
+        return view->has_length && *ret > view->length ? too_short(*ret_form, err) : 0;
+    /* Nobody said that it is one, and then it is none. */
+    if (*ret < first || (view->has_length && *ret > view->length)) {
+        *ret_form = GB_FORM_RAW;
+        *ret = n;
+    }
+    return 0;
+}
+
+/* Describes it as soon as that can be. */
+static int look(struct sink *s, struct gb_error *err) {
+    struct gb_intake_view view;
+    enum gb_form form;
+    size_t need;
+    int r = 0;
+
+    if (gb_append_described(s->append))
+        return 0;
+    gb_append_view(s->append, &view);
+    if (lead_need(s, &view, &need, &form, err) < 0)
+        r = -1;
+    else if (view.offset >= need)
+        r = form == GB_FORM_RAW ? describe_raw(s, &view, err) : describe_said(s, &view, form, err);
+    s->spoiled = s->spoiled || r < 0;
+    return r;
+}
+
+/* --- the bytes ------------------------------------------------------------------------------------------------------------ */
+
+static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+    struct gb_intake_view view;
+    enum gb_form form;
+    size_t need;
+    int r;
+
+    if (gb_append_described(s->append)) {
+        r = gb_append_room(s->append, ret_ptr, ret_n, err);
+        if (r > 0)
+            s->room = *ret_ptr;
+        return r;
+    }
+    gb_append_view(s->append, &view);
+    if (lead_need(s, &view, &need, &form, err) < 0)
+        return -1;
+    return gb_append_lead_room(s->append, need, ret_ptr, ret_n, err);
+}
+
+static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+
+    if (gb_append_described(s->append)) {
+        s->spoiled = s->first && s->plan->never_npy && gb_npy_magic(s->room, n);
+        if (s->spoiled)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "the bytes are those of a .npy, which says dtype and shape itself; leave them out, or "
+                                "give ?format=raw to store the file as it is");
+        s->first = false;
+        return gb_append_fill(s->append, n, err);
+    }
+    s->first = false;
+    gb_append_lead_fill(s->append, n);
+    return look(s, err);
+}
+
+static void sink_pause(struct gb_http_sink *sink, bool stalled) {
+    gb_append_pause(((struct sink *)sink)->append, stalled);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_intake_view *view,
+                             struct gb_http_response *response, struct gb_error *err) {
+    if (s->creates)
+        return gb_intake_reply(request, view, 201, response, err);
+    if (gb_intake_headers(view, false, response, err) < 0)
+        return GB_STEP_ERROR;
+    response->status = 204;
+    return GB_STEP_REPLY;
+}
+
+static enum gb_step complete(struct sink *s, struct gb_http_request *request, struct gb_http_response *response,
+                             struct gb_error *err) {
+    gb_append_free(s->append, false);
+    s->append = NULL;
+    /* Whatever becomes of it now is the answer to the whole. */
+    if (gb_http_response_header(response, err, "Upload-Complete", "?1") < 0)
+        return GB_STEP_ERROR;
+    return gb_intake_finish(request, s->id, NULL, NULL, response, err);
+}
+
+/* The body has ended before it is known what it is. */
+static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+    gb_append_view(s->append, view);
+    if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
+        return -1;
+    if (!s->completes || gb_append_described(s->append))
+        return 0;
+    s->spoiled = true;
+    return too_short(s->plan->said, err);
+}
+
+/* 1: everything that came is in its place; 0: wait; -1. */
+static int conclude(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+    int r = 1;
+
+    if (!gb_append_described(s->append)) {
+        if (conclude_lead(s, view, err) < 0)
+            return -1;
+        if (!gb_append_described(s->append))
+            return 1;
+    }
+    if (!s->ended)
+        r = gb_append_end(s->append, err);
+    if (r <= 0)
+        return r;
+    s->ended = true;
+    return gb_append_result(s->append, view, err);
+}
+
+/* Also what wakes call until it is over. */
+static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct sink *s = (struct sink *)request->sink;
+    struct gb_intake_view view;
+    int r = conclude(s, &view, err);
+
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r > 0)
+        return s->completes ? complete(s, request, response, err) : appended(s, request, &view, response, err);
+    if (!request->timed_out)
+        return GB_STEP_WAIT;
+    gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the device did not finish in the permitted time");
+    return GB_STEP_ERROR;
+}
+
+static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err) {
+    (void)sink;
+    request->resume = finish;
+    request->deadline_ns = 0;
+    return finish(request, response, err);
+}
+
+static void sink_free(struct gb_http_sink *sink) {
+    struct sink *s = (struct sink *)sink;
+
+    gb_append_free(s->append, s->spoiled);
+    free(s);
+}
+
+struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
+                                           bool completes, struct gb_error *err) {
+    struct sink *s = calloc(1, sizeof(*s));
+    struct gb_intake_view view;
+
+    if (!s) {
+        gb_append_free(append, creates);
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return NULL;
+    }
+    s->sink = (struct gb_http_sink){
+        .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
+    s->core = gb_api_of(request)->core;
+    s->append = append;
+    s->plan = gb_append_app(append);
+    s->creates = creates;
+    s->completes = completes;
+    gb_append_view(append, &view);
+    s->first = view.offset == 0;
+    memcpy(s->id, view.id, sizeof(s->id));
+    if (look(s, err) < 0) {
+        sink_free(&s->sink);
+        return NULL;
+    }
+    return &s->sink;
+}

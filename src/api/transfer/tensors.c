@@ -1,0 +1,120 @@
+/* PUT /v1/sessions/{s}/tensors: what the headers say. */
+#include "api/transfer/tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/middleware/filters.h"
+#include "api/request/media.h"
+#include "api/request/path_params.h"
+#include "api/transfer/resumable.h"
+
+static int check_headers(const struct gb_http_request *request, struct gb_error *err) {
+    static const char *const refused[] = {"If-Match", "If-None-Match", "Content-Range"};
+    enum gb_form form;
+    size_t i;
+
+    if (gb_media_tensor(gb_http_header(request, "Content-Type"), &form, err) < 0)
+        return -1;
+    if (form == GB_FORM_NPY)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
+                            "tensors come as " GB_MEDIA_SAFETENSORS "; send a .npy to a buffer's data");
+    /* To ignore them would do what the client did not want. */
+    for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (gb_http_header(request, refused[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "%s is not taken here: many buffers are written; send the tensors one by one",
+                                refused[i]);
+    }
+    return 0;
+}
+
+static int read_plan(const struct gb_http_request *request, struct gb_tensors_plan *plan, struct gb_error *err) {
+    const struct gb_http_text *kind = gb_http_query(request, "kind");
+    const struct gb_http_text *device = gb_http_query(request, "device");
+    struct gb_buffer_params *buffer = &plan->params.buffer;
+
+    buffer->kind = GB_KIND_DEVICE;
+    buffer->has_kind = kind != NULL;
+    buffer->has_device = device != NULL;
+    strcpy(buffer->stream.s, "default");
+    plan->params.wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    if (gb_param_name(request, 0, "session name", &plan->session, err) < 0 ||
+        gb_query_name(request, "prefix", &plan->prefix, err) < 0 ||
+        gb_query_name(request, "stream", &buffer->stream, err) < 0 ||
+        gb_query_name(request, "pool", &buffer->pool, err) < 0)
+        return -1;
+    if (kind && gb_kind_parse(kind->s, kind->len, &buffer->kind, err) < 0)
+        return -1;
+    if (device && buffer->pool.s[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give pool or device, not both: a pool is of one device");
+    return device && gb_device_text(gb_api_of(request), device->s, device->len, &buffer->device, err) < 0 ? -1 : 0;
+}
+
+enum gb_step gb_api_tensors_put(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    struct gb_tensors_plan plan = {.prefix = {""}};
+    struct gb_http_sink *sink = NULL;
+    struct gb_filters filters;
+
+    if (gb_http_reply_room(request, err) < 0 || gb_resumable_refuse(request, err) < 0 ||
+        gb_filters_read(request, response, &filters, err) < 0 || check_headers(request, err) < 0 ||
+        read_plan(request, &plan, err) < 0)
+        return GB_STEP_ERROR;
+    sink = gb_tensors_sink_new(request, &plan, filters.coded, err);
+    if (sink)
+        sink = gb_filters_wrap(request, &filters, sink, err);
+    if (!sink)
+        return GB_STEP_ERROR;
+    request->sink = sink;
+    return GB_STEP_BODY;
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------------- */
+
+struct pair {
+    const char *tensor;
+    const struct gb_name *buffer;
+};
+
+static int by_buffer(const void *a, const void *b) {
+    return strcmp(((const struct pair *)a)->buffer->s, ((const struct pair *)b)->buffer->s);
+}
+
+static int check_distinct(const struct gb_safetensors *file, const struct gb_name *names, struct gb_error *err) {
+    struct pair *pairs = malloc((file->count + 1) * sizeof(*pairs));
+    size_t i;
+    int r = 0;
+
+    if (!pairs)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count; i++)
+        pairs[i] = (struct pair){.tensor = file->tensors[i].name, .buffer = &names[i]};
+    qsort(pairs, file->count, sizeof(*pairs), by_buffer);
+    for (i = 1; i < file->count && r == 0; i++) {
+        if (by_buffer(&pairs[i - 1], &pairs[i]) == 0)
+            r = gb_error_set(err, GB_ERR_INVALID_NAME,
+                             "the tensors \"%.80s\" and \"%.80s\" would both be the buffer \"%s\"; rename one of them",
+                             pairs[i - 1].tensor, pairs[i].tensor, pairs[i].buffer->s);
+    }
+    free(pairs);
+    return r;
+}
+
+int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret,
+                     struct gb_error *err) {
+    struct gb_name *names = calloc(file->count + 1, sizeof(*names));
+    size_t i;
+    int r = 0;
+
+    if (!names)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count && r == 0; i++)
+        r = gb_tensor_buffer(prefix, file->tensors[i].name, &names[i], err);
+    if (r < 0 || check_distinct(file, names, err) < 0) {
+        free(names);
+        return -1;
+    }
+    *ret = names;
+    return 0;
+}

@@ -1,0 +1,258 @@
+/* Which buffers become one file, and its header. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/transfer/tensors.h"
+#include "base/parse.h"
+
+static int no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+}
+
+static int too_many(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                        "more than %d buffers are asked for, the most of one file; take some of them by names, prefix "
+                        "or label",
+                        GB_SAFETENSORS_TENSORS_MAX);
+}
+
+/* --- selecting --------------------------------------------------------------------------------------------------------- */
+
+struct selection {
+    struct gb_name prefix; /* "": any */
+    char *label;           /* NULL: any */
+    const char *value;     /* NULL: any */
+    struct gb_name *names;
+    size_t count;
+    int64_t last_id;
+};
+
+static bool has_label(const struct selection *s, const struct gb_buffer_rec *rec) {
+    json_t *labels;
+    const char *value;
+    bool has;
+
+    if (!s->label)
+        return true;
+    labels = json_loads(rec->labels, 0, NULL);
+    value = json_string_value(json_object_get(labels, s->label));
+    has = value && (!s->value || strcmp(value, s->value) == 0);
+    json_decref(labels);
+    return has;
+}
+
+static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct selection *s = arg;
+
+    s->last_id = rec->id;
+    if (strncmp(rec->name.s, s->prefix.s, strlen(s->prefix.s)) != 0 || !has_label(s, rec))
+        return 0;
+    if (s->count == GB_SAFETENSORS_TENSORS_MAX)
+        return too_many(err);
+    s->names[s->count++] = rec->name;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct gb_name *)a)->s, ((const struct gb_name *)b)->s);
+}
+
+/* All that fit, by name. */
+static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
+                           struct gb_error *err) {
+    const struct gb_http_text *label = gb_http_query(request, "label");
+    bool more = true;
+    char *equals;
+    int r = 0;
+
+    if (gb_query_name(request, "prefix", &s->prefix, err) < 0)
+        return -1;
+    if (label && (label->len == 0 || strlen(label->s) != label->len || label->s[0] == '='))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "label is a label's name, or name=value");
+    if (label) {
+        s->label = strdup(label->s);
+        if (!s->label)
+            return no_memory(err);
+        equals = strchr(s->label, '=');
+        if (equals) {
+            *equals = '\0';
+            s->value = equals + 1;
+        }
+    }
+    while (more && r == 0)
+        r = gb_buffer_list(gb_api_of(request)->core, session, s->last_id, GB_PAGE_LIMIT_MAX, visit, s, &more, err);
+    qsort(s->names, s->count, sizeof(*s->names), by_name);
+    return r;
+}
+
+static int check_twice(const struct selection *s, struct gb_error *err) {
+    struct gb_name *sorted = malloc((s->count + 1) * sizeof(*sorted));
+    size_t i;
+    int r = 0;
+
+    if (!sorted)
+        return no_memory(err);
+    memcpy(sorted, s->names, s->count * sizeof(*sorted));
+    qsort(sorted, s->count, sizeof(*sorted), by_name);
+    for (i = 1; i < s->count && r == 0; i++) {
+        if (by_name(&sorted[i - 1], &sorted[i]) == 0)
+            r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "names has \"%s\" twice", sorted[i].s);
+    }
+    free(sorted);
+    return r;
+}
+
+static int select_named(const struct gb_http_request *request, struct selection *s, struct gb_error *err) {
+    const struct gb_http_text *names = gb_http_query(request, "names");
+    const char *end = names->s + names->len;
+    const char *at = names->s;
+
+    if (gb_http_query(request, "prefix") || gb_http_query(request, "label"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give names, or prefix and label: not both");
+    while (at <= end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        size_t n = (size_t)((comma ? comma : end) - at);
+
+        if (s->count == GB_SAFETENSORS_TENSORS_MAX)
+            return too_many(err);
+        if (gb_name_parse("buffer name in names", at, n, &s->names[s->count++], err) < 0)
+            return -1;
+        at += n + 1;
+    }
+    return check_twice(s, err);
+}
+
+int gb_tensors_select(const struct gb_http_request *request, const struct gb_name *session, struct gb_name **ret,
+                      size_t *ret_count, bool *ret_named, struct gb_error *err) {
+    struct selection s = {.names = malloc(GB_SAFETENSORS_TENSORS_MAX * sizeof(*s.names))};
+    bool named = gb_http_query(request, "names") != NULL;
+    int r;
+
+    if (!s.names)
+        return no_memory(err);
+    r = named ? select_named(request, &s, err) : select_matching(request, session, &s, err);
+    free(s.label);
+    if (r < 0) {
+        free(s.names);
+        return -1;
+    }
+    *ret = s.names;
+    *ret_count = s.count;
+    *ret_named = named;
+    return 0;
+}
+
+/* --- the header -------------------------------------------------------------------------------------------------------- */
+
+struct entry {
+    char *tensor;
+    size_t index;
+    size_t width;
+};
+
+static int by_width(const void *a, const void *b) {
+    const struct entry *x = a;
+    const struct entry *y = b;
+
+    if (x->width != y->width)
+        return x->width > y->width ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+static int by_tensor(const void *a, const void *b) {
+    return strcmp(((const struct entry *)a)->tensor, ((const struct entry *)b)->tensor);
+}
+
+static int read_entries(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
+    char name[GB_LABELS_MAX];
+    size_t i;
+
+    for (i = 0; i < gb_bundle_count(bundle); i++) {
+        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, i);
+
+        entries[i].index = i;
+        entries[i].width = gb_dtype_bytes(rec->dtype);
+        entries[i].tensor = strdup(gb_tensor_name(rec, name));
+        if (!entries[i].tensor)
+            return no_memory(err);
+        if (!gb_dtype_safetensors(rec->dtype))
+            return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
+                                "\"%s\" is %s, which safetensors has not; leave it out and ask for its data as raw",
+                                rec->name.s, gb_dtype_name(rec->dtype));
+    }
+    return 0;
+}
+
+static int check_tensors(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
+    size_t count = gb_bundle_count(bundle);
+    size_t i;
+
+    qsort(entries, count, sizeof(*entries), by_tensor);
+    for (i = 0; i < count; i++) {
+        const struct gb_name *name = &gb_bundle_record(bundle, entries[i].index)->name;
+
+        if (strcmp(entries[i].tensor, GB_SAFETENSORS_METADATA) == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the tensor of \"%s\" cannot be called %s", name->s,
+                                GB_SAFETENSORS_METADATA);
+        if (i > 0 && by_tensor(&entries[i - 1], &entries[i]) == 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "\"%s\" and \"%s\" would both be the tensor \"%.80s\" (label " GB_TENSOR_LABEL
+                                "); leave one of them out",
+                                gb_bundle_record(bundle, entries[i - 1].index)->name.s, name->s, entries[i].tensor);
+    }
+    qsort(entries, count, sizeof(*entries), by_width);
+    return 0;
+}
+
+static int write_header(const struct gb_bundle *bundle, const struct entry *entries, struct gb_out *out, size_t *order,
+                        uint64_t *ret_bytes, struct gb_error *err) {
+    uint64_t at = 0;
+    uint64_t end;
+    size_t i;
+
+    gb_safetensors_open(out);
+    for (i = 0; i < gb_bundle_count(bundle); i++) {
+        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, entries[i].index);
+
+        if (!gb_add_u64(at, rec->bytes, &end) || end > INT64_MAX / 2)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffers have more bytes than a file can have");
+        gb_safetensors_add(out, entries[i].tensor, rec->dtype, &rec->shape, at, end);
+        order[i] = entries[i].index;
+        at = end;
+    }
+    if (gb_safetensors_close(out, err) < 0)
+        return -1;
+    if (out->used > GB_SAFETENSORS_HEADER_MAX)
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "the file's header would have %zu bytes, more than the %u that are read; take fewer buffers", out->used,
+            GB_SAFETENSORS_HEADER_MAX);
+    *ret_bytes = at;
+    return 0;
+}
+
+int gb_tensors_header(const struct gb_bundle *bundle, struct gb_out *out, size_t **ret_order, uint64_t *ret_bytes,
+                      struct gb_error *err) {
+    size_t count = gb_bundle_count(bundle);
+    struct entry *entries = calloc(count + 1, sizeof(*entries));
+    size_t *order = calloc(count + 1, sizeof(*order));
+    size_t i;
+    int r = entries && order ? 0 : no_memory(err);
+
+    if (r == 0)
+        r = read_entries(bundle, entries, err);
+    if (r == 0)
+        r = check_tensors(bundle, entries, err);
+    if (r == 0)
+        r = write_header(bundle, entries, out, order, ret_bytes, err);
+    for (i = 0; entries && i < count; i++)
+        free(entries[i].tensor);
+    free(entries);
+    if (r < 0) {
+        free(order);
+        return -1;
+    }
+    *ret_order = order;
+    return 0;
+}

@@ -1,0 +1,324 @@
+/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. Parts come in uploads_part.c, appended bytes in
+ * resumable.c. */
+#include "api/transfer/uploads.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/middleware/conditional.h"
+#include "api/middleware/digest_set.h"
+#include "api/middleware/filters.h"
+#include "api/reply/render.h"
+#include "api/request/body.h"
+#include "api/transfer/upload.h"
+#include "base/clock.h"
+
+int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
+                   struct gb_error *err) {
+    const struct gb_http_text *id = &request->param[1];
+
+    *ret_id = strlen(id->s) == id->len ? id->s : "";
+    return gb_param_name(request, 0, "session name", ret_session, err);
+}
+
+int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
+                       struct gb_filters *ret, struct gb_error *err) {
+    unsigned i;
+
+    if (gb_filters_read(request, response, ret, err) < 0)
+        return -1;
+    if (ret->coded)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
+                            "an upload in several requests takes bytes as they are: leave Content-Encoding out, or PUT "
+                            "the whole to .../data");
+    for (i = 0; i < ret->digests; i++) {
+        if (!digests || strcasecmp(ret->digest[i].header, "Content-Digest") != 0)
+            return gb_error_set(
+                err, GB_ERR_INVALID_ARGUMENT,
+                "%s is not checked here; give {\"crc32c\"} or {\"digest\"} when the upload is completed%s",
+                ret->digest[i].header, digests ? ", or Content-Digest" : "");
+    }
+    return 0;
+}
+
+/* --- how it looks --------------------------------------------------------------------------------------------------- */
+
+static int64_t seconds_left(const struct gb_intake_view *view) {
+    int64_t left = (view->expires_at_us - gb_wall_us()) / 1000000;
+
+    return left > 0 ? left : 0;
+}
+
+int gb_intake_headers(const struct gb_intake_view *view, bool complete, struct gb_http_response *response,
+                      struct gb_error *err) {
+    if (gb_http_response_header(response, err, "Upload-Offset", "%" PRIu64, view->offset) < 0 ||
+        gb_http_response_header(response, err, "Upload-Complete", "?%d", complete) < 0 ||
+        gb_http_response_header(response, err, "Upload-Limit", "max-age=%" PRId64, seconds_left(view)) < 0)
+        return -1;
+    if (!view->has_length)
+        return 0;
+    return gb_http_response_header(response, err, "Upload-Length", "%" PRIu64, view->length);
+}
+
+static void render_gaps(struct gb_out *out, const struct gb_intake_view *view) {
+    size_t i;
+
+    gb_out_open(out, "missing", '[');
+    for (i = 0; i < view->gaps_given; i++) {
+        gb_out_open(out, NULL, '{');
+        gb_out_u64(out, "offset", view->gaps[i].offset);
+        gb_out_u64(out, "bytes", view->gaps[i].bytes);
+        gb_out_close(out, '}');
+    }
+    gb_out_close(out, ']');
+    gb_out_u64(out, "missing_ranges", view->gap_count);
+}
+
+static void render(struct gb_out *out, const char *session, const struct gb_intake_view *view) {
+    gb_out_open(out, NULL, '{');
+    gb_out_string(out, "id", view->id);
+    gb_out_string(out, "session", session);
+    gb_out_string(out, "buffer", view->buffer.s);
+    gb_out_string(out, "takes", view->appends ? "appends" : "parts");
+    gb_out_string(out, "state", view->completed ? "completed" : "open");
+    if (view->has_bytes)
+        gb_out_u64(out, "bytes", view->bytes);
+    else
+        gb_out_null(out, "bytes");
+    gb_out_u64(out, "received_bytes", view->received_bytes);
+    render_gaps(out, view);
+    gb_out_u64(out, "parts", view->parts);
+    gb_out_u64(out, "running", view->running);
+    gb_out_open(out, "limits", '{');
+    gb_out_u64(out, "parts", GB_INTAKE_PARTS_MAX);
+    gb_out_u64(out, "missing_told", GB_INTAKE_GAPS_MAX);
+    gb_out_close(out, '}');
+    gb_out_time(out, "created_at", view->created_at_us);
+    gb_out_time(out, "expires_at", view->expires_at_us);
+    gb_out_close(out, '}');
+}
+
+enum gb_step gb_intake_reply(struct gb_http_request *request, const struct gb_intake_view *view, int status,
+                             struct gb_http_response *response, struct gb_error *err) {
+    struct gb_out out = {0};
+
+    if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
+        (view->appends && gb_intake_headers(view, view->completed, response, err) < 0) ||
+        (status == 201 && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/uploads/%s",
+                                                  request->param[0].s, view->id) < 0))
+        return GB_STEP_ERROR;
+    render(&out, request->param[0].s, view);
+    return gb_reply_json(&out, status, response, err);
+}
+
+/* --- begin ---------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_begun(struct gb_http_request *request, const struct gb_call *call,
+                                struct gb_http_response *response, struct gb_error *err) {
+    return gb_intake_reply(request, &call->intake, 201, response, err);
+}
+
+static int read_begin(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_buffer_params *buffer = &params->buffer;
+    json_t *body;
+    int r;
+
+    buffer->dtype = GB_DTYPE_UINT8;
+    buffer->kind = GB_KIND_DEVICE;
+    strcpy(buffer->stream.s, "default");
+    if (gb_param_name(request, 0, "session name", &buffer->session, err) < 0 ||
+        gb_body_object(request, "buffer bytes dtype shape kind pool device stream mirrored labels", false, &body, err) <
+            0)
+        return -1;
+    r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
+    buffer->has_kind = json_object_get(body, "kind") != NULL;
+    buffer->has_mirrored = json_object_get(body, "mirrored") != NULL;
+    json_decref(body);
+    params->bytes = buffer->bytes;
+    params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    return r;
+}
+
+enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_upload_params params = {.wait_ms = 0};
+    struct gb_conditions *conditions;
+    struct gb_call *call;
+
+    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call) {
+        gb_conditions_free(conditions);
+        return GB_STEP_ERROR;
+    }
+    params.check = gb_conditions_buffer_check(conditions);
+    gb_intake_begin(gb_api_of(request)->core, &params, call);
+    return gb_async_end(request, response, reply_begun, 0, err);
+}
+
+/* --- look ----------------------------------------------------------------------------------------------------------- */
+
+static enum gb_step reply_stands(const struct gb_intake_view *view, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
+        gb_intake_headers(view, view->completed, response, err) < 0)
+        return GB_STEP_ERROR;
+    response->status = 204;
+    return GB_STEP_REPLY;
+}
+
+static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
+                                  struct gb_http_response *response, struct gb_error *err) {
+    (void)request;
+    return reply_stands(&call->intake, response, err);
+}
+
+enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_intake_view view;
+    struct gb_name session;
+    struct gb_call *call;
+    const char *id;
+
+    if (gb_path_upload(request, &session, &id, err) < 0)
+        return GB_STEP_ERROR;
+    /* HEAD cuts an append off: a client that may only read has no part in that, and hears what is known. */
+    if (request->method != GB_HTTP_HEAD || gb_api_permit(request, GB_SCOPE_WRITE, session.s, NULL) < 0) {
+        if (gb_intake_get(gb_api_of(request)->core, &session, id, &view, err) < 0)
+            return GB_STEP_ERROR;
+        if (request->method == GB_HTTP_HEAD)
+            return reply_stands(&view, response, err);
+        return gb_intake_reply(request, &view, 200, response, err);
+    }
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_intake_settle(gb_api_of(request)->core, &session, id, call);
+    return gb_async_end(request, response, reply_settled, 0, err);
+}
+
+static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *err) {
+    struct gb_walk *walk = arg;
+
+    (void)err;
+    if (gb_walk_full(walk))
+        return 0;
+    render(&walk->out, walk->session.s, view);
+    walk->last_id = view->number;
+    return 0;
+}
+
+static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
+    return gb_intake_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
+                          err);
+}
+
+enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_response *response,
+                                struct gb_error *err) {
+    return gb_reply_page(request, response, list, err);
+}
+
+/* --- complete ------------------------------------------------------------------------------------------------------- */
+
+/* Which bytes are missing, for programs. */
+static enum gb_step incomplete(const struct gb_intake_view *view, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_out out = {.comma = true};
+
+    if (!view->has_bytes) {
+        gb_error_set(err, GB_ERR_UPLOAD_INCOMPLETE, "what arrived does not yet tell what it is");
+        return GB_STEP_ERROR;
+    }
+    render_gaps(&out, view);
+    gb_out_u64(&out, "received_bytes", view->received_bytes);
+    if (out.failed)
+        gb_out_done(&out);
+    gb_http_response_problem(response, NULL, out.s, out.used);
+    gb_error_set(err, GB_ERR_UPLOAD_INCOMPLETE, "%" PRIu64 " of %" PRIu64 " bytes arrived; %zu ranges are missing",
+                 view->received_bytes, view->bytes, view->gap_count);
+    return GB_STEP_ERROR;
+}
+
+static enum gb_step reply_complete(struct gb_http_request *request, const struct gb_call *call,
+                                   struct gb_http_response *response, struct gb_error *err) {
+    if (!call->intake.completed)
+        return incomplete(&call->intake, response, err);
+    return gb_upload_reply(request, &call->buffer, call->created, &call->times, gb_clock_ns(), response, err);
+}
+
+enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
+                              const struct gb_intake_expected *expected, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_name session;
+    struct gb_call *call;
+
+    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL : gb_async_begin(request, err);
+    if (!call) {
+        if (check && check->free_arg)
+            check->free_arg(check->arg);
+        return GB_STEP_ERROR;
+    }
+    gb_intake_complete(gb_api_of(request)->core, &session, id, check, expected, call);
+    return gb_async_end(request, response, reply_complete, 0, err);
+}
+
+/* {"crc32c": "e3069283", "digest": {"sha-256": "base64"}} */
+static int read_complete(const struct gb_http_request *request, struct gb_intake_expected *ret, struct gb_error *err) {
+    const char *text = NULL;
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "crc32c digest", true, &body, err) < 0)
+        return -1;
+    r = gb_json_string(body, "crc32c", &text, err);
+    if (r > 0 && (strlen(text) != 8 || strspn(text, "0123456789abcdef") != 8))
+        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "crc32c must be 8 lower-case hexadecimal digits");
+    ret->has_crc32c = r > 0;
+    if (r > 0)
+        ret->crc32c = (uint32_t)strtoul(text, NULL, 16);
+    if (r >= 0)
+        r = gb_digest_set_read(body, &ret->digests, err);
+    json_decref(body);
+    return r < 0 ? -1 : 0;
+}
+
+enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_http_response *response,
+                                    struct gb_error *err) {
+    struct gb_intake_expected expected = {.has_crc32c = false};
+    struct gb_conditions *conditions;
+    struct gb_buffer_check check;
+    struct gb_name session;
+    const char *id;
+
+    if (gb_http_header(request, "Repr-Digest")) {
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                     "say the digest of the whole in the body: {\"digest\": {\"sha-256\": \"(base64)\"}}");
+        return GB_STEP_ERROR;
+    }
+    if (gb_path_upload(request, &session, &id, err) < 0 || read_complete(request, &expected, err) < 0 ||
+        gb_conditions_read(request, &conditions, err) < 0)
+        return GB_STEP_ERROR;
+    check = gb_conditions_buffer_check(conditions);
+    return gb_intake_finish(request, id, &check, &expected, response, err);
+}
+
+/* --- abandon -------------------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_api_upload_delete(struct gb_http_request *request, struct gb_http_response *response,
+                                  struct gb_error *err) {
+    struct gb_name session;
+    struct gb_call *call;
+    const char *id;
+
+    if (gb_path_upload(request, &session, &id, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_intake_delete(gb_api_of(request)->core, &session, id, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+}

@@ -1,0 +1,263 @@
+/* Opening and closing the CUDA backend. */
+#include "backend/cuda/cuda.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/internal.h"
+
+/* Streams share the device's queues, and a mark must not stand behind another stream's work, nor others behind what
+ * gathers: streams of another priority have queues of their own. */
+static int open_own_streams(struct cuda_backend *be, struct cuda_device *dev, struct gb_error *err) {
+    int least = 0;
+    int greatest = 0;
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaDeviceGetStreamPriorityRange", err);
+    rc = cudaStreamCreateWithPriority(&dev->mark_stream, cudaStreamNonBlocking, greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&dev->gather_stream, cudaStreamNonBlocking,
+                                          least - 1 > greatest ? least - 1 : least);
+    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaStreamCreateWithPriority", err);
+}
+
+static int device_open(struct cuda_backend *be, int device, struct gb_error *err) {
+    struct cuda_device *dev = &be->devices[device];
+    struct cudaDeviceProp prop;
+    cudaError_t rc;
+
+    pthread_mutex_init(&dev->streams_lock, NULL);
+    memset(&prop, 0, sizeof(prop));
+    rc = cudaGetDeviceProperties(&prop, device);
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
+    gb_cuda_describe(&prop, device, &dev->rec);
+    if (!prop.memoryPoolsSupported)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                            "device %d (%s) has no memory pools, which gpubufd needs; leave it out of "
+                            "CUDA_VISIBLE_DEVICES",
+                            device, dev->rec.name);
+    dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
+    dev->locks_pages = prop.hostRegisterSupported != 0;
+    /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
+    rc = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+    if (rc == cudaErrorSetOnActiveProcess) { /* opened before in this process, then with the same flags */
+        (void)cudaGetLastError();
+        rc = cudaSuccess;
+    }
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaInitDevice", err);
+    if (gb_cuda_select(be, device, err) < 0 || open_own_streams(be, dev, err) < 0 ||
+        gb_cuda_default_pool_init(be, device, err) < 0)
+        return -1;
+    return gb_cuda_completer_init(&dev->completer, be, device, err);
+}
+
+static void device_close(struct cuda_backend *be, int device) {
+    struct cuda_device *dev = &be->devices[device];
+
+    gb_cuda_completer_done(&dev->completer);
+    if (!dev->mark_stream || gb_cuda_select(be, device, NULL) < 0)
+        return;
+    (void)cudaStreamDestroy(dev->mark_stream);
+    if (dev->gather_stream)
+        (void)cudaStreamDestroy(dev->gather_stream);
+    /* The default pool outlives the backend; what it kept goes back to the device. */
+    if (dev->default_pool.handle)
+        (void)cudaMemPoolTrimTo(dev->default_pool.handle, 0);
+    (void)cudaGetLastError();
+}
+
+static void cuda_close(struct gb_backend *base) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    int i;
+
+    if (!be)
+        return;
+    for (i = 0; be->devices && i < be->device_count; i++)
+        device_close(be, i);
+    gb_cuda_bounces_free(be);
+    gb_cuda_imports_free(be);
+    gb_cuda_files_free(be);
+    free(be->devices);
+    pthread_mutex_destroy(&be->bounces_lock);
+    pthread_mutex_destroy(&be->imports_lock);
+    pthread_mutex_destroy(&be->files_lock);
+    pthread_mutex_destroy(&be->dead_lock);
+    free(be);
+}
+
+static int cuda_device_count(struct gb_backend *base) {
+    return gb_cuda_of(base)->device_count;
+}
+
+static int cuda_device_get(struct gb_backend *base, int device, struct gb_device_rec *ret, struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    cudaError_t rc;
+
+    if (gb_cuda_enter(be, device, err) < 0)
+        return -1;
+    rc = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaMemGetInfo", err);
+    *ret = be->devices[device].rec;
+    ret->free_bytes = free_bytes;
+    return 0;
+}
+
+static const struct gb_backend_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .device_count = cuda_device_count,
+    .device_get = cuda_device_get,
+    .dead = gb_cuda_dead,
+    .pin_alloc = gb_cuda_pin_alloc,
+    .pin_free = gb_cuda_pin_free,
+    .pool_default = gb_cuda_pool_default,
+    .pool_create = gb_cuda_pool_create,
+    .pool_destroy = gb_cuda_pool_destroy,
+    .pool_config = gb_cuda_pool_config,
+    .pool_configure = gb_cuda_pool_configure,
+    .pool_stat = gb_cuda_pool_stat,
+    .pool_reset_peak = gb_cuda_pool_reset_peak,
+    .pool_trim = gb_cuda_pool_trim,
+    .stream_create = gb_cuda_stream_create,
+    .stream_destroy = gb_cuda_stream_destroy,
+    .stream_sync = gb_cuda_stream_sync,
+    .stream_query = gb_cuda_stream_query,
+    .stream_wait = gb_cuda_stream_wait,
+    .stream_call = gb_cuda_stream_call,
+    .event_create = gb_cuda_event_create,
+    .event_destroy = gb_cuda_event_destroy,
+    .event_record = gb_cuda_event_record,
+    .event_mark = gb_cuda_event_mark,
+    .event_query = gb_cuda_event_query,
+    .event_elapsed = gb_cuda_event_elapsed,
+    .watch = gb_cuda_watch,
+    .alloc = gb_cuda_alloc,
+    .free = gb_cuda_free,
+    .copy = gb_cuda_copy,
+    .fill = gb_cuda_fill,
+    .peer_get = gb_cuda_peer_get,
+    .pool_access_set = gb_cuda_pool_access_set,
+    .pool_access_get = gb_cuda_pool_access_get,
+    .event_record_device = gb_cuda_event_record_device,
+    .kind_alloc = gb_cuda_kind_alloc,
+    .kind_free = gb_cuda_kind_free,
+    .move = gb_cuda_move,
+    .box = gb_cuda_box,
+    .place_fill = gb_cuda_place_fill,
+    .prefetch = gb_cuda_prefetch,
+    .attach = gb_cuda_attach,
+    .attributes = gb_cuda_attributes,
+    .export = gb_cuda_export,
+    .event_create_shared = gb_cuda_event_create_shared,
+    .event_export = gb_cuda_event_export,
+    .import = gb_cuda_import,
+    .import_end = gb_cuda_import_end,
+};
+
+/* Says in words why no device answers; the native error is added by the caller. */
+static void explain_no_device(cudaError_t rc, struct gb_error *err) {
+    int driver = 0;
+
+    if (cudaDriverGetVersion(&driver) != cudaSuccess)
+        driver = 0;
+    if (rc == cudaErrorInsufficientDriver && driver == 0)
+        gb_error_set(err, GB_ERR_UNSUPPORTED, "no NVIDIA driver is installed");
+    else if (rc == cudaErrorInsufficientDriver)
+        gb_error_set(err, GB_ERR_UNSUPPORTED,
+                     "the NVIDIA driver is too old: it speaks CUDA %d.%d, this program needs %d.%d", driver / 1000,
+                     driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    else if (rc == cudaErrorNoDevice)
+        gb_error_set(err, GB_ERR_UNSUPPORTED,
+                     "the NVIDIA driver shows no device (is it hidden by CUDA_VISIBLE_DEVICES or a container?)");
+    else
+        gb_error_set(err, GB_ERR_UNSUPPORTED, "no device answers: %s", cudaGetErrorString(rc));
+}
+
+static int count_devices(struct cuda_backend *be, int *ret_count, struct gb_error *err) {
+    int count = 0;
+    cudaError_t rc = cudaGetDeviceCount(&count);
+
+    if (rc == cudaSuccess && count < 1)
+        rc = cudaErrorNoDevice;
+    if (rc != cudaSuccess) {
+        explain_no_device(rc, err);
+        return gb_cuda_fail(be, rc, "cudaGetDeviceCount", err);
+    }
+    *ret_count = count;
+    return 0;
+}
+
+static int open_all(struct cuda_backend *be, struct gb_error *err) {
+    int count = 0;
+    int i;
+
+    if (count_devices(be, &count, err) < 0)
+        return -1;
+    be->devices = calloc((size_t)count, sizeof(*be->devices));
+    if (!be->devices)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+    be->device_count = count;
+    for (i = 0; i < count; i++) {
+        if (device_open(be, i, err) < 0)
+            return -1;
+    }
+    if (gb_cuda_driver_init(be, err) < 0)
+        return -1;
+    for (i = 0; i < count; i++) {
+        if (gb_cuda_describe_reach(be, i, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void note_opened(const struct cuda_backend *be, char *ret_note) {
+    int driver = 0;
+    int runtime = 0;
+
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+        (void)cudaGetLastError();
+    snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "cuda: %d device%s (%s%s), driver for CUDA %d.%d, runtime %d.%d",
+             be->device_count, be->device_count == 1 ? "" : "s", be->devices[0].rec.name,
+             be->device_count == 1 ? "" : " first", driver / 1000, driver % 1000 / 10, runtime / 1000,
+             runtime % 1000 / 10);
+}
+
+int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct cuda_backend *be;
+
+    if (args && args[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "backend cuda takes no arguments, not \"%.64s\"", args);
+    be = calloc(1, sizeof(*be));
+    if (!be)
+        return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+    be->base.ops = &cuda_ops;
+    pthread_mutex_init(&be->dead_lock, NULL);
+    pthread_mutex_init(&be->bounces_lock, NULL);
+    pthread_mutex_init(&be->files_lock, NULL);
+    pthread_mutex_init(&be->imports_lock, NULL);
+    atomic_init(&be->dead, false);
+    /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
+     * CUDA gives, before its first call reads it. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    if (open_all(be, &why) < 0) {
+        cuda_close(&be->base);
+        if (ret_note)
+            snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "cuda: %.240s", why.detail);
+        if (err && err->code == GB_OK)
+            *err = why;
+        return -1;
+    }
+    if (ret_note)
+        note_opened(be, ret_note);
+    *ret = &be->base;
+    return 0;
+}

@@ -1,0 +1,318 @@
+/* Shared by the files of the CUDA backend only. */
+#ifndef GB_BACKEND_CUDA_INTERNAL_H
+#define GB_BACKEND_CUDA_INTERNAL_H
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+#include "backend/host/arena.h"
+
+struct cuda_backend;
+
+struct gb_pool {
+    cudaMemPool_t handle;
+    int device;
+    bool is_default;
+    bool exportable;
+    uint64_t max_bytes;   /* as asked for; the device's total for the default pool */
+    int fd;               /* its own handle once something of it was exported, under files_lock; -1: none */
+    uint64_t limit_bytes; /* max_bytes, or the device's total where that is 0 */
+};
+
+/* Page-locked memory that copies of pageable memory go by way of, in two sizes. */
+enum cuda_bounce_size { CUDA_BOUNCE_SMALL, CUDA_BOUNCE_LARGE, CUDA_BOUNCE_SIZES };
+
+struct cuda_bounce {
+    struct cuda_bounce *next;
+    char *ptr;
+};
+
+struct gb_stream {
+    cudaStream_t handle;
+    int device;
+    struct gb_stream *prev; /* of the device's streams, under its streams_lock */
+    struct gb_stream *next;
+    cudaEvent_t end;             /* record_device records it, under streams_lock */
+    pthread_mutex_t lock;        /* what the CPU does in the stream's order is queued as a whole */
+    struct cuda_host_work *work; /* under lock; see host.c */
+    struct cuda_bounce *bounce[CUDA_BOUNCE_SIZES];
+};
+
+struct gb_event {
+    cudaEvent_t handle;
+    int device;
+    bool shared;               /* made for other processes */
+    atomic_bool covers_device; /* recorded behind all streams */
+};
+
+struct cuda_watch {
+    struct cuda_watch *next;
+    struct gb_event *event;
+    gb_watch_fn *fn;
+    void *arg;
+    uint64_t since_ns;
+    uint64_t poll_at_ns;
+};
+
+struct cuda_watch_list {
+    struct cuda_watch *head;
+    struct cuda_watch **tail;
+};
+
+/* One thread per device that polls the watched events; see completer.c. */
+struct cuda_completer {
+    struct cuda_backend *be;
+    int device;
+    bool started;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;             /* on CLOCK_MONOTONIC */
+    struct cuda_watch_list incoming; /* under lock */
+    uint64_t sleep_until_ns;         /* under lock; 0: awake, UINT64_MAX: until a watch comes */
+    bool stop;                       /* under lock */
+};
+
+struct cuda_device {
+    struct gb_device_rec rec; /* all but free_bytes */
+    bool exports_fd;
+    bool locks_pages; /* of memory that is not CUDA's own */
+    struct gb_pool default_pool;
+    cudaStream_t mark_stream; /* never gets work: its events stand at the moment they are recorded */
+    pthread_mutex_t streams_lock;
+    struct gb_stream *streams;  /* under streams_lock; without the two of our own */
+    cudaStream_t gather_stream; /* under streams_lock; waits for other streams, see record_device */
+    struct cuda_completer completer;
+};
+
+/* What only the driver has. */
+struct cuda_driver {
+    PFN_cuMemsetD16Async_v3020 fill16;
+    PFN_cuMemsetD32Async_v3020 fill32;
+    PFN_cuMemsetD2D32Async_v3020 fill_rows32;
+    PFN_cuPointerGetAttribute_v4000 pointer_attribute;
+    PFN_cuMemGetAddressRange_v3020 address_range;
+    PFN_cuDeviceGet_v2000 device_get;
+    PFN_cuDeviceGetAttribute_v2000 device_attribute;
+    bool has_virtual_memory; /* what follows is there */
+    PFN_cuMemGetAllocationGranularity_v10020 mem_granularity;
+    PFN_cuMemCreate_v10020 mem_create;
+    PFN_cuMemRelease_v10020 mem_release;
+    PFN_cuMemAddressReserve_v10020 mem_reserve;
+    PFN_cuMemAddressFree_v10020 mem_unreserve;
+    PFN_cuMemMap_v10020 mem_map;
+    PFN_cuMemUnmap_v10020 mem_unmap;
+    PFN_cuMemSetAccess_v10020 mem_set_access;
+    PFN_cuMemRetainAllocationHandle_v11000 mem_retain;
+    PFN_cuMemExportToShareableHandle_v10020 mem_export;
+    PFN_cuMemImportFromShareableHandle_v10020 mem_import;
+    PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_properties;
+};
+
+struct cuda_backend {
+    struct gb_backend base;
+    int device_count;
+    struct cuda_device *devices;
+    atomic_bool dead; /* set after why is complete, never cleared */
+    pthread_mutex_t dead_lock;
+    struct gb_error why; /* immutable once dead */
+    struct cuda_driver driver;
+    pthread_mutex_t files_lock;
+    struct gb_host_ranges files; /* memory of kinds pinned and pageable, under files_lock */
+    pthread_mutex_t imports_lock;
+    struct cuda_import
+        *imports; /* a device's memory that is another process's, under imports_lock; held while CUDA opens it */
+    struct gb_host_ranges foreign; /* host memory that is; under imports_lock */
+    pthread_mutex_t bounces_lock;
+    struct cuda_bounce
+        *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
+};
+
+static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
+    return (struct cuda_backend *)be;
+}
+
+/* --- error.c ------------------------------------------------------------------------------------------------- */
+
+/* Records what `call` answered: native error, code and detail (unless *err has one already), clears CUDA's last error,
+ * and marks the backend dead where rc says that the device is. err may be NULL. Returns -1. */
+int gb_cuda_fail(struct cuda_backend *be, cudaError_t rc, const char *call, struct gb_error *err);
+
+bool gb_cuda_dead(struct gb_backend *be, struct gb_error *ret_why);
+
+/* Makes the device current for this thread. -1 when it does not exist or CUDA refuses. */
+int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err);
+
+/* The same, and -1 with the reason when the backend is dead. Every entry that can fail begins with it. */
+int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err);
+
+/* --- driver.c ------------------------------------------------------------------------------------------------ */
+
+/* Finds the driver's functions. */
+int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
+
+/* 0 where the driver does not know the attribute. */
+int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attribute attribute);
+
+/* --- device.c ------------------------------------------------------------------------------------------------ */
+
+/* Identity and sizes. */
+void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
+
+/* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
+int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
+
+/* --- completer.c --------------------------------------------------------------------------------------------- */
+
+int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device, struct gb_error *err);
+
+/* Fires what is left, joins the thread. A zeroed or half-built completer is accepted. */
+void gb_cuda_completer_done(struct cuda_completer *completer);
+
+int gb_cuda_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
+
+/* --- pool.c -------------------------------------------------------------------------------------------------- */
+
+/* Fills the device's default pool and sets its release threshold to GB_UNLIMITED. */
+int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_error *err);
+
+int gb_cuda_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
+int gb_cuda_pool_create(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,
+                        struct gb_error *err);
+void gb_cuda_pool_destroy(struct gb_backend *be, struct gb_pool *pool);
+int gb_cuda_pool_config(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_config *ret, struct gb_error *err);
+int gb_cuda_pool_configure(struct gb_backend *be, struct gb_pool *pool, const struct gb_pool_config *config,
+                           struct gb_error *err);
+int gb_cuda_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_pool_stat *ret, struct gb_error *err);
+int gb_cuda_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
+int gb_cuda_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
+
+/* --- stream.c ------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
+void gb_cuda_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
+int gb_cuda_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_stream_query(struct gb_backend *be, struct gb_stream *stream, bool *ret_done, struct gb_error *err);
+int gb_cuda_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct gb_event *event, struct gb_error *err);
+int gb_cuda_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
+                        struct gb_error *err);
+int gb_cuda_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+void gb_cuda_event_destroy(struct gb_backend *be, struct gb_event *event);
+int gb_cuda_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err);
+int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret_done, struct gb_error *err);
+int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
+                          struct gb_error *err);
+
+/* --- mem.c --------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
+void gb_cuda_pin_free(struct gb_backend *be, void *ptr);
+int gb_cuda_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                  struct gb_error *err);
+int gb_cuda_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
+                 struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
+                 struct gb_stream *stream, struct gb_error *err);
+
+/* --- host.c -------------------------------------------------------------------------------------------------- */
+
+/* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
+
+int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
+                             uint64_t bytes, struct gb_error *err);
+int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
+                             unsigned width, uint64_t count, struct gb_error *err);
+
+/* Between pageable memory and a device, by way of the stream's bounce buffer. */
+int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
+                          bool to_device, struct gb_error *err);
+
+/* When the stream is drained or its device dead: frees the work's descriptions, gives the bounce buffers back. */
+void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
+
+void gb_cuda_bounces_free(struct cuda_backend *be);
+
+/* --- move.c -------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+
+/* --- box.c --------------------------------------------------------------------------------------------------- */
+
+int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
+
+/* --- file.c -------------------------------------------------------------------------------------------------- */
+
+/* 1: memory of kind PINNED cannot be in a file here. */
+int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+
+/* Whether place is in memory of gb_cuda_file_alloc. */
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place);
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, bool writable,
+                        struct gb_export *ret, struct gb_error *err);
+void gb_cuda_files_free(struct cuda_backend *be);
+
+/* Locks the pages of a segment. 1: CUDA does not lock such memory here. */
+int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
+
+/* --- kind.c -------------------------------------------------------------------------------------------------- */
+
+/* NULL: the memory is from no pool. */
+cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
+
+/* What an allocation of bytes of kind SHARED, or IPC, takes. */
+int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
+uint64_t gb_cuda_ipc_size(uint64_t bytes);
+
+/* Lets every device that can read and write size bytes of that device at the address. */
+int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err);
+
+int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err);
+int gb_cuda_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+                     struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+                   struct gb_error *err);
+int gb_cuda_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+                       struct gb_mem_attr *ret, struct gb_error *err);
+
+/* --- peer.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether device can use peer's memory. */
+bool gb_cuda_reaches(int device, int peer);
+
+int gb_cuda_pool_open_to(struct cuda_backend *be, cudaMemPool_t pool, int device, bool *ret, struct gb_error *err);
+int gb_cuda_peer_get(struct gb_backend *be, int device, int peer, struct gb_peer_rec *ret, struct gb_error *err);
+int gb_cuda_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access access,
+                            struct gb_error *err);
+int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int device, enum gb_pool_access *ret,
+                            struct gb_error *err);
+int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
+
+/* --- export.c ------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
+int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
+int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
+                         struct gb_error *err);
+
+/* --- import.c ------------------------------------------------------------------------------------------------ */
+
+int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
+int gb_cuda_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+void gb_cuda_imports_free(struct cuda_backend *be);
+
+#endif

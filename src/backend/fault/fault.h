@@ -1,0 +1,70 @@
+/* The fault decorator: another backend, of which named operations fail or are slow on purpose.
+ *
+ *   fault:RULE[,RULE...]:SPEC      SPEC is any backend specification; no rule at all (fault::host) passes all through
+ *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
+ *                                  @N: every call). ERROR is a name of CUDA's in native.def.
+ *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then goes its way
+ *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, box, place_fill: the call returns, but its stream is held up for MS
+ *                                  milliseconds before it comes to this work
+ *
+ * OP is one of ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th
+ * watch and tells it the error when the event completes; its delay holds up the thread that tells. The operations that
+ * return nothing can only be delayed. Of several rules that match a call all delays and stalls are taken, then the first error.
+ *
+ * An error that kills a device (DEVICE_LOST in native.def) kills this backend: gb_backend_dead() says so, every later
+ * call that can fail fails with it, watches still pending are told it, and only gb_backend_close helps. device_get,
+ * pool_config, pool_stat and event_query are no exception. */
+#ifndef GB_BACKEND_FAULT_H
+#define GB_BACKEND_FAULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "backend/native.h"
+
+enum gb_fault_op {
+#define GB_FAULT_OP(name, can_fail, call) GB_FAULT_##name,
+#include "backend/fault/ops.def"
+#undef GB_FAULT_OP
+    GB_FAULT_OP_COUNT
+};
+
+struct gb_fault_rule {
+    enum gb_fault_op op;
+    uint64_t first;                 /* counted from 1 */
+    uint64_t last;                  /* UINT64_MAX: from first on */
+    const struct gb_native *native; /* NULL: a delay */
+    uint64_t delay_ms;
+    uint64_t stall_ms;
+};
+
+/* The rules, and how often each operation was called. */
+struct gb_fault_plan {
+    struct gb_fault_rule *rules;
+    size_t count;
+    uint64_t calls[GB_FAULT_OP_COUNT]; /* atomic */
+};
+
+/* What the rules say of one call. */
+struct gb_fault_verdict {
+    const struct gb_native *native; /* NULL: it does not fail */
+    uint64_t delay_ms;
+    uint64_t stall_ms;
+    uint64_t call; /* which call it is, counted from 1 */
+};
+
+/* "alloc", "cudaMallocFromPoolAsync". */
+const char *gb_fault_op_name(enum gb_fault_op op);
+const char *gb_fault_op_call(enum gb_fault_op op);
+
+/* Parses text[0..len), rules separated by commas. Returns 0, or -1 with INVALID_ARGUMENT saying which rule is wrong and
+ * what is permitted. */
+int gb_fault_plan_init(struct gb_fault_plan *plan, const char *text, size_t len, struct gb_error *err);
+void gb_fault_plan_done(struct gb_fault_plan *plan);
+
+/* Counts a call and judges it. Thread-safe. */
+struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_fault_op op);
+
+#endif

@@ -1,0 +1,285 @@
+#include "core/access/keys.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/runtime/runtime.h"
+
+/* --- answers ------------------------------------------------------------------------------------------------------ */
+
+struct gb_answer *gb_answer_new(int status, const char *headers, const char *body, size_t body_len) {
+    struct gb_answer *a = calloc(1, sizeof(*a));
+
+    if (!a)
+        return NULL;
+    atomic_init(&a->refs, 1);
+    a->status = status;
+    a->headers = strdup(headers ? headers : "");
+    a->body = malloc(body_len + 1);
+    a->body_len = body_len;
+    if (!a->headers || !a->body) {
+        gb_answer_unref(a);
+        return NULL;
+    }
+    if (body_len > 0)
+        memcpy(a->body, body, body_len);
+    a->body[body_len] = '\0';
+    return a;
+}
+
+void gb_answer_unref(struct gb_answer *a) {
+    if (!a || atomic_fetch_sub(&a->refs, 1) != 1)
+        return;
+    free(a->headers);
+    free(a->body);
+    free(a);
+}
+
+static uint64_t weight(const struct gb_answer *a) {
+    return a ? strlen(a->headers) + a->body_len : 0;
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------ */
+
+void gb_keys_init(struct gb_core *core) {
+    struct gb_keys *k = &core->keys;
+
+    *k =
+        (struct gb_keys){.ready = true,
+                         .max = core->config.keys_max ? core->config.keys_max : GB_KEYS_MAX,
+                         .ttl_us = (int64_t)(core->config.key_ttl_s ? core->config.key_ttl_s : GB_KEY_TTL_S) * 1000000};
+    pthread_mutex_init(&k->lock, NULL);
+}
+
+static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
+    gb_map_take(&k->map, e->key.id);
+    if (e->prev)
+        e->prev->next = e->next;
+    else
+        k->first = e->next;
+    if (e->next)
+        e->next->prev = e->prev;
+    else
+        k->last = e->prev;
+    k->under_way -= e->state == GB_KEY_UNDER_WAY;
+    k->bytes -= weight(e->answer);
+    gb_answer_unref(e->answer);
+    free(e);
+}
+
+void gb_keys_done(struct gb_keys *k) {
+    if (!k->ready)
+        return;
+    while (k->first)
+        drop_locked(k, k->first);
+    gb_map_done(&k->map);
+    pthread_mutex_destroy(&k->lock);
+    k->ready = false;
+}
+
+/* The oldest that are not under way, as far as there is need; those that have expired in any case. */
+static void make_room_locked(struct gb_keys *k) {
+    int64_t now_us = gb_wall_us();
+    struct gb_key_entry *e;
+    struct gb_key_entry *next;
+
+    for (e = k->first; e; e = next) {
+        next = e->next;
+        if (e->expires_at_us > now_us && k->map.count < k->max && k->bytes <= GB_KEYS_BYTES_MAX)
+            break;
+        if (e->state != GB_KEY_UNDER_WAY)
+            drop_locked(k, e);
+    }
+}
+
+static struct gb_key_entry *add_locked(struct gb_keys *k, const struct gb_key *key) {
+    struct gb_key_entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->key = *key;
+    e->state = GB_KEY_UNDER_WAY;
+    e->expires_at_us = gb_wall_us() + k->ttl_us;
+    if (gb_map_put(&k->map, e->key.id, e) < 0) {
+        free(e);
+        return NULL;
+    }
+    e->prev = k->last;
+    if (e->prev)
+        e->prev->next = e;
+    else
+        k->first = e;
+    k->last = e;
+    k->under_way++;
+    return e;
+}
+
+static void settle_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key_state state) {
+    k->under_way -= e->state == GB_KEY_UNDER_WAY;
+    e->state = state;
+}
+
+/* --- at start ----------------------------------------------------------------------------------------------------- */
+
+static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *err) {
+    struct gb_keys *k = arg;
+    struct gb_key_entry *e;
+    struct gb_key key;
+
+    if (rec->mark.expires_at_us <= gb_wall_us())
+        return 0;
+    make_room_locked(k);
+    memcpy(key.id, rec->mark.key, sizeof(key.id));
+    memcpy(key.fingerprint, rec->mark.fingerprint, sizeof(key.fingerprint));
+    e = add_locked(k, &key);
+    if (e && rec->status > 0)
+        e->answer = gb_answer_new(rec->status, rec->headers, rec->body, rec->body_len);
+    if (!e || (rec->status > 0 && !e->answer))
+        return gb_no_memory(err);
+    e->expires_at_us = rec->mark.expires_at_us;
+    k->bytes += weight(e->answer);
+    settle_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
+    return 0;
+}
+
+int gb_keys_load(struct gb_core *core, struct gb_error *err) {
+    return gb_store_load_answers(core->store, load, &core->keys, err);
+}
+
+/* --- use ---------------------------------------------------------------------------------------------------------- */
+
+static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e, const struct gb_key *key,
+                                      struct gb_answer **ret_answer, char *ret_note) {
+    if (strcmp(e->key.fingerprint, key->fingerprint) != 0)
+        return GB_KEY_OTHER;
+    snprintf(ret_note, GB_KEY_NOTE_SIZE, "%s", e->note);
+    if (e->state == GB_KEY_ANSWERED) {
+        atomic_fetch_add(&e->answer->refs, 1);
+        *ret_answer = e->answer;
+        k->replays++;
+    }
+    return e->state;
+}
+
+int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
+                 struct gb_answer **ret_answer, char *ret_note, struct gb_error *err) {
+    struct gb_keys *k = &core->keys;
+    struct gb_key_entry *e;
+    int r = 0;
+
+    pthread_mutex_lock(&k->lock);
+    e = gb_map_get(&k->map, key->id);
+    if (e && e->state != GB_KEY_UNDER_WAY && e->expires_at_us <= gb_wall_us()) {
+        drop_locked(k, e);
+        e = NULL;
+    }
+    if (e) {
+        *ret_state = state_locked(k, e, key, ret_answer, ret_note);
+    } else {
+        *ret_state = GB_KEY_CLAIMED;
+        make_room_locked(k);
+        if (k->map.count >= k->max)
+            r = gb_error_set(err, GB_ERR_SATURATED,
+                             "%" PRIu64 " requests with a key are under way, the permitted number "
+                             "(--max-idempotency-keys); try again later",
+                             k->max);
+        else if (!add_locked(k, key))
+            r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    }
+    pthread_mutex_unlock(&k->lock);
+    return r;
+}
+
+void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note) {
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&core->keys.lock);
+    e = gb_map_get(&core->keys.map, key->id);
+    if (e)
+        snprintf(e->note, sizeof(e->note), "%s", note);
+    pthread_mutex_unlock(&core->keys.lock);
+}
+
+struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key) {
+    struct gb_store_mark mark = {.expires_at_us = gb_wall_us() + core->keys.ttl_us};
+
+    memcpy(mark.key, key->id, sizeof(mark.key));
+    memcpy(mark.fingerprint, key->fingerprint, sizeof(mark.fingerprint));
+    return mark;
+}
+
+/* An answer on its way to the database. */
+struct keeping {
+    struct gb_core *core;
+    struct gb_key key;
+    struct gb_answer *answer;
+    gb_store_done_fn *done;
+    void *arg;
+};
+
+static void kept(void *arg, const struct gb_error *error) {
+    struct keeping *keeping = arg;
+    struct gb_keys *k = &keeping->core->keys;
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&k->lock);
+    e = gb_map_get(&k->map, keeping->key.id);
+    if (e && !error) {
+        e->answer = keeping->answer;
+        keeping->answer = NULL;
+        k->bytes += weight(e->answer);
+    }
+    if (e)
+        settle_locked(k, e, error ? GB_KEY_UNANSWERED : GB_KEY_ANSWERED);
+    pthread_mutex_unlock(&k->lock);
+    keeping->done(keeping->arg, error);
+    gb_answer_unref(keeping->answer);
+    gb_core_leave(keeping->core);
+    free(keeping);
+}
+
+void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_answer *answer, gb_store_done_fn *done,
+                 void *arg) {
+    struct keeping *keeping = malloc(sizeof(*keeping));
+    struct gb_store_answer rec;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!keeping) {
+        gb_key_give_up(core, key, true);
+        gb_answer_unref(answer);
+        gb_no_memory(&err);
+        done(arg, &err);
+        return;
+    }
+    *keeping = (struct keeping){.core = core, .key = *key, .answer = answer, .done = done, .arg = arg};
+    rec = (struct gb_store_answer){.mark = gb_key_mark(core, key),
+                                   .status = answer->status,
+                                   .headers = answer->headers,
+                                   .body = answer->body,
+                                   .body_len = answer->body_len};
+    gb_core_enter(core);
+    gb_store_put_answer(core->store, &rec, gb_wall_us(), core->keys.max, kept, keeping);
+}
+
+void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure) {
+    struct gb_keys *k = &core->keys;
+    struct gb_key_entry *e;
+
+    pthread_mutex_lock(&k->lock);
+    e = gb_map_get(&k->map, key->id);
+    if (e && unsure)
+        settle_locked(k, e, GB_KEY_UNANSWERED);
+    else if (e)
+        drop_locked(k, e);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void gb_key_stats(struct gb_core *core, struct gb_key_stats *ret) {
+    pthread_mutex_lock(&core->keys.lock);
+    *ret = (struct gb_key_stats){
+        .kept = core->keys.map.count, .under_way = core->keys.under_way, .replays = core->keys.replays};
+    pthread_mutex_unlock(&core->keys.lock);
+}

@@ -1,0 +1,190 @@
+/* Buffers in memory: their places, their sums. */
+#include <stdlib.h>
+
+#include "core/buffer/guard.h"
+#include "core/share/adoption.h"
+
+struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
+    struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
+    if (b && b->live && !b->deleting)
+        return b;
+    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", session->name.s, name->s);
+    return NULL;
+}
+
+/* NULL: nobody has written it. */
+static struct gb_content *current_side(const struct gb_buffer *b) {
+    switch (gb_mirror_move(b->rec.head, GB_MIRROR_READ).step) {
+    case GB_MIRROR_FROM_HOST:
+        return b->sides[GB_SIDE_HOST];
+    case GB_MIRROR_FROM_DEVICE:
+        return b->sides[GB_SIDE_DEVICE];
+    default:
+        return NULL;
+    }
+}
+
+int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
+                          struct gb_content **ret_content, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(session, name, err);
+    struct gb_content *content;
+
+    if (!b)
+        return -1;
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    content = b->rec.mirrored ? current_side(b) : b->content;
+    if (content && content->granting)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
+    if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
+        return gb_lost(b, err);
+    *ret_rec = b->rec;
+    *ret_content = content ? gb_content_ref(content) : NULL;
+    return 0;
+}
+
+static void count_in(struct gb_session *session, const struct gb_buffer *b) {
+    struct gb_core *core = session->core;
+
+    session->live_buffers++;
+    atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
+    atomic_fetch_add(&core->live_buffers, 1);
+    if (b->rec.state == GB_BUFFER_LOST) {
+        session->lost_buffers++;
+        atomic_fetch_add(&core->lost_buffers, 1);
+    } else {
+        atomic_fetch_add(&core->buffer_bytes, b->rec.bytes);
+        atomic_fetch_add(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
+    }
+}
+
+static void count_out(struct gb_session *session, const struct gb_buffer *b) {
+    struct gb_core *core = session->core;
+
+    session->live_buffers--;
+    atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
+    atomic_fetch_sub(&core->live_buffers, 1);
+    if (b->rec.state == GB_BUFFER_LOST) {
+        session->lost_buffers--;
+        atomic_fetch_sub(&core->lost_buffers, 1);
+    } else {
+        atomic_fetch_sub(&core->buffer_bytes, b->rec.bytes);
+        atomic_fetch_sub(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
+    }
+}
+
+struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
+                                        const struct gb_buffer_rec *rec, struct gb_content *content) {
+    struct gb_content *old = buffer->content;
+
+    if (buffer->live)
+        count_out(session, buffer);
+    buffer->rec = *rec;
+    buffer->content = content;
+    buffer->live = true;
+    count_in(session, buffer);
+    if (old != content) {
+        if (content)
+            gb_content_attach_locked(content);
+        if (old)
+            gb_content_detach_locked(old);
+    }
+    gb_mapped_count_locked(buffer);
+    return old == content ? NULL : old;
+}
+
+struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content) {
+    struct gb_content *old = buffer->sides[side];
+
+    if (old == content)
+        return NULL;
+    if (content)
+        gb_content_attach_locked(content);
+    if (old)
+        gb_content_detach_locked(old);
+    buffer->sides[side] = content;
+    gb_mapped_count_locked(buffer);
+    return old;
+}
+
+bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool *pool) {
+    const struct gb_content *c = buffer->rec.mirrored ? buffer->sides[GB_SIDE_DEVICE] : buffer->content;
+
+    return c && c->pool == pool && c->kind == GB_KIND_DEVICE;
+}
+
+/* Takes all bytes away. */
+static struct gb_content *empty(struct gb_buffer *buffer) {
+    struct gb_content *list = buffer->content;
+    int side;
+
+    if (list)
+        gb_content_detach_locked(list);
+    buffer->content = NULL;
+    for (side = 0; side < GB_SIDES; side++)
+        gb_content_list_add(&list, gb_buffer_set_side_locked(buffer, side, NULL));
+    return list;
+}
+
+/* All but the list. */
+static struct gb_content *clear(struct gb_session *session, struct gb_buffer *buffer) {
+    struct gb_content *content = empty(buffer);
+
+    count_out(session, buffer);
+    gb_quota_give_locked(session, 0, 1);
+    buffer->live = false;
+    buffer->deleting = false;
+    buffer->in_place = false;
+    return content;
+}
+
+struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    gb_idlist_take(&session->buffers_by_id, buffer->id);
+    buffer->id = 0;
+    return clear(session, buffer);
+}
+
+struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    struct gb_content *list = empty(buffer);
+    struct gb_buffer_rec rec = buffer->rec;
+
+    rec.state = GB_BUFFER_LOST;
+    rec.head = GB_HEAD_UNINITIALIZED;
+    rec.version++;
+    buffer->in_place = false;
+    gb_buffer_set_locked(session, buffer, &rec, NULL);
+    return list;
+}
+
+struct gb_content *gb_session_clear_locked(struct gb_session *session) {
+    struct gb_content *list = NULL;
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    /* The list as a whole: taking thousands out one by one would move the rest each time. Places whose first record is
+     * on the way to the database are taken out by the change that brought them. */
+    while ((b = gb_map_next(&session->buffers, &at))) {
+        if (!b->live)
+            continue;
+        gb_content_list_add(&list, clear(session, b));
+        b->id = 0;
+        gb_buffer_reap_locked(session, b);
+    }
+    session->buffers_by_id.count = 0;
+    for (at = 0; (b = gb_map_next(&session->buffers, &at));) {
+        if (b->id != 0)
+            gb_idlist_put(&session->buffers_by_id, b->id, b); /* the room is there */
+    }
+    return list;
+}
+
+void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    if (buffer->live || buffer->turns.taken)
+        return;
+    gb_map_take(&session->buffers, buffer->name.s);
+    free(buffer);
+}

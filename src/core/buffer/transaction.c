@@ -1,0 +1,400 @@
+#include "core/buffer/transaction.h"
+
+#include <stdlib.h>
+
+#include "core/buffer/guard.h"
+
+/* Why there is no session any more goes before any other reason. */
+static int no_session(struct gb_session *session, struct gb_error *error) {
+    *error = GB_ERROR_INIT;
+    return gb_session_alive(session, error);
+}
+
+/* A new record needs an id, and its place in the list, before it goes to the database. */
+static int number_locked(struct gb_change *c) {
+    struct gb_session *session = c->session;
+    int64_t id;
+
+    if (c->removes)
+        c->rec.id = c->buffer->id;
+    c->rec.session_id = session->id;
+    c->rec.run = session->core->run;
+    if (c->rec.id != 0)
+        return 0;
+    id = atomic_fetch_add(&session->core->last_buffer_id, 1) + 1;
+    if (gb_idlist_put(&session->buffers_by_id, id, c->buffer) < 0)
+        return gb_no_memory(&c->error);
+    c->buffer->id = id;
+    c->rec.id = id;
+    return 0;
+}
+
+static int decide_locked(struct gb_change *c) {
+    struct gb_buffer *b = c->buffer;
+
+    if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
+        gb_core_alive(c->session->core, &c->error) < 0)
+        return -1;
+    if (c->decide_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
+        return -1;
+    if (c->removes)
+        b->deleting = true;
+    return 0;
+}
+
+/* Passes the turn on. Returns who has it now. */
+static struct gb_change *leave_locked(struct gb_session *session, struct gb_buffer *b) {
+    struct gb_change *next = (struct gb_change *)gb_turns_leave(&b->turns);
+
+    if (next) {
+        next->turn.next = NULL;
+        next->buffer = b;
+    } else {
+        gb_buffer_reap_locked(session, b);
+    }
+    return next;
+}
+
+static void run(struct gb_change *list);
+
+static void revert_locked(struct gb_change *c) {
+    struct gb_buffer *b = c->buffer;
+
+    b->deleting = false;
+    if (!b->live && b->id != 0) {
+        gb_idlist_take(&c->session->buffers_by_id, b->id);
+        b->id = 0;
+    }
+    if (c->revert_locked)
+        c->revert_locked(c, b);
+}
+
+/* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
+static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
+    const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
+
+    if (!b->live || !c || atomic_load(&c->pool->state) != GB_POOL_DEAD)
+        return NULL;
+    return gb_buffer_lose_locked(session, b);
+}
+
+/* Bytes that went while the database was busy stay gone, whatever the record says that was on its way. */
+static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
+    bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
+
+    if (b->live && !has && b->rec.state != GB_BUFFER_LOST && (!b->rec.mirrored || b->rec.head != GB_HEAD_UNINITIALIZED))
+        gb_buffer_lose_locked(session, b);
+}
+
+/* Under the lock, so that those of one buffer come in order. */
+static void note_locked(struct gb_change *c, bool was_live, int64_t generation, int64_t version) {
+    enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
+    struct gb_notice notice;
+
+    if (c->removes)
+        type = GB_NOTICE_BUFFER_DELETED;
+    else if (!was_live)
+        type = GB_NOTICE_BUFFER_CREATED;
+    else if (c->rec.generation != generation)
+        type = GB_NOTICE_BUFFER_REPLACED;
+    else if (c->rec.version == version)
+        return; /* a checksum was found out: nobody's business */
+    notice = gb_notice_of_buffer(c->session, c->removes ? &c->buffer->rec : &c->rec, type);
+    gb_note(c->session->core, &notice);
+}
+
+/* Leases come and go while the database is busy: they are no part of the change. */
+static void apply_locked(struct gb_change *c) {
+    bool was_live = c->buffer->live;
+    int64_t generation = c->buffer->rec.generation;
+    int64_t version = c->buffer->rec.version;
+
+    gb_mapped_tell_locked(c->buffer, &c->rec);
+    c->apply_locked(c, c->buffer);
+    note_locked(c, was_live, generation, version);
+    lose_empty_locked(c->session, c->buffer);
+    gb_mapped_tell_locked(c->buffer, &c->rec);
+}
+
+static void committed(void *arg, const struct gb_error *error) {
+    struct gb_change *c = arg;
+    struct gb_session *session = c->session;
+    struct gb_content *lost = NULL;
+    struct gb_change *next;
+
+    pthread_mutex_lock(&session->lock);
+    if (error)
+        c->error = *error;
+    /* A session that was deleted meanwhile took the record with it, or let it not in. */
+    if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
+        no_session(session, &c->error);
+    if (c->error.code == GB_OK) {
+        apply_locked(c);
+        lost = lose_homeless_locked(session, c->buffer);
+    } else {
+        revert_locked(c);
+    }
+    next = leave_locked(session, c->buffer);
+    pthread_mutex_unlock(&session->lock);
+    gb_content_drop_all(lost);
+    c->end(c);
+    run(next);
+}
+
+static const struct gb_store_mark *mark_of(const struct gb_change *c) {
+    return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
+}
+
+/* Returns who has the turn instead, when it came to nothing. */
+static struct gb_change *run_one(struct gb_change *c) {
+    struct gb_session *session = c->session;
+    struct gb_change *next;
+    int r;
+
+    pthread_mutex_lock(&session->lock);
+    r = decide_locked(c);
+    next = r < 0 ? leave_locked(session, c->buffer) : NULL;
+    pthread_mutex_unlock(&session->lock);
+    if (r < 0)
+        c->end(c);
+    else if (c->removes)
+        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, mark_of(c), committed, c);
+    else
+        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, mark_of(c), committed, c);
+    return next;
+}
+
+/* --- groups ----------------------------------------------------------------------------------------------------------- */
+
+/* Puts a list, linked by the turns that its members need no more, before another. */
+static struct gb_change *join(struct gb_change *first, struct gb_change *then) {
+    struct gb_change *last = first;
+
+    if (!first)
+        return then;
+    while (last->turn.next)
+        last = (struct gb_change *)last->turn.next;
+    last->turn.next = then ? &then->turn : NULL;
+    return first;
+}
+
+/* Passes all turns on. Returns who has them now. */
+static struct gb_change *leave_all_locked(struct gb_change_group *g) {
+    struct gb_change *list = NULL;
+    size_t i;
+
+    for (i = 0; i < g->count; i++)
+        list = join(leave_locked(g->session, g->changes[i]->buffer), list);
+    return list;
+}
+
+static void revert_all_locked(struct gb_change_group *g, size_t count) {
+    while (count > 0)
+        revert_locked(g->changes[--count]);
+}
+
+static void group_committed(void *arg, const struct gb_error *error) {
+    struct gb_change_group *g = arg;
+    struct gb_session *session = g->session;
+    struct gb_content *lost = NULL;
+    struct gb_change *next;
+    size_t i;
+
+    pthread_mutex_lock(&session->lock);
+    if (error)
+        g->error = *error;
+    if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
+        no_session(session, &g->error);
+    if (g->error.code != GB_OK)
+        revert_all_locked(g, g->count);
+    for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
+        struct gb_change *c = g->changes[i];
+
+        apply_locked(c);
+        gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
+    }
+    next = leave_all_locked(g);
+    pthread_mutex_unlock(&session->lock);
+    gb_content_drop_all(lost);
+    g->end(g);
+    run(next);
+}
+
+/* All turns are there. As run_one. */
+static struct gb_change *run_group(struct gb_change_group *g) {
+    struct gb_session *session = g->session;
+    struct gb_change *next = NULL;
+    struct gb_store_edits edits = {.edits = g->edits, .count = g->count};
+    size_t i = 0;
+    int r = 0;
+
+    pthread_mutex_lock(&session->lock);
+    while (i < g->count && r == 0) {
+        struct gb_change *c = g->changes[i];
+
+        r = decide_locked(c);
+        if (r < 0)
+            g->error = c->error;
+        else
+            g->edits[i++] = (struct gb_store_edit){.rec = &c->rec, .removes = c->removes};
+    }
+    if (r < 0) {
+        revert_all_locked(g, i);
+        next = leave_all_locked(g);
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (r < 0)
+        g->end(g);
+    else
+        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, g->mark, group_committed, g);
+    return next;
+}
+
+static struct gb_change *granted(struct gb_change_group *g) {
+    bool all;
+
+    pthread_mutex_lock(&g->session->lock);
+    all = --g->waiting == 0;
+    pthread_mutex_unlock(&g->session->lock);
+    return all ? run_group(g) : NULL;
+}
+
+/* Each in the list has its turn, and no lock is held. */
+static void run(struct gb_change *list) {
+    while (list) {
+        struct gb_change *c = list;
+
+        list = (struct gb_change *)c->turn.next;
+        c->turn.next = NULL;
+        list = join(c->group ? granted(c->group) : run_one(c), list);
+    }
+}
+
+/* The place of that name, made when there is none. NULL when memory is exhausted. */
+static struct gb_buffer *place_locked(struct gb_session *session, const struct gb_name *name) {
+    struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
+    if (b)
+        return b;
+    b = calloc(1, sizeof(*b));
+    if (!b)
+        return NULL;
+    b->name = *name;
+    if (gb_map_put(&session->buffers, b->name.s, b) < 0) {
+        free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void gb_change_start(struct gb_change *change) {
+    struct gb_session *session = change->session;
+    struct gb_buffer *b;
+    bool mine = false;
+
+    if (gb_gather_put(change))
+        return;
+
+    pthread_mutex_lock(&session->lock);
+    b = place_locked(session, &change->name);
+    change->buffer = b;
+    if (b)
+        mine = gb_turns_enter(&b->turns, &change->turn);
+    else
+        gb_no_memory(&change->error);
+    pthread_mutex_unlock(&session->lock);
+    /* One that waits in line may have had its turn, and its end, by now. */
+    if (mine)
+        run(change);
+    else if (!b)
+        change->end(change);
+}
+
+int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err) {
+    struct gb_session *session = change->session;
+    struct gb_buffer *b = place_locked(session, &change->name);
+
+    if (!b)
+        return gb_no_memory(err);
+    if (b->live && !b->deleting)
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"", session->name.s,
+                            change->name.s);
+    if (b->turns.taken)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
+                            change->name.s);
+    change->buffer = b;
+    gb_turns_enter(&b->turns, &change->turn);
+    return 0;
+}
+
+void gb_change_proceed(struct gb_change *change) {
+    run(change);
+}
+
+void gb_change_abandon(struct gb_change *change, const struct gb_error *error) {
+    change->error = *error;
+    run(change);
+}
+
+/* A place for every name, each once. */
+static int places_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++) {
+        struct gb_change *c = g->changes[i];
+
+        c->group = g;
+        c->buffer = place_locked(g->session, &c->name);
+        if (!c->buffer)
+            return gb_no_memory(&g->error);
+        if (c->buffer->grouped == g)
+            return gb_error_set(&g->error, GB_ERR_INTERNAL, "a group has two changes of \"%s\"", c->name.s);
+        c->buffer->grouped = g;
+    }
+    return 0;
+}
+
+static void enter_all_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++)
+        g->waiting += !gb_turns_enter(&g->changes[i]->buffer->turns, &g->changes[i]->turn);
+}
+
+/* The places that nobody has are given up again. */
+static void forget_places_locked(struct gb_change_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count && g->changes[i]->buffer; i++) {
+        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->changes[i]->name.s);
+
+        if (b)
+            gb_buffer_reap_locked(g->session, b);
+    }
+}
+
+void gb_change_group_start(struct gb_change_group *group) {
+    struct gb_session *session = group->session;
+    bool mine = false;
+    size_t i;
+    int r;
+
+    pthread_mutex_lock(&session->lock);
+    r = places_locked(group);
+    for (i = 0; i < group->count; i++) {
+        if (group->changes[i]->buffer)
+            group->changes[i]->buffer->grouped = NULL;
+    }
+    if (r == 0) {
+        enter_all_locked(group);
+        mine = group->waiting == 0;
+    } else {
+        forget_places_locked(group);
+    }
+    pthread_mutex_unlock(&session->lock);
+    /* One that waits in line may have had its turns, and its end, by now. */
+    if (r < 0)
+        group->end(group);
+    else if (mine)
+        run(run_group(group));
+}

@@ -1,0 +1,300 @@
+/* Pools in memory. */
+#include "core/device/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "core/session/session.h"
+
+/* --- one pool ----------------------------------------------------------------------------------------------------------- */
+
+static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device *device,
+                                     const struct gb_pool_rec *rec) {
+    struct gb_core_pool *p = calloc(1, sizeof(*p) + (size_t)core->device_count * sizeof(p->access[0]));
+
+    if (!p)
+        return NULL;
+    atomic_init(&p->refs, 1);
+    p->core = core;
+    p->device = device;
+    p->rec = *rec;
+    pthread_mutex_init(&p->stat_lock, NULL);
+    atomic_init(&p->past.looked_ns, gb_clock_ns());
+    if (device)
+        atomic_init(&p->access[device->index], GB_POOL_ACCESS_READ_WRITE);
+    return p;
+}
+
+static void pool_free(struct gb_core_pool *p) {
+    pthread_mutex_destroy(&p->stat_lock);
+    free(p);
+}
+
+struct gb_core_pool *gb_core_pool_new(struct gb_core *core, struct gb_core_device *device,
+                                      const struct gb_pool_rec *rec) {
+    struct gb_core_pool *p = pool_new(core, device, rec);
+
+    if (p)
+        gb_core_enter(core);
+    return p;
+}
+
+struct gb_core_pool *gb_core_pool_ref(struct gb_core_pool *pool) {
+    atomic_fetch_add(&pool->refs, 1);
+    return pool;
+}
+
+static void unlink_pool(struct gb_core_pool *p) {
+    struct gb_core_pool **at = &p->device->pools;
+
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (*at)
+        *at = p->next;
+}
+
+static void destroy(struct gb_task *task) {
+    struct gb_core_pool *p = (struct gb_core_pool *)((char *)task - offsetof(struct gb_core_pool, task));
+    struct gb_core *core = p->core;
+
+    unlink_pool(p);
+    gb_pool_destroy(core->backend, p->pool);
+    pool_free(p);
+    gb_core_changed(core);
+    gb_core_leave(core);
+}
+
+void gb_core_pool_unref(struct gb_core_pool *p) {
+    struct gb_core *core;
+
+    if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
+        return;
+    core = p->core;
+    if (p->pool) {
+        p->task.run = destroy;
+        gb_lane_post(&p->device->lane, &p->task);
+        return;
+    }
+    pool_free(p);
+    gb_core_leave(core);
+}
+
+static void link_pool(struct gb_core_pool *p) {
+    p->next = p->device->pools;
+    p->device->pools = p;
+}
+
+int gb_core_pool_open(struct gb_core_device *device, struct gb_error *err) {
+    struct gb_pool_rec rec = {.device = device->index};
+    struct gb_core_pool *p;
+
+    if (device->index == 0)
+        strcpy(rec.name.s, "default");
+    else
+        snprintf(rec.name.s, sizeof(rec.name.s), "default.%d", device->index);
+    p = pool_new(device->core, device, &rec);
+    if (!p)
+        return gb_no_memory(err);
+    device->pool = p;
+    p->own = true;
+    if (gb_pool_default(device->core->backend, device->index, &p->pool, err) < 0 ||
+        gb_pool_config(device->core->backend, p->pool, &p->rec.config, err) < 0)
+        return -1;
+    atomic_store(&p->state, GB_POOL_LIVE);
+    link_pool(p);
+    gb_core_pool_refresh(p);
+    return 0;
+}
+
+void gb_core_pool_close(struct gb_core_pool *pool) {
+    if (pool)
+        pool_free(pool);
+}
+
+int gb_core_pool_create(struct gb_core_pool *p, struct gb_error *err) {
+    struct gb_pool *pool;
+
+    if (gb_pool_create(p->core->backend, p->device->index, &p->rec.config, &pool, err) < 0)
+        return -1;
+    p->pool = pool;
+    link_pool(p);
+    gb_core_pool_refresh(p);
+    return 0;
+}
+
+/* --- numbers -------------------------------------------------------------------------------------------------------------- */
+
+void gb_core_pool_refresh(struct gb_core_pool *p) {
+    struct gb_pool_stat stat;
+
+    if (!p->pool || gb_pool_stat(p->core->backend, p->pool, &stat, NULL) < 0)
+        return;
+    pthread_mutex_lock(&p->stat_lock);
+    p->stat = stat;
+    pthread_mutex_unlock(&p->stat_lock);
+}
+
+void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
+    uint64_t kept;
+
+    pthread_mutex_lock(&p->stat_lock);
+    *ret = p->stat;
+    pthread_mutex_unlock(&p->stat_lock);
+    kept = atomic_load(&p->kept_bytes);
+    ret->used_bytes -= kept < ret->used_bytes ? kept : ret->used_bytes;
+}
+
+uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
+    uint64_t total = p->device->rec.total_bytes;
+    uint64_t own = p->rec.config.max_bytes;
+
+    return own > 0 && own < total ? own : total;
+}
+
+#define NOTICE_NS (20 * GB_NS_PER_MS)
+
+/* A device gives back only what it knows to be unused, and it knows when somebody asks. What was let go a moment ago may
+ * still be on its way; what is under way in a stream that is held up is not waited for. */
+void gb_core_pool_notice_frees(struct gb_core_device *device) {
+    struct gb_backend *be = device->core->backend;
+    struct gb_ev *ev = gb_events_take(&device->events, NULL);
+    struct timespec pause = {.tv_nsec = 50000};
+    uint64_t end_ns = gb_clock_ns() + NOTICE_NS;
+    bool done = false;
+
+    if (!ev)
+        return;
+    if (gb_event_record_device(be, ev->event, device->index, NULL) == 0) {
+        while (gb_event_query(be, ev->event, &done, NULL) == 0 && !done && gb_clock_ns() < end_ns)
+            nanosleep(&pause, NULL);
+    }
+    gb_events_give(&device->events, ev);
+}
+
+/* CUDA does this when a stream is synchronized, which nobody here ever does. */
+static void relieve(struct gb_task *task) {
+    struct gb_core_device *device = (struct gb_core_device *)((char *)task - offsetof(struct gb_core_device, relief));
+    struct gb_backend *be = device->core->backend;
+    bool noticed = false;
+    struct gb_core_pool *p;
+
+    for (p = device->pools; p; p = p->next) {
+        struct gb_pool_config config;
+        struct gb_pool_stat stat;
+
+        if (gb_pool_config(be, p->pool, &config, NULL) < 0 || config.release_threshold_bytes == GB_UNLIMITED ||
+            gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes <= config.release_threshold_bytes ||
+            stat.reserved_bytes <= stat.used_bytes)
+            continue;
+        if (!noticed)
+            gb_core_pool_notice_frees(device);
+        noticed = true;
+        gb_pool_trim(be, p->pool, config.release_threshold_bytes, NULL);
+        gb_core_pool_refresh(p);
+    }
+    atomic_store(&device->relieving, false);
+}
+
+void gb_core_pool_relieve(struct gb_core_device *device) {
+    if (atomic_exchange(&device->relieving, true))
+        return;
+    device->relief.run = relieve;
+    gb_lane_post(&device->lane, &device->relief);
+}
+
+unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
+    struct gb_backend *be = pool->core->backend;
+    uint64_t limit = gb_core_pool_limit(pool);
+    struct gb_pool_stat stat = {0};
+    struct gb_core_pool *p;
+    unsigned trimmed;
+
+    gb_core_pool_notice_frees(pool->device);
+    trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
+    /* Full by its own limit: what others keep would not help. */
+    if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
+        return trimmed;
+    for (p = pool->device->pools; p; p = p->next) {
+        if (p == pool || gb_pool_stat(be, p->pool, &stat, NULL) < 0 || stat.reserved_bytes == stat.used_bytes)
+            continue;
+        trimmed += gb_pool_trim(be, p->pool, 0, NULL) == 0;
+        gb_core_pool_refresh(p);
+    }
+    return trimmed;
+}
+
+/* --- by name -------------------------------------------------------------------------------------------------------------- */
+
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_core_pool *p;
+    int i;
+
+    if (name->s[0] == '\0')
+        return core->devices[0].pool;
+    for (i = 0; i < core->device_count; i++) {
+        if (gb_name_equal(name, &core->devices[i].pool->rec.name))
+            return core->devices[i].pool;
+    }
+    p = gb_map_get(&session->pools, name->s);
+    if (p && atomic_load(&p->state) == GB_POOL_LIVE)
+        return p;
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", session->name.s, name->s);
+    return NULL;
+}
+
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_core_pool *p;
+
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, pool, err);
+    if (p)
+        *ret_session = s;
+    else
+        gb_core_pool_unlock(s);
+    return p;
+}
+
+void gb_core_pool_unlock(struct gb_session *session) {
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
+    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
+        return gb_no_memory(err);
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
+        if (gb_pooled_note_locked(&s->core->pooled, s) == 0)
+            return 0;
+        gb_map_take(&s->pools, p->rec.name.s);
+    }
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    return gb_no_memory(err);
+}
+
+int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {
+    int state = atomic_load(&p->state);
+
+    if (state == GB_POOL_REMOVING || state == GB_POOL_DEAD)
+        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "the pool \"%s\" was deleted meanwhile", p->rec.name.s);
+    if (!p->device)
+        return gb_error_set(
+            err, GB_ERR_DEVICE_NOT_FOUND,
+            "the pool \"%s\" is lost: there is no device %d now; delete the pool, or restart with the device",
+            p->rec.name.s, p->rec.device);
+    if (p->pool)
+        return 0;
+    if (err && err->code == GB_OK) {
+        *err = p->why;
+        err->code = GB_ERR_DEVICE_NOT_FOUND;
+    }
+    return -1;
+}

@@ -1,0 +1,263 @@
+/* Downloads: out of the memory itself where the CPU reaches it and the bytes lie side by side, else through slots. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/download/download.h"
+
+static void destroy(struct gb_transfer *t) {
+    struct gb_download *d = (struct gb_download *)t;
+
+    gb_content_drop_later(d->content); /* this may be a backend's thread */
+    if (d->behind)
+        gb_events_give(&t->device->events, d->behind);
+    gb_transfer_done(t);
+    free(d->scratch);
+    free(d);
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+
+static void set_road(struct gb_download *d) {
+    if (d->content) {
+        d->t.device = d->content->device;
+        d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
+    } else {
+        d->t.device = &d->t.core->devices[0]; /* zeros: none is asked */
+        d->direct = true;
+    }
+}
+
+static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
+                       struct gb_error *err) {
+    if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0 ||
+        gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
+        return -1;
+    set_road(d);
+    return 0;
+}
+
+static struct gb_download *make(struct gb_session *s, void (*wake)(void *arg), void *arg) {
+    struct gb_download *d = calloc(1, sizeof(*d));
+    unsigned i;
+
+    if (!d)
+        return NULL;
+    gb_transfer_init(&d->t, s, wake, arg, destroy);
+    for (i = 0; i < GB_DOWNLOAD_FLIGHTS; i++)
+        d->blocks[i].f.transfer = &d->t;
+    return d;
+}
+
+struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
+                                   struct gb_content *content, enum gb_kind kind, uint64_t bytes,
+                                   void (*wake)(void *arg), void *arg) {
+    struct gb_download *d = make(session, wake, arg);
+
+    if (!d)
+        return NULL;
+    d->t.stream = gb_core_stream_use_more(stream);
+    d->content = content;
+    d->rec.kind = kind;
+    d->rec.bytes = bytes;
+    set_road(d);
+    return d;
+}
+
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     struct gb_error *err) {
+    struct gb_session *s;
+    struct gb_download *d;
+    int r;
+
+    if (gb_core_alive(core, err) < 0)
+        return -1;
+    s = gb_session_use(core, session, err);
+    if (!s)
+        return -1;
+    d = make(s, wake, arg);
+    if (!d) {
+        gb_session_unref(s);
+        return gb_no_memory(err);
+    }
+    pthread_mutex_lock(&s->lock);
+    r = hold_locked(d, name, stream, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    if (r < 0) {
+        gb_transfer_unref(&d->t);
+        return -1;
+    }
+    *ret = d;
+    return 0;
+}
+
+const struct gb_buffer_rec *gb_download_record(const struct gb_download *download) {
+    return &download->rec;
+}
+
+/* --- starting --------------------------------------------------------------------------------------------------------------- */
+
+static int check_spans(const struct gb_view *view, const struct gb_span *spans, unsigned count, struct gb_error *err) {
+    unsigned i;
+
+    for (i = 0; i < count; i++) {
+        if (spans[i].first > view->bytes || spans[i].length > view->bytes - spans[i].first)
+            return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE,
+                                "%llu bytes at offset %llu are beyond the %llu there are",
+                                (unsigned long long)spans[i].length, (unsigned long long)spans[i].first,
+                                (unsigned long long)view->bytes);
+    }
+    return 0;
+}
+
+static int check_view(const struct gb_download *d, struct gb_error *err) {
+    if (d->view.bytes == 0 || gb_view_end(&d->view) <= d->rec.bytes)
+        return 0;
+    return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE, "the view ends at byte %llu of the buffer's %llu",
+                        (unsigned long long)gb_view_end(&d->view), (unsigned long long)d->rec.bytes);
+}
+
+int gb_download_start_view(struct gb_download *d, const struct gb_view *view, const struct gb_span *spans,
+                           unsigned count, struct gb_error *err) {
+    unsigned i;
+
+    if (d->started)
+        return gb_error_set(err, GB_ERR_INTERNAL, "a download starts once");
+    d->view = view ? *view : gb_view_plain(0, d->rec.bytes);
+    d->whole = (struct gb_span){.first = 0, .length = d->view.bytes};
+    d->spans = spans ? spans : &d->whole;
+    d->span_count = spans ? count : 1;
+    if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
+        return -1;
+    for (i = 0; i < d->span_count; i++)
+        d->length += d->spans[i].length;
+    d->started = true;
+    d->t.started_ns = gb_clock_ns();
+    if (d->silent)
+        return 0;
+    atomic_fetch_add(&d->t.core->downloads_running, 1);
+    gb_core_changed(d->t.core);
+    return 0;
+}
+
+int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err) {
+    const struct gb_view all = gb_view_plain(0, download->rec.bytes);
+    const struct gb_view view = gb_view_plain(offset, length);
+    const struct gb_span span = {.first = offset, .length = length};
+
+    if (check_spans(&all, &span, 1, err) < 0)
+        return -1;
+    return gb_download_start_view(download, &view, NULL, 0, err);
+}
+
+uint64_t gb_download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
+    unsigned i = 0;
+
+    while (i + 1 < d->span_count && pos >= d->spans[i].length)
+        pos -= d->spans[i++].length;
+    *ret_left = d->spans[i].length - pos;
+    return d->spans[i].first + pos;
+}
+
+/* --- the bytes ----------------------------------------------------------------------------------------------------------------- */
+
+int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int r;
+
+    pthread_mutex_lock(&download->t.lock);
+    download->t.want_wake = false;
+    r = gb_transfer_check_locked(&download->t, err);
+    pthread_mutex_unlock(&download->t.lock);
+    if (r < 0)
+        return -1;
+    if (!download->started || download->sent == download->length)
+        return gb_error_set(err, GB_ERR_INTERNAL, "no bytes of the download are left");
+    if (download->direct)
+        r = gb_download_direct(download, ret_ptr, ret_n, &why);
+    else
+        r = gb_download_slot(download, ret_ptr, ret_n, &why);
+    if (r < 0) {
+        gb_transfer_fail(&download->t, &why);
+        if (err && err->code == GB_OK)
+            *err = why;
+    }
+    return r;
+}
+
+void gb_download_sent(struct gb_download *download, size_t n) {
+    struct gb_block *b = &download->blocks[download->first];
+
+    download->sent += n;
+    if (download->scratch)
+        download->scratch_sent += n;
+    if (download->count == 0)
+        return;
+    b->sent += n;
+    if (b->sent < b->f.bytes)
+        return;
+    gb_flight_release(&b->f);
+    download->first = (download->first + 1) % GB_DOWNLOAD_FLIGHTS;
+    download->count--;
+}
+
+void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret) {
+    gb_transfer_times((struct gb_transfer *)&download->t, ret);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------------------ */
+
+/* Without an error of its own the client went away. */
+static void count_failure(struct gb_download *d) {
+    enum gb_failure why = GB_FAILURE_incomplete_body;
+
+    pthread_mutex_lock(&d->t.lock);
+    if (d->t.error.code != GB_OK)
+        why = gb_failure_of(d->t.error.code, GB_FAILED_DOWNLOAD);
+    pthread_mutex_unlock(&d->t.lock);
+    gb_tally_failed(&d->t.core->tally, GB_FAILED_DOWNLOAD, why);
+    gb_tally_failed(&d->t.session->tally, GB_FAILED_DOWNLOAD, why);
+}
+
+void gb_download_free(struct gb_download *d, bool complete) {
+    struct gb_core *core;
+    bool pending = false;
+    unsigned i;
+
+    if (!d)
+        return;
+    core = d->t.core;
+    gb_transfer_close(&d->t);
+    for (i = 0; i < d->count; i++)
+        pending |= !gb_download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
+    if (d->silent) {
+        ; /* as if it had never begun */
+    } else if (d->started && complete) {
+        GB_TALLY(core, d->t.session, downloads, 1);
+        GB_TALLY(core, d->t.session, download_bytes, d->length);
+        GB_TALLY(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
+        GB_TALLY(core, d->t.session, download_copy_ns, d->t.copy_ns);
+        GB_TALLY(core, d->t.session, download_queue_ns, d->t.queue_ns);
+        gb_kind_tally_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
+                          d->t.copy_ns, d->t.queue_ns);
+    } else if (d->started) {
+        count_failure(d);
+    }
+    if (d->started && !d->silent) {
+        atomic_fetch_sub(&core->downloads_running, 1);
+        gb_core_changed(core);
+    }
+    /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
+    pthread_mutex_lock(&d->t.lock);
+    if (d->direct)
+        pending = d->watching;
+    else
+        pending = d->watching || ((pending || d->unsettled) && d->content->home != d->t.stream);
+    pthread_mutex_unlock(&d->t.lock);
+    if (!pending) {
+        gb_content_drop(d->content, NULL, NULL);
+        d->content = NULL;
+    }
+    gb_transfer_unref(&d->t);
+}

@@ -1,0 +1,327 @@
+#include "core/lifecycle/housekeeper.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/observe/sampler.h"
+#include "core/session/session.h"
+
+#define SAVE_NS (10 * GB_NS_PER_S)
+
+/* --- idle sessions ------------------------------------------------------------------------------------------------------------ */
+
+static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    struct gb_session *s = arg;
+
+    (void)rec;
+    return gb_session_idle(s) ? 0 : gb_error_set(err, GB_ERR_PRECONDITION_FAILED, "the session is not idle");
+}
+
+/* The check holds the session. */
+static void drop_session(void *arg) {
+    gb_session_unref(arg);
+}
+
+struct expiry {
+    struct gb_core *core;
+    struct gb_call *call;
+};
+
+static void expired(void *arg) {
+    struct expiry *e = arg;
+
+    if (e->call->error.code == GB_OK)
+        atomic_fetch_add(&e->core->tally.expired_sessions, 1);
+    gb_core_changed(e->core);
+    free(e);
+}
+
+/* Takes over the reference. */
+static void expire(struct gb_session *s) {
+    struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session, .expires = true};
+    struct gb_call *call = gb_call_new(expired, NULL);
+    struct expiry *e = malloc(sizeof(*e));
+
+    /* Without memory: another time. */
+    if (!call || !e) {
+        free(call);
+        free(e);
+        gb_session_unref(s);
+        return;
+    }
+    *e = (struct expiry){.core = s->core, .call = call};
+    call->arg = e;
+    gb_session_delete(s->core, &s->name, &check, call);
+    gb_call_unref(call);
+}
+
+static void expire_idle(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        bool idle;
+
+        id = s->id;
+        pthread_mutex_lock(&s->lock);
+        idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
+        pthread_mutex_unlock(&s->lock);
+        gb_intakes_expire(s);
+        if (idle)
+            expire(s);
+        else
+            gb_session_unref(s);
+    }
+}
+
+/* --- a dead device -------------------------------------------------------------------------------------------------------------- */
+
+static struct gb_content *lose_all_locked(struct gb_session *s) {
+    struct gb_content *list = NULL;
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at))) {
+        if (b->live && b->rec.state != GB_BUFFER_LOST)
+            gb_content_list_add(&list, gb_buffer_lose_locked(s, b));
+    }
+    return list;
+}
+
+/* Not written to the database: every start calls all bytes lost, so a record there says nothing about them. */
+static void mark_lost(struct gb_core *core) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_session *s;
+    int64_t id = 0;
+
+    gb_core_alive(core, &why);
+    if (!core->house.failed) {
+        struct gb_notice failed = gb_notice_of(NULL, GB_NOTICE_DEVICE_FAILED);
+
+        snprintf(failed.detail, sizeof(failed.detail), "%.120s", why.native_name[0] ? why.native_name : why.detail);
+        gb_note(core, &failed);
+        core->house.failed = true;
+    }
+    while ((s = gb_session_after(core, id))) {
+        struct gb_content *list;
+        uint64_t lost;
+
+        id = s->id;
+        pthread_mutex_lock(&s->lock);
+        lost = s->lost_buffers;
+        list = lose_all_locked(s);
+        lost = s->lost_buffers - lost;
+        pthread_mutex_unlock(&s->lock);
+        gb_note_lost(s, lost, "the device failed");
+        gb_intakes_end(s, &why);
+        if (list)
+            gb_core_changed(core);
+        gb_content_drop_all(list);
+        gb_session_unref(s);
+    }
+}
+
+/* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
+
+struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_idlist_after(&s->pools_by_id, *id, id);
+    if (p)
+        gb_core_pool_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* What the pools of a device come to. */
+struct sum {
+    uint64_t pools;
+    uint64_t used_bytes;
+    uint64_t reserved_bytes;
+};
+
+static void refresh_pool(struct gb_core_pool *p, struct sum *sums) {
+    struct gb_pool_stat stat;
+
+    gb_core_pool_refresh(p);
+    if (!p->device)
+        return;
+    gb_core_pool_stat(p, &stat);
+    sums[p->device->index].pools++;
+    sums[p->device->index].used_bytes += stat.used_bytes;
+    sums[p->device->index].reserved_bytes += stat.reserved_bytes;
+}
+
+/* Those of sessions. */
+static void refresh_pools(struct gb_core *core, struct sum *sums) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        struct gb_core_pool *p;
+        int64_t pool_id = 0;
+
+        id = s->id;
+        while ((p = gb_session_pool_after(s, &pool_id))) {
+            if (atomic_load(&p->state) == GB_POOL_LIVE)
+                refresh_pool(p, sums);
+            gb_core_pool_unref(p);
+        }
+        gb_session_unref(s);
+    }
+}
+
+static void refresh(struct gb_core *core) {
+    struct sum *sums = calloc((size_t)core->device_count, sizeof(*sums));
+    struct gb_device_rec rec;
+    int i;
+
+    if (!sums) /* another time */
+        return;
+    refresh_pools(core, sums);
+
+    for (i = 0; i < core->device_count; i++) {
+        struct gb_core_device *d = &core->devices[i];
+
+        refresh_pool(d->pool, sums);
+        atomic_store(&d->pools_live, sums[i].pools);
+        atomic_store(&d->pools_used_bytes, sums[i].used_bytes);
+        atomic_store(&d->reserved_bytes, sums[i].reserved_bytes);
+        gb_core_pool_relieve(d);
+        if (gb_backend_device_get(core->backend, i, &rec, NULL) == 0)
+            atomic_store(&d->free_bytes, rec.free_bytes);
+    }
+    free(sums);
+}
+
+static void counters_saved(void *arg, const struct gb_error *error) {
+    struct gb_core *core = arg;
+
+    if (error)
+        atomic_store(&core->house.unsaved, true);
+    gb_core_leave(core);
+}
+
+void gb_house_save(struct gb_core *core) {
+    struct gb_counters now;
+
+    gb_tally_read(&core->tally, &now);
+    if (!atomic_exchange(&core->house.unsaved, false) && memcmp(&now, &core->house.saved, sizeof(now)) == 0)
+        return;
+    gb_core_enter(core);
+    /* What they grew by belongs to the next sample. Where none is taken, to none. */
+    if (core->config.history.interval_s > 0)
+        gb_store_put_counters(core->store, &now, counters_saved, core);
+    else
+        gb_store_put_history(core->store, NULL, 0, &now, counters_saved, core);
+    core->house.saved = now;
+}
+
+/* As soon as the database takes changes again. */
+static void complete_default(struct gb_core *core) {
+    if (!core->house.lacks_default || gb_store_health(core->store, NULL) < 0)
+        return;
+    core->house.lacks_default = !gb_core_has_default(core);
+    if (core->house.lacks_default)
+        gb_core_make_default(core);
+}
+
+static void tick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+    uint64_t now_ns = gb_clock_ns();
+
+    complete_default(core);
+
+    if (gb_backend_dead(core->backend, NULL))
+        mark_lost(core);
+    else
+        refresh(core);
+    expire_idle(core);
+    gb_leases_expire(core);
+    gb_core_health_tick(core);
+    gb_feed_tick(core);
+    if (core->config.history.interval_s > 0 &&
+        now_ns - house->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
+        house->sampled_ns = now_ns;
+        house->saved_ns = now_ns; /* the sample saves them */
+    }
+    if (now_ns - house->saved_ns >= SAVE_NS) {
+        gb_house_save(core);
+        house->saved_ns = now_ns;
+    }
+}
+
+/* --- the thread ------------------------------------------------------------------------------------------------------------------- */
+
+static bool wait_tick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+    uint64_t interval_ms = core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
+    struct timespec until = gb_after_ms(interval_ms);
+    bool stopping;
+    int r = 0;
+
+    pthread_mutex_lock(&house->lock);
+    while (!house->stopping && !house->kicked && r == 0)
+        r = pthread_cond_timedwait(&house->wake, &house->lock, &until);
+    house->kicked = false;
+    stopping = house->stopping;
+    pthread_mutex_unlock(&house->lock);
+    return !stopping;
+}
+
+static void *house_main(void *arg) {
+    struct gb_core *core = arg;
+
+    while (wait_tick(core))
+        tick(core);
+    return NULL;
+}
+
+void gb_house_init(struct gb_core *core) {
+    pthread_mutex_init(&core->house.lock, NULL);
+    gb_cond_init(&core->house.wake);
+}
+
+void gb_house_done(struct gb_core *core) {
+    pthread_cond_destroy(&core->house.wake);
+    pthread_mutex_destroy(&core->house.lock);
+}
+
+int gb_house_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_house *house = &core->house;
+
+    house->sampled_ns = gb_clock_ns();
+    house->saved_ns = house->sampled_ns;
+    core->sampler.counted_ns = house->sampled_ns;
+    gb_tally_read(&core->tally, &house->saved);
+    if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
+        return -1;
+    house->started = true;
+    house->began = true;
+    return 0;
+}
+
+void gb_house_stop(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+
+    if (!house->started)
+        return;
+    pthread_mutex_lock(&house->lock);
+    house->stopping = true;
+    pthread_cond_signal(&house->wake);
+    pthread_mutex_unlock(&house->lock);
+    pthread_join(house->thread, NULL);
+    house->started = false;
+}
+
+void gb_house_kick(struct gb_core *core) {
+    struct gb_house *house = &core->house;
+
+    pthread_mutex_lock(&house->lock);
+    house->kicked = true;
+    pthread_cond_signal(&house->wake);
+    pthread_mutex_unlock(&house->lock);
+}

@@ -1,0 +1,197 @@
+/* What an earlier process left in the database. Its buffers' bytes died with it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/session/session.h"
+
+static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    struct gb_session *s = gb_session_new(core, rec, GB_SESSION_LIVE);
+
+    if (!s)
+        return gb_no_memory(err);
+    if (gb_session_enroll(s, UINT64_MAX, err) < 0) {
+        gb_session_unref(s);
+        return -1;
+    }
+    atomic_fetch_add(&core->live_sessions, 1);
+    return 0;
+}
+
+static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct gb_buffer *b = calloc(1, sizeof(*b));
+    struct gb_buffer_rec lost = *rec;
+
+    if (!b)
+        return gb_no_memory(err);
+    lost.run = s->core->run;
+    b->name = rec->name;
+    b->id = rec->id;
+    if (gb_map_put(&s->buffers, b->name.s, b) < 0) {
+        free(b);
+        return gb_no_memory(err);
+    }
+    if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
+        return gb_no_memory(err); /* the place in the map goes with the session */
+    /* Not written back: the next start would come to the same result, and the next change writes it. */
+    if (lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
+        lost.head = GB_HEAD_UNINITIALIZED;
+        lost.state = GB_BUFFER_LOST;
+        lost.version++;
+    }
+    s->counted_buffers++;
+    atomic_fetch_add(&s->core->counted_buffers, 1);
+    gb_buffer_set_locked(s, b, &lost, NULL);
+    return 0;
+}
+
+static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    struct gb_session *s = gb_session_after(core, rec->session_id - 1);
+    int r;
+
+    if (!s || s->id != rec->session_id) {
+        gb_session_unref(s);
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has buffer %lld in session %lld, which it has not",
+                            (long long)rec->id, (long long)rec->session_id);
+    }
+    pthread_mutex_lock(&s->lock);
+    r = add_buffer(s, rec, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return r;
+}
+
+/* Made again, empty. One that the device does not make is lost: its record stays. */
+static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
+    struct gb_core *core = arg;
+    bool present = rec->device >= 0 && rec->device < core->device_count;
+    struct gb_session *s = gb_session_after(core, rec->session_id - 1);
+    struct gb_core_pool *p;
+    int r;
+
+    if (!s || s->id != rec->session_id) {
+        gb_session_unref(s);
+        return gb_error_set(err, GB_ERR_INTERNAL, "the database has pool %lld in session %lld, which it has not",
+                            (long long)rec->id, (long long)rec->session_id);
+    }
+    p = gb_core_pool_new(core, present ? &core->devices[rec->device] : NULL, rec);
+    if (!p) {
+        gb_session_unref(s);
+        return gb_no_memory(err);
+    }
+    if (present) /* the lane has nothing to do yet, so this is as good as on it */
+        gb_core_pool_create(p, &p->why);
+    atomic_store(&p->state, GB_POOL_LIVE);
+    pthread_mutex_lock(&s->lock);
+    r = gb_core_pool_enroll_locked(s, p, err);
+    pthread_mutex_unlock(&s->lock);
+    if (r == 0 && !p->pool)
+        gb_note_pool(s, p, GB_NOTICE_POOL_LOST);
+    if (r < 0)
+        gb_core_pool_unref(p);
+    gb_session_unref(s);
+    return r;
+}
+
+/* --- the session that always exists ------------------------------------------------------------------------------------------- */
+
+struct wait {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void wait_done(void *arg) {
+    struct wait *w = arg;
+
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void create_default(struct gb_core *core, struct gb_call *call) {
+    struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
+
+    gb_session_create(core, &params, call);
+}
+
+bool gb_core_has_default(struct gb_core *core) {
+    struct gb_name name = {"default"};
+    struct gb_session *s = gb_session_find(core, &name, NULL);
+
+    gb_session_unref(s);
+    return s != NULL;
+}
+
+/* Where the disk has no room for it the housekeeper makes it later: what other sessions there are can be read. */
+static int make_default(struct gb_core *core, struct gb_error *err) {
+    struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct gb_call *call;
+    int r = 0;
+
+    if (gb_core_has_default(core))
+        return 0;
+    call = gb_call_new(wait_done, &w);
+    if (!call)
+        return gb_no_memory(err);
+    create_default(core, call);
+    pthread_mutex_lock(&w.lock);
+    while (!w.done)
+        pthread_cond_wait(&w.cond, &w.lock);
+    pthread_mutex_unlock(&w.lock);
+    if (call->error.code == GB_ERR_STORAGE_FULL) {
+        core->house.lacks_default = true;
+    } else if (call->error.code != GB_OK) {
+        if (err && err->code == GB_OK)
+            *err = call->error;
+        r = -1;
+    }
+    gb_call_unref(call);
+    return r;
+}
+
+void gb_core_make_default(struct gb_core *core) {
+    struct gb_call *call = gb_call_new(NULL, NULL);
+
+    if (!call) /* another time */
+        return;
+    create_default(core, call);
+    gb_call_unref(call);
+}
+
+/* One for each session, however many there are. */
+static void note_lost(struct gb_core *core) {
+    struct gb_session *s;
+    int64_t id = 0;
+
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        gb_note_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
+        gb_session_unref(s);
+    }
+}
+
+int gb_core_load(struct gb_core *core, struct gb_error *err) {
+    struct gb_counters counters;
+    struct gb_store_ids last;
+
+    if (gb_store_last_ids(core->store, &last, err) < 0 || gb_store_load_counters(core->store, &counters, err) < 0)
+        return -1;
+    atomic_store(&core->last_session_id, last.session);
+    atomic_store(&core->last_buffer_id, last.buffer);
+    atomic_store(&core->last_pool_id, last.pool);
+    gb_counters_explain(&counters);
+    gb_tally_set(&core->tally, &counters);
+    core->sampler.counted = counters;
+    if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
+        return -1;
+    if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
+        gb_store_load_pools(core->store, load_pool, core, err) < 0 ||
+        gb_store_load_buffers(core->store, load_buffer, core, err) < 0 || gb_keys_load(core, err) < 0)
+        return -1;
+    note_lost(core);
+    gb_store_flush(core->store, NULL, NULL); /* nothing is read at start any more */
+    return make_default(core, err);
+}

@@ -1,0 +1,286 @@
+/* Getting memory: on the lane, with patience when there is none. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/memory/kind.h"
+#include "core/session/session.h"
+
+#define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
+#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+
+static struct gb_alloc *alloc_of(struct gb_task *task) {
+    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+}
+
+/* The numbers, and that waiting is of no use where there will never be as much. */
+static void tell_room(const struct gb_content *c, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+    uint64_t limit = c->device->rec.total_bytes;
+    uint64_t free_bytes = atomic_load(&c->device->free_bytes);
+    uint64_t used = limit - (free_bytes < limit ? free_bytes : limit);
+
+    if (c->kind == GB_KIND_DEVICE) {
+        struct gb_pool_stat stat;
+
+        gb_core_pool_stat(c->pool, &stat);
+        limit = gb_core_pool_limit(c->pool);
+        used = stat.used_bytes;
+    } else if (!gb_kind_of_device(c->kind)) {
+        return; /* how much memory the host has is not ours to say */
+    }
+    gb_error_numbers(error, limit, used, c->bytes);
+    if (c->bytes > limit)
+        snprintf(error->detail + said, sizeof error->detail - said,
+                 "; %llu bytes are more than the %s can ever give (%llu): waiting does not help, ask for less",
+                 (unsigned long long)c->bytes, c->kind == GB_KIND_DEVICE ? "pool" : "device",
+                 (unsigned long long)limit);
+}
+
+/* The numbers by the names that the refusal has. */
+static void note_exhausted(const struct gb_content *c, const struct gb_error *error) {
+    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
+
+    if (c->kind == GB_KIND_DEVICE)
+        n.pool = c->pool->rec.name;
+    if (gb_kind_of_device(c->kind))
+        n.device = c->device->index;
+    n.has_bytes = true;
+    n.bytes = c->bytes;
+    if (error->has_numbers)
+        snprintf(n.detail, sizeof(n.detail), "%s memory: limit_bytes %llu, used_bytes %llu, requested_bytes %llu",
+                 gb_kind_name(c->kind), (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
+                 (unsigned long long)error->requested_bytes);
+    else
+        snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
+                 (unsigned long long)c->bytes);
+    gb_note_often(c->device->core, &n);
+}
+
+void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
+                     const struct gb_error *error) {
+    struct gb_content c = {
+        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .bytes = bytes};
+
+    gb_memory_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
+    note_exhausted(&c, error);
+}
+
+void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
+    struct gb_content *c = a->content;
+    struct gb_core_device *device = c->device;
+    struct gb_core *core = device->core;
+    bool pooled = c->kind == GB_KIND_DEVICE;
+
+    if (!error) {
+        gb_content_count_alloc(c);
+    } else {
+        gb_memory_refused(c, error, a->at_limit);
+        gb_trace_refused(c);
+        gb_core_note(core, error);
+    }
+    if (pooled)
+        gb_core_pool_refresh(c->pool);
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
+        tell_room(c, error);
+        note_exhausted(c, error);
+    }
+    gb_core_changed(core);
+    a->done(a, error);
+}
+
+/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
+ * of what is kept: that counts, for somebody may take it at any time. */
+static int check_limit(struct gb_alloc *a, struct gb_error *err) {
+    const struct gb_content *c = a->content;
+    const struct gb_core_pool *p = c->pool;
+    /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
+    uint64_t freed = atomic_load(&p->memory.freed_bytes);
+    uint64_t kept = atomic_load(&p->kept_bytes);
+    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + kept;
+
+    a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
+    if (!a->at_limit)
+        return 0;
+    gb_error_native(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync");
+    return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" may hold %llu bytes", p->rec.name.s,
+                        (unsigned long long)p->rec.config.max_bytes);
+}
+
+static int try(struct gb_alloc *a, struct gb_error *err) {
+    struct gb_content *c = a->content;
+    struct gb_stream *stream;
+
+    if (gb_core_stream_part_make(c->home, c->device->index, &stream, err) < 0)
+        return -1;
+    if (c->bytes == 0)
+        return 0;
+    if (check_limit(a, err) < 0)
+        return -1;
+    return gb_mem_alloc(c->device->core->backend, c->pool->pool, stream, c->bytes, &c->ptr, err);
+}
+
+static void note_trims(struct gb_content *c, unsigned count) {
+    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_POOL_TRIMMED);
+
+    gb_memory_trimmed(c, count);
+    n.device = c->device->index;
+    n.pool = c->pool->rec.name;
+    strcpy(n.detail, "to make room for an allocation");
+    if (count > 0)
+        gb_note_often(c->device->core, &n);
+}
+
+/* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
+static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
+    struct gb_content *c = a->content;
+
+    gb_kept_free(c->device);
+    /* Where the pool's own limit refuses, what others keep is of no use. */
+    if (check_limit(a, err) < 0)
+        return -1;
+    note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
+    gb_memory_retried(c);
+    return try(a, err);
+}
+
+static void starve(struct gb_alloc *a) {
+    struct gb_core_device *device = a->content->device;
+    struct gb_alloc **at = &device->starved;
+
+    if (!*at)
+        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
+    while (*at)
+        at = &(*at)->next;
+    a->next = NULL;
+    *at = a;
+    device->memory_freed = false;
+}
+
+static void allocate(struct gb_task *task) {
+    struct gb_alloc *a = alloc_of(task);
+    struct gb_content *c = a->content;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (c->kind != GB_KIND_DEVICE && c->bytes > 0) {
+        struct gb_stream *stream;
+
+        if (gb_core_stream_part_make(c->home, c->device->index, &stream, &err) < 0)
+            gb_alloc_finish(a, &err);
+        else
+            gb_kind_alloc_start(a);
+        return;
+    }
+    if (try(a, &err) == 0) {
+        if (c->bytes == 0)
+            a->done(a, NULL);
+        else
+            gb_alloc_finish(a, NULL);
+        return;
+    }
+    if (err.code == GB_ERR_OUT_OF_MEMORY) {
+        err = GB_ERROR_INIT;
+        if (trim_and_try(a, &err) == 0) {
+            gb_alloc_finish(a, NULL);
+            return;
+        }
+        if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
+            c->bytes <= gb_core_pool_limit(c->pool)) {
+            starve(a);
+            return;
+        }
+    }
+    gb_alloc_finish(a, &err);
+}
+
+/* True when it is over with this one. What another pool freed comes only by trimming that, which is not for every time. */
+static bool try_starved(struct gb_alloc *a, bool trim) {
+    struct gb_error err = GB_ERROR_INIT;
+    bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
+    int r;
+
+    if (trim || last) {
+        r = trim_and_try(a, &err);
+    } else {
+        gb_memory_retried(a->content);
+        r = try(a, &err);
+    }
+    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
+        return false;
+    gb_alloc_finish(a, r < 0 ? &err : NULL);
+    return true;
+}
+
+bool gb_alloc_again(void *arg) {
+    struct gb_core_device *device = arg;
+    struct gb_alloc **at;
+    uint64_t now_ns = gb_clock_ns();
+    bool due = now_ns >= device->starved_next_ns;
+    bool trim = now_ns >= device->starved_trim_ns;
+
+    if (!device->starved)
+        return false;
+    if (!device->memory_freed && !due)
+        return true;
+    device->memory_freed = false;
+    for (at = &device->starved; *at;) {
+        struct gb_alloc *a = *at;
+        struct gb_alloc *next = a->next;
+
+        if (try_starved(a, trim))
+            *at = next;
+        else
+            at = &a->next;
+    }
+    if (due)
+        device->starved_next_ns = now_ns + RETRY_NS;
+    if (trim)
+        device->starved_trim_ns = now_ns + TRIM_NS;
+    return device->starved != NULL;
+}
+
+/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. A
+ * GPU's driver may hold it up, which no HTTP loop must meet. */
+static bool enter_lane(const struct gb_content *c) {
+    if (c->bytes == 0) /* the device is not asked */
+        return gb_core_stream_part(c->home, c->device->index) && gb_lane_enter(&c->device->lane);
+    return c->device->rec.cpu_access && c->kind == GB_KIND_DEVICE && gb_lane_enter(&c->device->lane);
+}
+
+static bool allocate_at_once(struct gb_alloc *a) {
+    struct gb_content *c = a->content;
+    struct gb_lane *lane = &c->device->lane;
+    struct gb_error err = GB_ERROR_INIT;
+    bool done = false;
+
+    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_kept_take(c)) {
+        gb_core_changed(c->device->core);
+        a->done(a, NULL);
+        return true;
+    }
+    if (!enter_lane(c))
+        return false;
+    if (c->bytes == 0) {
+        a->done(a, NULL);
+        done = true;
+    } else if (!c->device->starved) {
+        done = try(a, &err) == 0;
+        /* Being out of memory is the lane's affair: it trims, tries again and waits. */
+        if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
+            gb_alloc_finish(a, done ? NULL : &err);
+            done = true;
+        }
+    }
+    gb_lane_leave(lane, false);
+    return done;
+}
+
+void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
+    struct gb_lane *lane = &alloc->content->device->lane;
+
+    alloc->deadline_ns = wait_ms > 0 ? gb_clock_ns() + wait_ms * GB_NS_PER_MS : 0;
+    alloc->task.run = allocate;
+    alloc->at_limit = false;
+    if (!allocate_at_once(alloc))
+        gb_lane_post(lane, &alloc->task);
+}

@@ -1,0 +1,253 @@
+#include "core/memory/alloc_log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/session/session.h"
+
+#define CHUNK 64 /* blocks that are copied at a time */
+
+int gb_trace_init(struct gb_trace *t, uint64_t room, struct gb_error *err) {
+    pthread_mutex_init(&t->lock, NULL);
+    TAILQ_INIT(&t->live);
+    t->next = 1;
+    t->room = room;
+    if (room == 0)
+        return 0;
+    t->ring = calloc(room, sizeof(*t->ring)); /* pages that were never written cost nothing */
+    return t->ring ? 0 : gb_no_memory(err);
+}
+
+void gb_trace_done(struct gb_trace *t) {
+    free(t->ring);
+    pthread_mutex_destroy(&t->lock);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static void cut(char out[GB_TRACE_NAME_SIZE], const char *name) {
+    if (snprintf(out, GB_TRACE_NAME_SIZE, "%s", name) >= GB_TRACE_NAME_SIZE)
+        memcpy(out + GB_TRACE_NAME_SIZE - 4, "...", 4);
+}
+
+static void add_locked(struct gb_trace *t, const struct gb_content *c, enum gb_trace_action action) {
+    struct gb_trace_event *e;
+
+    if (t->room > 0) {
+        e = &t->ring[t->next % t->room];
+        *e = (struct gb_trace_event){
+            .number = t->next,
+            .at_us = gb_wall_us(),
+            .address = action == GB_TRACE_FAILURE ? 0 : (uint64_t)(uintptr_t)c->ptr,
+            .bytes = c->bytes,
+            .free_bytes = action == GB_TRACE_FAILURE ? atomic_load(&c->device->free_bytes) : 0,
+            .session_id = c->session->id,
+            .stream_id = c->home->id,
+            .pool_id = c->kind == GB_KIND_DEVICE ? c->pool->rec.id : 0,
+            .device = c->device->index,
+            .kind = c->kind,
+            .action = action,
+        };
+        cut(e->session, c->session->name.s);
+        cut(e->buffer, c->buffer.s);
+    }
+    t->next++;
+}
+
+void gb_trace_taken(struct gb_content *c) {
+    struct gb_trace *t = &c->device->core->trace;
+
+    if (!gb_kind_of_device(c->kind) || !c->ptr)
+        return;
+    pthread_mutex_lock(&t->lock);
+    c->trace.number = t->next;
+    TAILQ_INSERT_TAIL(&t->live, &c->trace, entry);
+    add_locked(t, c, GB_TRACE_ALLOC);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void leave(struct gb_content *c, bool given) {
+    struct gb_trace *t = &c->device->core->trace;
+
+    if (!gb_kind_of_device(c->kind) || c->adoption)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (c->trace.number > 0) {
+        TAILQ_REMOVE(&t->live, &c->trace, entry);
+        c->trace.number = 0;
+        if (given)
+            add_locked(t, c, GB_TRACE_FREE);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void gb_trace_given(struct gb_content *c) {
+    leave(c, true);
+}
+
+void gb_trace_forget(struct gb_content *c) {
+    leave(c, false);
+}
+
+void gb_trace_refused(const struct gb_content *c) {
+    struct gb_trace *t = &c->device->core->trace;
+
+    if (!gb_kind_of_device(c->kind))
+        return;
+    pthread_mutex_lock(&t->lock);
+    add_locked(t, c, GB_TRACE_FAILURE);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t first_locked(const struct gb_trace *t) {
+    if (t->room == 0)
+        return t->next;
+    return t->next > t->room ? t->next - t->room : 1;
+}
+
+uint64_t gb_trace_room(const struct gb_core *core) {
+    return core->trace.room;
+}
+
+void gb_trace_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
+    struct gb_trace *t = &core->trace;
+
+    pthread_mutex_lock(&t->lock);
+    *ret_first = first_locked(t);
+    *ret_end = t->next;
+    pthread_mutex_unlock(&t->lock);
+}
+
+unsigned gb_trace_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_trace_event *out, unsigned n) {
+    struct gb_trace *t = &core->trace;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    if (*from < first_locked(t))
+        *from = first_locked(t);
+    if (end > t->next)
+        end = t->next;
+    for (; *from < end && count < n; (*from)++)
+        out[count++] = t->ring[*from % t->room];
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+static void copy_block(const struct gb_trace_link *link, struct gb_trace_block *out) {
+    const struct gb_content *c = (const void *)((const char *)link - offsetof(struct gb_content, trace));
+    bool pooled = c->kind == GB_KIND_DEVICE;
+
+    *out = (struct gb_trace_block){
+        .number = link->number,
+        .address = (uint64_t)(uintptr_t)c->ptr,
+        .bytes = c->bytes,
+        .session_id = c->session->id,
+        .stream_id = c->home->id,
+        .pool_id = pooled ? c->pool->rec.id : 0,
+        .device = c->device->index,
+        .kind = c->kind,
+        .leaving = atomic_load(&c->left),
+        .session = c->session->name,
+        .buffer = c->buffer,
+    };
+    if (pooled)
+        out->pool = c->pool->rec.name;
+}
+
+/* The blocks behind place, which moves behind them. What is in the list has not given back its references. */
+static unsigned copy_chunk(struct gb_trace *t, struct gb_trace_link *place, struct gb_trace_block *out) {
+    struct gb_trace_link *link;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (link = TAILQ_NEXT(place, entry); link && count < CHUNK; link = TAILQ_NEXT(place, entry)) {
+        TAILQ_REMOVE(&t->live, place, entry);
+        TAILQ_INSERT_AFTER(&t->live, link, place, entry);
+        if (!link->place)
+            copy_block(link, &out[count++]);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+int gb_trace_blocks(struct gb_core *core, int (*visit)(void *arg, const struct gb_trace_block *, struct gb_error *),
+                    void *arg, struct gb_error *err) {
+    struct gb_trace *t = &core->trace;
+    struct gb_trace_block *chunk = calloc(CHUNK, sizeof(*chunk));
+    struct gb_trace_link place = {.place = true};
+    unsigned count;
+    unsigned i;
+    int r = 0;
+
+    if (!chunk)
+        return gb_no_memory(err);
+    pthread_mutex_lock(&t->lock);
+    TAILQ_INSERT_HEAD(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    while (r == 0 && (count = copy_chunk(t, &place, chunk)) > 0) {
+        for (i = 0; i < count && r == 0; i++)
+            r = visit(arg, &chunk[i], err);
+    }
+    pthread_mutex_lock(&t->lock);
+    TAILQ_REMOVE(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    free(chunk);
+    return r;
+}
+
+static struct gb_trace_pool describe(struct gb_core_pool *p) {
+    struct gb_trace_pool ret = {.id = p->own ? 0 : p->rec.id, .device = p->device->index, .name = p->rec.name};
+    struct gb_pool_stat stat;
+
+    gb_core_pool_stat(p, &stat);
+    ret.reserved_bytes = stat.reserved_bytes;
+    return ret;
+}
+
+int gb_trace_pools(struct gb_core *core, int (*visit)(void *arg, const struct gb_trace_pool *, struct gb_error *),
+                   void *arg, struct gb_error *err) {
+    struct gb_trace_pool pool;
+    struct gb_session *s;
+    int64_t id = 0;
+    int r = 0;
+    int i;
+
+    for (i = 0; i < core->device_count && r == 0; i++) {
+        pool = describe(core->devices[i].pool);
+        r = visit(arg, &pool, err);
+    }
+    while (r == 0 && (s = gb_session_after(core, id))) {
+        struct gb_core_pool *p;
+        int64_t pool_id = 0;
+
+        id = s->id;
+        while (r == 0 && (p = gb_session_pool_after(s, &pool_id))) {
+            if (atomic_load(&p->state) == GB_POOL_LIVE && p->device) {
+                pool = describe(p);
+                r = visit(arg, &pool, err);
+            }
+            gb_core_pool_unref(p);
+        }
+        gb_session_unref(s);
+    }
+    return r;
+}
+
+/* --- work --------------------------------------------------------------------------------------------------------- */
+
+static void run(struct gb_task *task) {
+    struct gb_work *work = (struct gb_work *)((char *)task - offsetof(struct gb_work, task));
+
+    work->run(work);
+}
+
+void gb_core_work(struct gb_core *core, struct gb_work *work) {
+    unsigned number = atomic_fetch_add(&core->scan_number, 1);
+
+    work->task.run = run;
+    gb_lane_post(&core->compute[number % GB_COMPUTE_LANES], &work->task);
+}

@@ -1,0 +1,136 @@
+#include "core/memory/alloc_stats.h"
+
+#include "core/session/session.h"
+
+/* The session and the daemon are counted apart: theirs is in the tally. */
+#define SCOPES 3
+
+/* Memory of other kinds is in no pool. Returns how many there are. */
+static int scopes_of(struct gb_content *c, struct gb_memory_tally *ret[SCOPES]) {
+    ret[0] = &c->device->memory;
+    ret[1] = &c->device->core->memory[c->kind];
+    ret[2] = &c->pool->memory;
+    return c->kind == GB_KIND_DEVICE ? SCOPES : SCOPES - 1;
+}
+
+static void add(_Atomic uint64_t *count, uint64_t n) {
+    atomic_fetch_add_explicit(count, n, memory_order_relaxed);
+}
+
+static void raise_to(_Atomic uint64_t *most, uint64_t value) {
+    uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
+
+    while (value > before && !atomic_compare_exchange_weak(most, &before, value))
+        ;
+}
+
+static void level_up(struct gb_level *level, uint64_t bytes) {
+    raise_to(&level->peak_bytes, atomic_fetch_add_explicit(&level->bytes, bytes, memory_order_relaxed) + bytes);
+    raise_to(&level->largest_bytes, bytes);
+}
+
+static void level_down(struct gb_level *level, uint64_t bytes) {
+    atomic_fetch_sub_explicit(&level->bytes, bytes, memory_order_relaxed);
+}
+
+void gb_memory_taken(struct gb_content *c) {
+    struct gb_core *core = c->device->core;
+    struct gb_memory_tally *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        level_up(&scopes[i]->level, c->bytes);
+        add(&scopes[i]->allocations, 1);
+        atomic_fetch_add(&scopes[i]->allocated_bytes, c->bytes); /* ordered: a pool's limit is held against it */
+    }
+    level_up(&core->level, c->bytes);
+    level_up(&c->session->level, c->bytes);
+    GB_TALLY(core, c->session, allocations, 1);
+    GB_TALLY(core, c->session, allocated_bytes, c->bytes);
+}
+
+void gb_memory_given(struct gb_content *c) {
+    struct gb_core *core = c->device->core;
+    struct gb_memory_tally *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        level_down(&scopes[i]->level, c->bytes);
+        add(&scopes[i]->frees, 1);
+        atomic_fetch_add(&scopes[i]->freed_bytes, c->bytes);
+    }
+    level_down(&core->level, c->bytes);
+    level_down(&c->session->level, c->bytes);
+    GB_TALLY(core, c->session, frees, 1);
+    GB_TALLY(core, c->session, freed_bytes, c->bytes);
+}
+
+void gb_memory_retried(struct gb_content *c) {
+    struct gb_memory_tally *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++)
+        add(&scopes[i]->retries, 1);
+    GB_TALLY(c->device->core, c->session, allocation_retries, 1);
+}
+
+void gb_memory_trimmed(struct gb_content *c, unsigned pools) {
+    struct gb_memory_tally *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++)
+        add(&scopes[i]->trims, pools);
+    GB_TALLY(c->device->core, c->session, trims, pools);
+}
+
+void gb_memory_refused(struct gb_content *c, const struct gb_error *error, bool pool_limit) {
+    enum gb_failure why = pool_limit && error->code == GB_ERR_OUT_OF_MEMORY
+                              ? GB_FAILURE_pool_limit
+                              : gb_failure_of(error->code, GB_FAILED_POOL);
+    struct gb_memory_tally *scopes[SCOPES];
+    int n = scopes_of(c, scopes);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        add(&scopes[i]->failures, 1);
+        add(&scopes[i]->failure[why], 1);
+    }
+    gb_tally_failed(&c->device->core->tally, GB_FAILED_ALLOCATION, why);
+    gb_tally_failed(&c->session->tally, GB_FAILED_ALLOCATION, why);
+}
+
+void gb_memory_denied(struct gb_session *s, const struct gb_error *error) {
+    enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
+
+    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
+        return;
+    gb_tally_failed(&s->core->tally, GB_FAILED_ALLOCATION, why);
+    gb_tally_failed(&s->tally, GB_FAILED_ALLOCATION, why);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------------ */
+
+void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret) {
+    ret->bytes = atomic_load(&level->bytes);
+    ret->peak_bytes = atomic_load(&level->peak_bytes);
+    ret->largest_bytes = atomic_load(&level->largest_bytes);
+}
+
+void gb_memory_read(struct gb_memory_tally *tally, struct gb_memory_numbers *ret) {
+    int i;
+
+    gb_level_read(&tally->level, &ret->level);
+    ret->allocations = atomic_load(&tally->allocations);
+    ret->allocated_bytes = atomic_load(&tally->allocated_bytes);
+    ret->frees = atomic_load(&tally->frees);
+    ret->freed_bytes = atomic_load(&tally->freed_bytes);
+    ret->retries = atomic_load(&tally->retries);
+    ret->trims = atomic_load(&tally->trims);
+    ret->failures = atomic_load(&tally->failures);
+    for (i = 0; i < GB_FAILURES; i++)
+        ret->failure[i] = atomic_load(&tally->failure[i]);
+}

@@ -1,0 +1,45 @@
+/* Memory of any kind behind one content: where it is, who reaches it, and getting what is not from a pool. */
+#ifndef GB_CORE_KIND_H
+#define GB_CORE_KIND_H
+
+#include "core/memory/content.h"
+
+static inline struct gb_place gb_content_place(const struct gb_content *content, uint64_t offset) {
+    return (struct gb_place){content->kind, content->device->index, (char *)content->ptr + offset};
+}
+
+/* Only kind DEVICE comes from a pool: INVALID_ARGUMENT when another names one. */
+int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err);
+
+/* Where a new buffer is to be: the pool that is named, else that of its device, which other kinds have too. The session's
+ * lock is held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
+struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,
+                                         struct gb_error *err);
+
+/* The CPU writes into the memory itself, no slot between. */
+bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind);
+
+/* The CPU reads the memory itself. Not where it must be handed to the CPU for that: others may copy from it meanwhile. */
+bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind);
+
+/* The CPU may write only between gb_mem_attach to it and back. */
+static inline bool gb_kind_attaches(const struct gb_core_device *device, enum gb_kind kind) {
+    return kind == GB_KIND_MANAGED && device->rec.managed_attach;
+}
+
+/* Queue a copy or a fill with zeros. bytes may be 0: nothing is queued, *ret_way is NONE. */
+int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
+                    uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
+                    struct gb_error *err);
+
+/* On the ordinary lane, with the stream made: goes by the slow lane, then ends with gb_alloc_finish on the ordinary one. */
+void gb_kind_alloc_start(struct gb_alloc *alloc);
+
+/* The slow lane's: tries those again that wait. True while there are any. */
+bool gb_kind_alloc_again(void *device);
+
+/* The last reference is gone: frees it once the work is done that uses it, then gb_content_end. */
+void gb_kind_free_start(struct gb_content *content);
+
+#endif

@@ -1,0 +1,180 @@
+/* Mirrored buffers: bringing a side up to date, giving one up. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/buffer/guard.h"
+#include "core/buffer/op.h"
+#include "core/upload/upload.h"
+#include "core/util/mirror.h"
+
+static int find_locked(struct gb_session *s, const struct gb_name *name, const struct gb_buffer_check *check,
+                       struct gb_buffer **ret, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
+
+    if (!b || (check && check->check && check->check(check->arg, &b->rec, err) < 0))
+        return -1;
+    *ret = b;
+    return gb_mirror_check(b, err);
+}
+
+int gb_mirror_check(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->rec.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
+                            b->name.s);
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+    return 0;
+}
+
+/* --- sync ---------------------------------------------------------------------------------------------------------------------- */
+
+struct sync {
+    struct gb_write *write;
+    struct gb_upload_params params;
+    bool stale;
+};
+
+/* What is to be copied, if anything. */
+static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, struct gb_error *err) {
+    struct gb_write *w = sync->write;
+    struct gb_buffer *b;
+
+    if (find_locked(s, &sync->params.buffer.name, &sync->params.check, &b, err) < 0)
+        return -1;
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    w->call->buffer = b->rec;
+    sync->stale =
+        gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
+    if (!sync->stale)
+        return 0;
+    if (gb_mapped_check_locked(b, "wait until it has ended", err) < 0)
+        return -1;
+    w->source_rec = b->rec;
+    w->bytes = b->rec.bytes;
+    w->source = gb_content_ref(b->sides[to_host ? GB_SIDE_DEVICE : GB_SIDE_HOST]);
+    return 0;
+}
+
+void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                           bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
+                           struct gb_call *call) {
+    struct sync sync = {.write = gb_write_new(GB_WRITE_SYNC, call)};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+    int r = -1;
+
+    sync.params.buffer.session = *session;
+    sync.params.buffer.name = *name;
+    sync.params.buffer.stream = *stream;
+    sync.params.partial = true;
+    sync.params.to_device_side = !to_host;
+    if (check)
+        sync.params.check = *check;
+    if (!sync.write)
+        gb_no_memory(&err);
+    else if (gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        r = look_locked(s, &sync, to_host, &err);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (r == 0 && sync.stale) {
+        gb_write_start(core, &sync.params, sync.write);
+    } else {
+        if (r == 0)
+            GB_TALLY(core, s, mirror_copies_avoided, 1);
+        gb_write_fail(&sync.params.check, sync.write, call, &err);
+    }
+    gb_session_unref(s);
+}
+
+/* --- release ---------------------------------------------------------------------------------------------------------------------- */
+
+struct release_op {
+    struct gb_buffer_op base; /* first */
+    bool side[GB_SIDES];
+    struct gb_content *gone;
+};
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct release_op *op = (struct release_op *)change;
+    bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
+    enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
+    struct gb_mirror_move move;
+
+    if (find_locked(op->base.session, &change->name, &op->base.check, &b, err) < 0 ||
+        gb_mapped_check_locked(b, "wait until it has ended", err) < 0 ||
+        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_sealed_check_locked(b, err) < 0))
+        return -1;
+    if (b->rec.state == GB_BUFFER_PARTIAL && !all)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again, or release both sides");
+    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
+    if (move.step == GB_MIRROR_REFUSED)
+        return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
+                            "only the %s side has the buffer's bytes: sync the other first, or release both",
+                            gb_head_name(b->rec.head));
+    change->rec = b->rec;
+    if (all && (b->rec.head != GB_HEAD_UNINITIALIZED || b->rec.state != GB_BUFFER_READY)) {
+        change->rec.generation++;
+        change->rec.has_crc32c = false;
+        change->rec.crc32c = 0;
+    }
+    change->rec.state = GB_BUFFER_READY;
+    change->rec.head = move.next;
+    change->rec.version++;
+    change->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
+    struct release_op *op = (struct release_op *)change;
+    int side;
+
+    /* What a dead device took while the database was busy stays taken. */
+    if (b->rec.state == GB_BUFFER_LOST)
+        change->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->base.session, b, &change->rec, b->content);
+    for (side = 0; side < GB_SIDES; side++) {
+        if (op->side[side])
+            gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
+    }
+    op->base.call->buffer = change->rec;
+}
+
+static void finish(void *arg) {
+    struct release_op *op = arg;
+
+    gb_buffer_op_end(&op->base, &op->base.change.error);
+}
+
+static void end(struct gb_change *change) {
+    struct release_op *op = (struct release_op *)change;
+
+    gb_content_drop_list(op->gone, finish, op);
+}
+
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                              bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call) {
+    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op)
+        return;
+    if (!host && !device) {
+        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
+        gb_buffer_op_end(&op->base, &err);
+        return;
+    }
+    op->side[GB_SIDE_HOST] = host;
+    op->side[GB_SIDE_DEVICE] = device;
+    op->base.change.decide_locked = decide_locked;
+    op->base.change.apply_locked = apply_locked;
+    op->base.change.end = end;
+    gb_change_start(&op->base.change);
+}

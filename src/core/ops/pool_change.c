@@ -1,0 +1,113 @@
+/* What changing and removing a pool does once it is decided. */
+#include "core/ops/pool_op.h"
+
+/* --- patch ---------------------------------------------------------------------------------------------------------------- */
+
+/* The database would not have it: back. */
+static void unpatch_on_lane(struct gb_task *task) {
+    struct gb_pool_op *op = gb_pool_op_of(task);
+
+    gb_pool_configure(op->pool->core->backend, op->pool->pool, &op->pool->rec.config, NULL);
+    gb_pool_op_leave(op);
+}
+
+static void patched(void *arg, const struct gb_error *error) {
+    struct gb_pool_op *op = arg;
+    struct gb_session *s = op->session;
+    struct gb_pool_config *c = &op->pool->rec.config;
+
+    pthread_mutex_lock(&s->lock);
+    gb_pool_op_note_result_locked(op, error);
+    if (op->error.code == GB_OK) {
+        /* Field by field: what never changes is read without the lock. */
+        c->release_threshold_bytes = op->rec.config.release_threshold_bytes;
+        c->follow_event_dependencies = op->rec.config.follow_event_dependencies;
+        c->allow_opportunistic = op->rec.config.allow_opportunistic;
+        c->allow_internal_dependencies = op->rec.config.allow_internal_dependencies;
+        op->pool->rec.version = op->rec.version;
+        op->pool->rec.updated_at_us = op->rec.updated_at_us;
+        gb_core_pool_view(op->pool, &op->call->pool);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (op->error.code == GB_OK) {
+        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
+        gb_pool_op_leave(op);
+        return;
+    }
+    op->task.run = unpatch_on_lane;
+    gb_lane_post(&op->pool->device->lane, &op->task);
+}
+
+void gb_pool_patch_on_lane(struct gb_task *task) {
+    struct gb_pool_op *op = gb_pool_op_of(task);
+
+    if (gb_pool_configure(op->pool->core->backend, op->pool->pool, &op->rec.config, &op->error) < 0)
+        gb_pool_op_leave(op);
+    else
+        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->rec, gb_call_mark(op->call), patched, op);
+}
+
+/* --- remove --------------------------------------------------------------------------------------------------------------- */
+
+static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct gb_core_pool *p) {
+    struct gb_content *list = NULL;
+    struct gb_buffer *b;
+    size_t at = 0;
+
+    while ((b = gb_map_next(&s->buffers, &at))) {
+        if (b->live && gb_buffer_in_pool(b, p))
+            gb_content_list_add(&list, gb_buffer_lose_locked(s, b));
+    }
+    return list;
+}
+
+/* Once through the lane: the frees have been queued; twice: the backend's pool is destroyed, unless somebody reads. */
+static void behind_frees(struct gb_task *task) {
+    struct gb_pool_op *op = gb_pool_op_of(task);
+
+    if (op->rounds++ == 2) {
+        op->pool = NULL; /* given back before the second round */
+        gb_pool_op_end(op);
+        return;
+    }
+    if (op->rounds == 2)
+        gb_core_pool_unref(op->pool);
+    gb_lane_post(&op->device->lane, &op->task);
+}
+
+/* Not written to the database that the buffers are lost: the next start says so of all. */
+void gb_pool_removed(void *arg, const struct gb_error *error) {
+    struct gb_pool_op *op = arg;
+    struct gb_session *s = op->session;
+    struct gb_core_pool *p = op->pool;
+    struct gb_core_pool *forgotten = NULL;
+    struct gb_content *lost = NULL;
+    struct gb_pool_op *next;
+    uint64_t lost_buffers;
+
+    pthread_mutex_lock(&s->lock);
+    lost_buffers = s->lost_buffers;
+    gb_pool_op_note_result_locked(op, error);
+    if (op->error.code == GB_OK) {
+        lost = lose_buffers_locked(s, p);
+        forgotten = gb_pool_op_forget_locked(s, p);
+    } else if (atomic_load(&p->state) == GB_POOL_REMOVING) {
+        atomic_store(&p->state, GB_POOL_LIVE);
+    }
+    lost_buffers = s->lost_buffers - lost_buffers;
+    next = (struct gb_pool_op *)gb_turns_leave(&p->turns);
+    pthread_mutex_unlock(&s->lock);
+    if (op->error.code == GB_OK)
+        gb_note_pool(s, p, GB_NOTICE_POOL_DELETED);
+    gb_note_lost(s, lost_buffers, "their pool was deleted");
+    gb_content_drop_all(lost);
+    gb_core_pool_unref(forgotten);
+    if (op->error.code == GB_OK && p->device) {
+        op->device = p->device;
+        op->task.run = behind_frees;
+        behind_frees(&op->task);
+    } else {
+        gb_pool_op_end(op);
+    }
+    gb_pool_op_run(next);
+}

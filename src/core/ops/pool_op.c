@@ -1,0 +1,202 @@
+/* Changes of one pool: in turn, on the device first, then in the database, then in sight. */
+#include "core/ops/pool_op.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *session, enum gb_pool_what what,
+                                  const struct gb_pool_check *check, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_pool_op *op = NULL;
+    struct gb_session *s = NULL;
+
+    /* What is dead can still be removed. */
+    if (what == GB_POOL_REMOVES || gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (s) {
+        op = calloc(1, sizeof(*op));
+        if (!op)
+            gb_no_memory(&err);
+    }
+    if (!op) {
+        if (check && check->free_arg)
+            check->free_arg(check->arg);
+        gb_session_unref(s);
+        gb_call_finish(call, &err);
+        return NULL;
+    }
+    op->what = what;
+    op->session = s;
+    op->call = call;
+    if (check)
+        op->check = *check;
+    return op;
+}
+
+void gb_pool_op_end(struct gb_pool_op *op) {
+    struct gb_session *session = op->session;
+    struct gb_error error = op->error;
+    struct gb_call *call = op->call;
+
+    gb_core_note(session->core, &error);
+    gb_core_changed(session->core);
+    if (op->check.free_arg)
+        op->check.free_arg(op->check.arg);
+    gb_core_pool_unref(op->pool);
+    free(op);
+    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+    gb_session_unref(session);
+}
+
+/* Gives the turn on, ends this one. */
+void gb_pool_op_leave(struct gb_pool_op *op) {
+    struct gb_session *s = op->session;
+    struct gb_pool_op *next;
+
+    pthread_mutex_lock(&s->lock);
+    next = (struct gb_pool_op *)gb_turns_leave(&op->pool->turns);
+    pthread_mutex_unlock(&s->lock);
+    gb_pool_op_end(op);
+    gb_pool_op_run(next);
+}
+
+/* A session that was deleted meanwhile took the record with it, or let it not in. */
+void gb_pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error *error) {
+    int state = atomic_load(&op->session->state);
+
+    if (error)
+        op->error = *error;
+    if (state == GB_SESSION_DEAD || (error && state != GB_SESSION_LIVE)) {
+        op->error = GB_ERROR_INIT;
+        gb_session_alive(op->session, &op->error);
+    }
+}
+
+/* Out of the session, if it is still there: the session's reference comes back. */
+struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_core_pool *p) {
+    atomic_store(&p->state, GB_POOL_DEAD);
+    if (gb_map_get(&s->pools, p->rec.name.s) != p)
+        return NULL;
+    gb_map_take(&s->pools, p->rec.name.s);
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    gb_pooled_note_locked(&s->core->pooled, s);
+    return p;
+}
+
+static void merge_params(const struct gb_pool_params *p, struct gb_pool_config *c) {
+    if (p->has_threshold)
+        c->release_threshold_bytes = p->config.release_threshold_bytes;
+    if (p->has_follow)
+        c->follow_event_dependencies = p->config.follow_event_dependencies;
+    if (p->has_opportunistic)
+        c->allow_opportunistic = p->config.allow_opportunistic;
+    if (p->has_internal)
+        c->allow_internal_dependencies = p->config.allow_internal_dependencies;
+}
+
+/* --- in turn -------------------------------------------------------------------------------------------------------------- */
+
+static int decide_locked(struct gb_pool_op *op, struct gb_error *err) {
+    struct gb_core_pool *p = op->pool;
+    uint64_t occupants = atomic_load(&p->occupants);
+
+    if (gb_session_alive(op->session, err) < 0)
+        return -1;
+    if (atomic_load(&p->state) != GB_POOL_LIVE)
+        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", op->session->name.s,
+                            p->rec.name.s);
+    if (op->check.check && op->check.check(op->check.arg, &p->rec, err) < 0)
+        return -1;
+    if (op->what == GB_POOL_PATCHES) {
+        op->rec = p->rec;
+        merge_params(&op->params, &op->rec.config);
+        op->rec.version++;
+        op->rec.updated_at_us = gb_wall_us();
+        return gb_core_pool_check(p, err);
+    }
+    if (atomic_load(&p->leases) > 0)
+        return gb_error_set(err, GB_ERR_MAPPED,
+                            "other processes map memory of pool \"%s\" (leases: %llu); wait until they have ended",
+                            p->rec.name.s, (unsigned long long)atomic_load(&p->leases));
+    if (occupants > 0 && !op->force)
+        return gb_error_set(
+            err, GB_ERR_POOL_BUSY,
+            "%llu buffers have their bytes in pool \"%s\"; delete them, or force the deletion (?force=true), which "
+            "loses the bytes",
+            (unsigned long long)occupants, p->rec.name.s);
+    gb_core_pool_view(p, &op->call->pool);
+    atomic_store(&p->state, GB_POOL_REMOVING);
+    return 0;
+}
+
+/* op has the turn. */
+void gb_pool_op_run(struct gb_pool_op *op) {
+    struct gb_pool_op *next;
+    int r;
+
+    for (; op; op = next) {
+        struct gb_session *s = op->session;
+
+        pthread_mutex_lock(&s->lock);
+        r = decide_locked(op, &op->error);
+        next = r < 0 ? (struct gb_pool_op *)gb_turns_leave(&op->pool->turns) : NULL;
+        pthread_mutex_unlock(&s->lock);
+        if (r < 0) {
+            gb_pool_op_end(op);
+        } else if (op->what == GB_POOL_REMOVES) {
+            gb_store_change(s->core->store, GB_STORE_DEL_POOL, &op->pool->rec.id, gb_call_mark(op->call),
+                            gb_pool_removed, op);
+        } else {
+            op->task.run = gb_pool_patch_on_lane;
+            gb_lane_post(&op->pool->device->lane, &op->task);
+        }
+    }
+}
+
+static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool *ret_mine, struct gb_error *err) {
+    struct gb_core_pool *p = gb_core_pool_find_locked(op->session, name, err);
+
+    if (!p)
+        return -1;
+    if (p->own)
+        return gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
+                            p->rec.name.s);
+    op->pool = gb_core_pool_ref(p);
+    *ret_mine = gb_turns_enter(&p->turns, &op->turn);
+    return 0;
+}
+
+static void change(struct gb_pool_op *op, const struct gb_name *name) {
+    bool mine = false;
+    int r;
+
+    pthread_mutex_lock(&op->session->lock);
+    r = enter_locked(op, name, &mine, &op->error);
+    pthread_mutex_unlock(&op->session->lock);
+    /* One that waits in line may have had its turn, and its end, by now. */
+    if (r < 0)
+        gb_pool_op_end(op);
+    else if (mine)
+        gb_pool_op_run(op);
+}
+
+void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
+                   struct gb_call *call) {
+    struct gb_pool_op *op = gb_pool_op_new(core, &params->session, GB_POOL_PATCHES, check, call);
+
+    if (!op)
+        return;
+    op->params = *params;
+    change(op, &params->name);
+}
+
+void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
+                    struct gb_call *call) {
+    struct gb_pool_op *op = gb_pool_op_new(core, session, GB_POOL_REMOVES, NULL, call);
+
+    if (!op)
+        return;
+    op->force = force;
+    change(op, pool);
+}

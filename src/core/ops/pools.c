@@ -1,0 +1,256 @@
+/* Use cases of pools that are there: looking, trimming, peaks, peers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/session/session.h"
+
+/* --- looking ------------------------------------------------------------------------------------------------------------ */
+
+/* A device of CUDA's gives an explicit pool 32 MiB with its first allocation; measured. */
+#define CUDA_FIRST_USE_BYTES (32u << 20)
+
+static uint64_t first_use_bytes(const struct gb_core_pool *p) {
+    if (p->own || !p->device || strncmp(p->device->rec.uuid, "HOST-", 5) == 0)
+        return 0;
+    return CUDA_FIRST_USE_BYTES;
+}
+
+void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
+    *ret = (struct gb_pool_view){.id = p->rec.id,
+                                 .name = p->rec.name,
+                                 .device = p->rec.device,
+                                 .config = p->rec.config,
+                                 .live_buffers = atomic_load(&p->live_buffers),
+                                 .first_use_bytes = first_use_bytes(p),
+                                 .version = p->rec.version,
+                                 .created_at_us = p->rec.created_at_us,
+                                 .updated_at_us = p->rec.updated_at_us,
+                                 .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
+    gb_core_pool_stat(p, &ret->stat);
+    gb_memory_read(&p->memory, &ret->memory);
+}
+
+unsigned gb_pool_count(struct gb_core *core) {
+    return (unsigned)core->device_count;
+}
+
+int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err) {
+    if (index >= (unsigned)core->device_count)
+        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "there are %d pools", core->device_count);
+    gb_core_pool_view(core->devices[index].pool, ret);
+    return 0;
+}
+
+int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                struct gb_pool_view *ret, struct gb_error *err) {
+    struct gb_session *s;
+    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
+
+    if (!p)
+        return -1;
+    gb_core_pool_view(p, ret);
+    gb_core_pool_unlock(s);
+    return 0;
+}
+
+/* The next one that can be seen. */
+static bool after(struct gb_session *s, int64_t id, struct gb_pool_view *ret) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    do
+        p = gb_idlist_after(&s->pools_by_id, id, &id);
+    while (p && atomic_load(&p->state) != GB_POOL_LIVE);
+    if (p)
+        gb_core_pool_view(p, ret);
+    pthread_mutex_unlock(&s->lock);
+    return p != NULL;
+}
+
+int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
+                 int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg, bool *ret_more,
+                 struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_pool_view view;
+    unsigned n;
+    int r = 0;
+
+    if (!s)
+        return -1;
+    for (n = 0; after_id == 0 && r == 0 && gb_pool_at(core, n, &view, NULL) == 0; n++)
+        r = visit(arg, &view, err);
+    for (n = 0; n < limit && r == 0 && after(s, after_id, &view); n++) {
+        after_id = view.id;
+        r = visit(arg, &view, err);
+    }
+    if (r == 0)
+        *ret_more = after(s, after_id, &view);
+    gb_session_unref(s);
+    return r;
+}
+
+int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                  enum gb_pool_access *access, int count, struct gb_error *err) {
+    struct gb_session *s;
+    struct gb_core_pool *p = gb_core_pool_lock(core, session, pool, &s, err);
+    int i;
+
+    if (!p)
+        return -1;
+    for (i = 0; i < count; i++)
+        access[i] = i < core->device_count && atomic_load(&p->access[i]) == GB_POOL_ACCESS_READ_WRITE
+                        ? GB_POOL_ACCESS_READ_WRITE
+                        : GB_POOL_ACCESS_NONE;
+    gb_core_pool_unlock(s);
+    return 0;
+}
+
+/* --- asking the device ---------------------------------------------------------------------------------------------------- */
+
+struct pool_op {
+    struct gb_task task; /* first */
+    int (*ask)(struct pool_op *op, struct gb_error *err);
+    struct gb_session *session;
+    struct gb_core_pool *pool;
+    struct gb_call *call;
+    uint64_t keep_bytes;
+    int device;
+    enum gb_pool_access access;
+};
+
+/* Kept beside what is used without a word: memory comes in pieces of this size. */
+#define TRIM_SLACK_BYTES (32u << 20)
+
+static void note_trimmed(const struct pool_op *op) {
+    const struct gb_pool_trim *t = &op->call->trim;
+    struct gb_notice n = gb_notice_of(op->session, GB_NOTICE_POOL_TRIMMED);
+
+    n.pool = op->pool->rec.name;
+    n.device = op->pool->rec.device;
+    n.has_bytes = true;
+    n.bytes = t->before_bytes > t->after_bytes ? t->before_bytes - t->after_bytes : 0;
+    gb_note(op->session->core, &n);
+}
+
+static int trim(struct pool_op *op, struct gb_error *err) {
+    struct gb_core_pool *p = op->pool;
+    struct gb_backend *be = p->core->backend;
+    struct gb_pool_stat stat;
+
+    if (gb_pool_stat(be, p->pool, &stat, err) < 0)
+        return -1;
+    op->call->trim.before_bytes = stat.reserved_bytes;
+    gb_core_pool_notice_frees(p->device);
+    if (gb_pool_trim(be, p->pool, op->keep_bytes, err) < 0 || gb_pool_stat(be, p->pool, &stat, err) < 0)
+        return -1;
+    op->call->trim.after_bytes = stat.reserved_bytes;
+    op->call->trim.kept =
+        stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
+    atomic_fetch_add(&p->core->tally.trims, 1);
+    atomic_fetch_add(&p->memory.trims, 1);
+    note_trimmed(op);
+    return 0;
+}
+
+static int reset_peak(struct pool_op *op, struct gb_error *err) {
+    return gb_pool_reset_peak(op->pool->core->backend, op->pool->pool, err);
+}
+
+static int set_access(struct pool_op *op, struct gb_error *err) {
+    if (gb_pool_access_set(op->pool->core->backend, op->pool->pool, op->device, op->access, err) < 0)
+        return -1;
+    atomic_store(&op->pool->access[op->device], op->access == GB_POOL_ACCESS_NONE ? GB_POOL_CLOSED : (int)op->access);
+    return 0;
+}
+
+static void run_op(struct gb_task *task) {
+    struct pool_op *op = (struct pool_op *)task;
+    struct gb_core_pool *p = op->pool;
+    struct gb_session *s = op->session;
+    struct gb_call *call = op->call;
+    struct gb_error err = GB_ERROR_INIT;
+    int r = op->ask(op, &err);
+
+    free(op);
+    gb_core_pool_refresh(p);
+    gb_core_note(p->core, &err);
+    gb_core_changed(p->core);
+    pthread_mutex_lock(&s->lock);
+    gb_core_pool_view(p, &call->pool);
+    pthread_mutex_unlock(&s->lock);
+    gb_call_finish(call, r < 0 ? &err : NULL);
+    gb_core_pool_unref(p);
+    gb_session_unref(s);
+}
+
+/* A reference to a pool that can be asked; NULL: err says why. */
+static struct gb_core_pool *take_pool(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, name, err);
+    if (p && gb_core_pool_check(p, err) == 0)
+        gb_core_pool_ref(p);
+    else
+        p = NULL;
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* op is copied. */
+static void ask(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                const struct pool_op *op_, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+    struct gb_core_pool *p = NULL;
+    struct pool_op *op = NULL;
+
+    if (gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (s)
+        p = take_pool(s, pool, &err);
+    if (p) {
+        op = malloc(sizeof(*op));
+        if (!op)
+            gb_no_memory(&err);
+    }
+    if (!op) {
+        gb_core_pool_unref(p);
+        gb_session_unref(s);
+        gb_call_finish(call, &err);
+        return;
+    }
+    *op = *op_;
+    op->task.run = run_op;
+    op->session = s;
+    op->pool = p;
+    op->call = call;
+    gb_lane_post(&p->device->lane, &op->task);
+}
+
+void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                     uint64_t keep_bytes, struct gb_call *call) {
+    struct pool_op op = {.ask = trim, .keep_bytes = keep_bytes};
+
+    ask(core, session, pool, &op, call);
+}
+
+void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                        struct gb_call *call) {
+    struct pool_op op = {.ask = reset_peak};
+
+    ask(core, session, pool, &op, call);
+}
+
+void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
+                      enum gb_pool_access access, struct gb_call *call) {
+    struct pool_op op = {.ask = set_access, .device = device, .access = access};
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (device < 0 || device >= core->device_count) {
+        gb_error_set(&err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
+        gb_call_finish(call, &err);
+        return;
+    }
+    ask(core, session, pool, &op, call);
+}

@@ -1,0 +1,66 @@
+/* A buffer whose content never changes again. */
+#include "base/clock.h"
+#include "core/buffer/guard.h"
+#include "core/buffer/op.h"
+#include "core/share/adoption.h"
+
+static int check_content(const struct gb_buffer *b, struct gb_error *err) {
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_PARTIAL)
+        return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                            "a write in place broke off here; upload the whole buffer again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_lost(b, err);
+    if (gb_adopted_check_locked(
+            b, "that one writes when it likes, so they are never sealed; copy them, and seal the copy", err) < 0)
+        return -1;
+    return gb_mapped_check_writers_locked(b, err);
+}
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
+
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
+                            op->session->name.s, change->name.s);
+    if (op->check.check && op->check.check(op->check.arg, &b->rec, err) < 0)
+        return -1;
+    if (!b->rec.sealed && check_content(b, err) < 0)
+        return -1;
+    change->rec = b->rec;
+    if (b->rec.sealed)
+        return 0;
+    change->rec.sealed = true;
+    change->rec.version++;
+    change->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
+    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
+
+    /* What a dead device took while the database was busy stays taken. */
+    if (b->rec.state == GB_BUFFER_LOST) {
+        change->rec.state = GB_BUFFER_LOST;
+        change->rec.head = GB_HEAD_UNINITIALIZED;
+    }
+    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
+    op->call->buffer = b->rec;
+}
+
+static void end(struct gb_change *change) {
+    gb_buffer_op_end((struct gb_buffer_op *)change, &change->error);
+}
+
+void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                    const struct gb_buffer_check *check, struct gb_call *call) {
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
+
+    if (!op)
+        return;
+    op->change.decide_locked = decide_locked;
+    op->change.apply_locked = apply_locked;
+    op->change.end = end;
+    gb_change_start(&op->change);
+}

@@ -1,0 +1,319 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/buffer/guard.h"
+
+/* One call that changes a session. */
+struct session_op {
+    struct gb_turn turn; /* first */
+    struct gb_session *session;
+    struct gb_call *call;
+    struct gb_session_params params;
+    struct gb_session_check check;
+    bool removes;
+    struct gb_session_rec rec;
+    struct gb_task task; /* removes: goes through the lanes, behind the frees */
+    int lane;
+    bool everywhere; /* it had pools or streams: it may have memory where its default stream has no part */
+};
+
+static void op_end(struct session_op *op, const struct gb_error *error) {
+    struct gb_session *session = op->session;
+    struct gb_call *call = op->call;
+
+    gb_core_changed(session->core);
+    if (op->check.free_arg)
+        op->check.free_arg(op->check.arg);
+    free(op);
+    gb_call_finish(call, error);
+    gb_session_unref(session);
+}
+
+static void merge_params(const struct gb_session_params *p, struct gb_session_rec *rec) {
+    if (p->has_quota_bytes)
+        rec->quota.bytes = p->quota.bytes;
+    if (p->has_quota_buffers)
+        rec->quota.buffers = p->quota.buffers;
+    if (p->has_quota_pinned)
+        rec->quota.pinned_bytes = p->quota.pinned_bytes;
+    if (p->has_idle_ttl)
+        rec->idle_ttl_s = p->idle_ttl_s;
+    if (p->has_labels)
+        memcpy(rec->labels, p->labels, sizeof(rec->labels));
+}
+
+/* --- create ------------------------------------------------------------------------------------------------------------------- */
+
+static void created(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->session;
+
+    if (error) {
+        atomic_store(&s->state, GB_SESSION_DEAD);
+        gb_session_withdraw(s);
+        op_end(op, error);
+        return;
+    }
+    gb_session_touch(s);
+    pthread_mutex_lock(&s->lock);
+    gb_session_view_locked(s, &op->call->session);
+    pthread_mutex_unlock(&s->lock);
+    op->call->created = true;
+    atomic_fetch_add(&s->core->live_sessions, 1);
+    atomic_store(&s->state, GB_SESSION_LIVE);
+    gb_note_session(s, GB_NOTICE_SESSION_CREATED);
+    op_end(op, NULL);
+}
+
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call) {
+    struct gb_session_rec rec = {.name = params->name, .quota = core->config.default_quota, .version = 1};
+    struct gb_error err = GB_ERROR_INIT;
+    struct session_op *op = calloc(1, sizeof(*op));
+    struct gb_session *s = NULL;
+
+    strcpy(rec.labels, "{}");
+    merge_params(params, &rec);
+    rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
+    rec.created_at_us = gb_wall_us();
+    rec.updated_at_us = rec.created_at_us;
+    if (op)
+        s = gb_session_new(core, &rec, GB_SESSION_NEW);
+    if (!s)
+        gb_no_memory(&err);
+    if (!s || gb_session_enroll(s, core->config.sessions_max, &err) < 0) {
+        free(op);
+        gb_session_unref(s);
+        gb_call_finish(call, &err);
+        return;
+    }
+    op->session = gb_session_ref(s);
+    op->call = call;
+    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(call), created, op);
+}
+
+/* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
+
+static void run(struct session_op *op);
+
+static int decide_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->session;
+
+    if (gb_session_alive(s, err) < 0 || (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0))
+        return -1;
+    if (op->removes) {
+        if (gb_mapped_check_session_locked(s, err) < 0)
+            return -1;
+        atomic_store(&s->state, GB_SESSION_DELETING);
+        return 0;
+    }
+    op->rec = s->rec;
+    merge_params(&op->params, &op->rec);
+    op->rec.version++;
+    op->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void patched(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->session;
+    struct session_op *next;
+
+    pthread_mutex_lock(&s->lock);
+    if (!error) {
+        s->rec = op->rec;
+        gb_session_view_locked(s, &op->call->session);
+    }
+    next = (struct session_op *)gb_turns_leave(&s->turns);
+    pthread_mutex_unlock(&s->lock);
+    if (!error)
+        gb_note_session(s, GB_NOTICE_SESSION_CHANGED);
+    op_end(op, error);
+    run(next);
+}
+
+/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which come
+ * behind the last free; when it has been through again those have ended too. */
+static void behind_frees(struct gb_task *task) {
+    struct session_op *op = (struct session_op *)((char *)task - offsetof(struct session_op, task));
+    struct gb_session *s = op->session;
+
+    while (op->lane < 2 * s->core->device_count) {
+        int lane = op->lane++ % s->core->device_count;
+
+        if (op->everywhere || gb_core_stream_part(s->standard, lane)) {
+            gb_lane_post(&s->core->devices[lane].lane, &op->task);
+            return;
+        }
+    }
+    op_end(op, NULL);
+}
+
+static void end_intakes(struct gb_session *s) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_session_alive(s, &why);
+    gb_intakes_end(s, &why);
+}
+
+static void deleted(void *arg, const struct gb_error *error) {
+    struct session_op *op = arg;
+    struct gb_session *s = op->session;
+    struct gb_content *contents = NULL;
+    struct gb_idlist pools = {0};
+    struct session_op *next;
+    struct gb_notice notice =
+        gb_notice_of(s, op->check.expires ? GB_NOTICE_SESSION_EXPIRED : GB_NOTICE_SESSION_DELETED);
+
+    pthread_mutex_lock(&s->lock);
+    notice.count = s->live_buffers;
+    notice.has_bytes = true;
+    notice.bytes = s->used_bytes;
+    if (!error) {
+        atomic_store(&s->state, GB_SESSION_DEAD);
+        contents = gb_session_clear_locked(s);
+        pools = gb_session_take_pools_locked(s);
+        op->everywhere = pools.count > 0 || s->streams_held > 0;
+    } else {
+        atomic_store(&s->state, GB_SESSION_LIVE);
+    }
+    gb_session_view_locked(s, &op->call->session);
+    next = (struct session_op *)gb_turns_leave(&s->turns);
+    pthread_mutex_unlock(&s->lock);
+    if (error) {
+        op_end(op, error);
+    } else {
+        end_intakes(s);
+        gb_content_drop_all(contents);
+        gb_session_drop_pools(&pools);
+        atomic_fetch_sub(&s->core->live_sessions, 1);
+        gb_session_withdraw(s); /* op has a reference too */
+        gb_note(s->core, &notice);
+        op->task.run = behind_frees;
+        behind_frees(&op->task);
+    }
+    run(next);
+}
+
+/* op has the turn. */
+static void run(struct session_op *op) {
+    struct session_op *next;
+    int r;
+
+    for (; op; op = next) {
+        struct gb_error err = GB_ERROR_INIT;
+        struct gb_session *s = op->session;
+
+        pthread_mutex_lock(&s->lock);
+        r = decide_locked(op, &err);
+        next = r < 0 ? (struct session_op *)gb_turns_leave(&s->turns) : NULL;
+        pthread_mutex_unlock(&s->lock);
+        if (r < 0)
+            op_end(op, &err);
+        else if (op->removes)
+            gb_store_change(s->core->store, GB_STORE_DEL_SESSION, &s->id, gb_call_mark(op->call), deleted, op);
+        else
+            gb_store_change(s->core->store, GB_STORE_PUT_SESSION, &op->rec, gb_call_mark(op->call), patched, op);
+    }
+}
+
+/* Takes over the reference to the session; NULL: err says why. */
+static void change(struct gb_session *s, const struct gb_session_params *params, const struct gb_session_check *check,
+                   struct gb_error *err, struct gb_call *call) {
+    struct session_op *op = s ? calloc(1, sizeof(*op)) : NULL;
+    bool mine;
+
+    if (!op) {
+        if (s)
+            gb_no_memory(err);
+        if (check && check->free_arg)
+            check->free_arg(check->arg);
+        gb_session_unref(s);
+        gb_call_finish(call, err);
+        return;
+    }
+    op->session = s;
+    op->call = call;
+    op->removes = !params;
+    if (params)
+        op->params = *params;
+    if (check)
+        op->check = *check;
+    pthread_mutex_lock(&s->lock);
+    mine = gb_turns_enter(&s->turns, &op->turn);
+    pthread_mutex_unlock(&s->lock);
+    if (mine)
+        run(op);
+}
+
+void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
+                      const struct gb_session_check *check, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    change(gb_session_use(core, name, &err), params, check, &err, call);
+}
+
+void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
+                       struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+
+    if (strcmp(name->s, "default") == 0)
+        gb_error_set(&err, GB_ERR_SESSION_PROTECTED, "the session \"default\" always exists");
+    else
+        s = gb_session_find(core, name, &err);
+    change(s, NULL, check, &err, call);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------------------- */
+
+static int look(struct gb_session *s, struct gb_session_view *ret) {
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    gb_session_view_locked(s, ret);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return 0;
+}
+
+int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
+                   struct gb_error *err) {
+    return look(gb_session_find(core, name, err), ret);
+}
+
+int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
+                         struct gb_error *err) {
+    return look(gb_session_use(core, name, err), ret);
+}
+
+/* The next one that can be seen. */
+static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret) {
+    struct gb_session *s;
+
+    while ((s = gb_session_after(core, id))) {
+        id = s->id;
+        if (atomic_load(&s->state) == GB_SESSION_LIVE) {
+            look(s, ret);
+            return true;
+        }
+        gb_session_unref(s);
+    }
+    return false;
+}
+
+int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
+                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
+                    struct gb_error *err) {
+    struct gb_session_view view;
+    unsigned n;
+    int r = 0;
+
+    for (n = 0; n < limit && r == 0 && after(core, after_id, &view); n++) {
+        after_id = view.rec.id;
+        r = visit(arg, &view, err);
+    }
+    if (r == 0)
+        *ret_more = after(core, after_id, &view);
+    return r;
+}

@@ -1,0 +1,187 @@
+/* Waiting for work: a record on everything that is meant, a watch on each record, and nobody waits. */
+#include <stdlib.h>
+
+#include "core/session/session.h"
+
+struct sync_part {
+    struct gb_task task; /* first */
+    struct sync_op *op;
+    struct gb_core_stream *stream; /* used; NULL: the whole device */
+    int device;
+    struct gb_ev *ev;
+};
+
+struct sync_op {
+    struct gb_core *core;
+    struct gb_session *session; /* NULL: of a device */
+    struct gb_call *call;
+    pthread_mutex_t lock; /* for the error */
+    struct gb_error error;
+    atomic_uint open;
+    size_t count;
+    struct sync_part parts[];
+};
+
+static struct sync_op *op_new(struct gb_core *core, size_t parts, struct gb_call *call) {
+    struct sync_op *op = calloc(1, sizeof(*op) + parts * sizeof(op->parts[0]));
+
+    if (!op)
+        return NULL;
+    op->core = core;
+    op->call = call;
+    atomic_init(&op->open, 1);
+    pthread_mutex_init(&op->lock, NULL);
+    gb_core_enter(core);
+    return op;
+}
+
+static void op_leave(struct sync_op *op) {
+    struct gb_core *core = op->core;
+
+    if (atomic_fetch_sub(&op->open, 1) != 1)
+        return;
+    gb_call_finish(op->call, op->error.code == GB_OK ? NULL : &op->error);
+    gb_session_unref(op->session);
+    pthread_mutex_destroy(&op->lock);
+    free(op);
+    gb_core_leave(core);
+}
+
+static void synced(void *arg, const struct gb_error *error) {
+    struct sync_part *part = arg;
+    struct sync_op *op = part->op;
+
+    gb_core_note(op->core, error);
+    gb_events_give(&op->core->devices[part->device].events, part->ev);
+    if (error) {
+        pthread_mutex_lock(&op->lock);
+        if (op->error.code == GB_OK)
+            op->error = *error;
+        pthread_mutex_unlock(&op->lock);
+    }
+    gb_core_stream_unuse(part->stream);
+    op_leave(op);
+}
+
+static void sync_part(struct gb_task *task) {
+    struct sync_part *part = (struct sync_part *)task;
+    struct gb_core *core = part->op->core;
+    struct gb_backend *be = core->backend;
+    struct gb_error err = GB_ERROR_INIT;
+    int r = -1;
+
+    part->ev = gb_events_take(&core->devices[part->device].events, &err);
+    if (part->ev && part->stream)
+        r = gb_event_record(be, part->ev->event, gb_core_stream_part(part->stream, part->device), &err);
+    else if (part->ev)
+        r = gb_event_record_device(be, part->ev->event, part->device, &err);
+    if (r < 0 || gb_watch(be, part->ev->event, synced, part, &err) < 0)
+        synced(part, &err);
+}
+
+/* One more to wait for. The stream's use goes to the part. */
+static void add(struct sync_op *op, struct gb_core_stream *stream, int device) {
+    op->parts[op->count++] = (struct sync_part){.task.run = sync_part, .op = op, .stream = stream, .device = device};
+}
+
+/* The parts that the stream has. The session's lock is held: a user more each. */
+static void add_stream_locked(struct sync_op *op, struct gb_core_stream *st) {
+    int i;
+
+    for (i = 0; i < op->core->device_count; i++) {
+        if (!gb_core_stream_part(st, i))
+            continue;
+        atomic_fetch_add(&st->users, 1);
+        add(op, gb_core_stream_ref(st), i);
+    }
+}
+
+static void start(struct sync_op *op) {
+    size_t count = op->count; /* the op may end with its last part */
+    size_t i;
+
+    atomic_store(&op->open, (unsigned)count + 1);
+    for (i = 0; i < count; i++)
+        gb_lane_post(&op->core->devices[op->parts[i].device].lane, &op->parts[i].task);
+    op_leave(op);
+}
+
+static void refuse(struct gb_session *session, struct gb_error *err, struct gb_call *call) {
+    gb_session_unref(session);
+    gb_call_finish(call, err);
+}
+
+void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
+                         struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+    struct gb_core_stream *st = NULL;
+    struct sync_op *op = NULL;
+
+    if (gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        if (gb_core_stream_use_locked(s, stream, &st, &err) == 0) {
+            op = op_new(core, (size_t)core->device_count, call);
+            if (op)
+                add_stream_locked(op, st);
+            else
+                gb_no_memory(&err);
+        }
+        pthread_mutex_unlock(&s->lock);
+        gb_core_stream_unuse(st);
+    }
+    if (!op) {
+        refuse(s, &err, call);
+        return;
+    }
+    op->session = s;
+    start(op);
+}
+
+void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = NULL;
+    struct sync_op *op = NULL;
+
+    if (gb_core_alive(core, &err) == 0)
+        s = gb_session_use(core, session, &err);
+    if (s) {
+        struct gb_core_stream *st;
+        size_t at = 0;
+
+        pthread_mutex_lock(&s->lock);
+        op = op_new(core, (s->streams.count + 1) * (size_t)core->device_count, call);
+        if (op) {
+            add_stream_locked(op, s->standard);
+            while ((st = gb_map_next(&s->streams, &at)))
+                add_stream_locked(op, st);
+        } else {
+            gb_no_memory(&err);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (!op) {
+        refuse(s, &err, call);
+        return;
+    }
+    op->session = s;
+    start(op);
+}
+
+void gb_device_sync_call(struct gb_core *core, int device, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct sync_op *op = NULL;
+
+    if (device < 0 || device >= core->device_count)
+        gb_error_set(&err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
+    else if (gb_core_alive(core, &err) == 0 && !(op = op_new(core, 1, call)))
+        gb_no_memory(&err);
+    if (!op) {
+        gb_call_finish(call, &err);
+        return;
+    }
+    add(op, NULL, device);
+    start(op);
+}

@@ -1,0 +1,85 @@
+#include <stdlib.h>
+
+#include "core/runtime/runtime.h"
+
+struct gb_call *gb_call_new(void (*done)(void *arg), void *arg) {
+    struct gb_call *call = calloc(1, sizeof(*call));
+
+    if (!call)
+        return NULL;
+    atomic_init(&call->refs, 2);
+    pthread_mutex_init(&call->lock, NULL);
+    call->done = done;
+    call->arg = arg;
+    return call;
+}
+
+void gb_call_unref(struct gb_call *call) {
+    if (!call || atomic_fetch_sub(&call->refs, 1) != 1)
+        return;
+    pthread_mutex_destroy(&call->lock);
+    gb_gather_unref(call->gather);
+    if (call->lease)
+        gb_export_done(&call->lease->export);
+    free(call->lease);
+    free(call);
+}
+
+const struct gb_store_mark *gb_call_mark(const struct gb_call *call) {
+    return call && call->mark.key[0] ? &call->mark : NULL;
+}
+
+int gb_cancelled(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_CANCELLED, "the work was cancelled while it was queued; nothing was changed");
+}
+
+void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)(void *arg, bool act), void *arg) {
+    pthread_mutex_lock(&call->lock);
+    call->cancel_hold = hold;
+    call->cancel = cancel;
+    call->cancel_arg = arg;
+    pthread_mutex_unlock(&call->lock);
+}
+
+int gb_call_withdraw(struct gb_call *call, struct gb_error *err) {
+    bool cancelled;
+
+    pthread_mutex_lock(&call->lock);
+    call->cancel = NULL;
+    cancelled = call->cancelled;
+    pthread_mutex_unlock(&call->lock);
+    return cancelled ? gb_cancelled(err) : 0;
+}
+
+bool gb_call_cancel(struct gb_call *call, bool act) {
+    bool (*cancel)(void *arg, bool act);
+    void *arg;
+    bool r = false;
+
+    pthread_mutex_lock(&call->lock);
+    cancel = call->cancel;
+    arg = call->cancel_arg;
+    if (cancel && call->cancel_hold) {
+        cancel = call->cancel_hold(arg) ? cancel : NULL;
+    } else if (cancel) {
+        r = cancel(arg, act);
+        call->cancelled = call->cancelled || (r && act);
+        cancel = NULL;
+    }
+    pthread_mutex_unlock(&call->lock);
+    return cancel ? cancel(arg, act) : r;
+}
+
+void gb_call_finish(struct gb_call *call, const struct gb_error *error) {
+    if (error && call->error.code == GB_OK)
+        call->error = *error;
+    gb_gather_leave(call);
+    atomic_store(&call->finished, true);
+    if (call->done)
+        call->done(call->arg);
+    gb_call_unref(call);
+}
+
+int gb_no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_INTERNAL, "the daemon has no memory left");
+}

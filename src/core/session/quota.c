@@ -1,0 +1,118 @@
+/* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
+#include <stdio.h>
+
+#include "core/session/session.h"
+
+/* The numbers by the names that the refusal has. */
+static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
+                          uint64_t requested) {
+    struct gb_notice n = gb_notice_of(session, GB_NOTICE_QUOTA_EXCEEDED);
+    const char *unit = bytes > 0 ? "_bytes" : "";
+
+    n.has_bytes = bytes > 0;
+    n.bytes = bytes;
+    snprintf(n.detail, sizeof(n.detail), "%s: limit%s %llu, used%s %llu, requested%s %llu", which, unit,
+             (unsigned long long)limit, unit, (unsigned long long)used, unit, (unsigned long long)requested);
+    gb_note_often(session->core, &n);
+}
+
+static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.bytes;
+    uint64_t used = session->used_bytes;
+
+    if (bytes == 0 || (used <= limit && bytes <= limit - used))
+        return 0;
+    if (tell)
+        note_exceeded(session, bytes, "quota.bytes", limit, used, bytes);
+    gb_error_numbers(err, limit, used, bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for", session->name.s,
+                        (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
+}
+
+static int check_count(struct gb_session *session, uint64_t count, bool tell, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.buffers;
+
+    if (count == 0 || (session->counted_buffers <= limit && count <= limit - session->counted_buffers))
+        return 0;
+    if (tell)
+        note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
+                        session->name.s, (unsigned long long)limit, (unsigned long long)session->counted_buffers);
+}
+
+static int check_limit(struct gb_core *core, uint64_t counted, uint64_t count, struct gb_error *err) {
+    if (count == 0 || (counted <= core->config.buffers_max && count <= core->config.buffers_max - counted))
+        return 0;
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "there are %llu buffers in all sessions, the permitted number (--max-buffers)",
+                        (unsigned long long)counted);
+}
+
+int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err) {
+    if (check_bytes(session, bytes, tell, err) < 0 || check_count(session, count, tell, err) < 0)
+        return -1;
+    return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
+}
+
+static int refuse(struct gb_session *session, const struct gb_error *why, struct gb_error *err) {
+    gb_memory_denied(session, why);
+    if (err && err->code == GB_OK)
+        *err = *why;
+    return -1;
+}
+
+static int take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+    struct gb_core *core = session->core;
+
+    if (check_bytes(session, bytes, true, err) < 0 || check_count(session, count, true, err) < 0)
+        return -1;
+    /* Other sessions count here too, under other locks: add first, then look. */
+    if (check_limit(core, atomic_fetch_add(&core->counted_buffers, count), count, err) < 0) {
+        atomic_fetch_sub(&core->counted_buffers, count);
+        return -1;
+    }
+    session->used_bytes += bytes;
+    session->counted_buffers += count;
+    return 0;
+}
+
+int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    return take_locked(session, bytes, count, &why) < 0 ? refuse(session, &why, err) : 0;
+}
+
+void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count) {
+    session->used_bytes -= bytes;
+    session->counted_buffers -= count;
+    atomic_fetch_sub(&session->core->counted_buffers, count);
+}
+
+int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
+    uint64_t limit = session->rec.quota.pinned_bytes;
+    uint64_t used = session->used_pinned_bytes;
+
+    if (bytes == 0 || (used <= limit && bytes <= limit - used))
+        return 0;
+    if (tell)
+        note_exceeded(session, bytes, "quota.pinned_bytes", limit, used, bytes);
+    gb_error_numbers(err, limit, used, bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
+                        session->name.s, (unsigned long long)limit, (unsigned long long)used,
+                        (unsigned long long)bytes);
+}
+
+int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_quota_check_pinned_locked(session, bytes, true, &why) < 0)
+        return refuse(session, &why, err);
+    session->used_pinned_bytes += bytes;
+    return 0;
+}
+
+void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes) {
+    session->used_pinned_bytes -= bytes;
+}

@@ -1,0 +1,203 @@
+#include "core/session/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* --- one session ---------------------------------------------------------------------------------------------------------- */
+
+struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state) {
+    static const struct gb_name standard = {"default"};
+    struct gb_session *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    atomic_init(&s->refs, 1);
+    s->core = core;
+    s->id = rec->id;
+    s->name = rec->name;
+    s->rec = *rec;
+    s->standard = gb_core_stream_new(s, &standard, 0);
+    if (!s->standard) {
+        free(s);
+        return NULL;
+    }
+    atomic_init(&s->state, state);
+    atomic_init(&s->touched_ns, gb_clock_ns());
+    s->past.looked_ns = gb_clock_ns();
+    pthread_mutex_init(&s->lock, NULL);
+    gb_core_enter(core);
+    return s;
+}
+
+struct gb_session *gb_session_ref(struct gb_session *session) {
+    atomic_fetch_add(&session->refs, 1);
+    return session;
+}
+
+void gb_session_release(struct gb_session *s) {
+    struct gb_core *core = s->core;
+
+    if (atomic_fetch_sub(&s->streams_open, 1) != 1)
+        return;
+    gb_map_done(&s->buffers);
+    gb_idlist_done(&s->buffers_by_id);
+    gb_map_done(&s->streams);
+    gb_idlist_done(&s->streams_by_id);
+    gb_map_done(&s->pools);
+    gb_idlist_done(&s->pools_by_id);
+    gb_map_done(&s->events);
+    gb_idlist_done(&s->events_by_id);
+    gb_idlist_done(&s->intakes);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    gb_core_leave(core);
+}
+
+void gb_session_unref(struct gb_session *session) {
+    struct gb_core_stream *st;
+    struct gb_idlist pools;
+    size_t at = 0;
+
+    if (!session || atomic_fetch_sub(&session->refs, 1) != 1)
+        return;
+    pools = gb_session_take_pools_locked(session); /* nobody else is left */
+    gb_session_drop_pools(&pools);
+    gb_events_forget(session);
+    atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
+    while ((st = gb_map_next(&session->streams, &at))) {
+        gb_core_stream_take_down(st);
+        gb_core_stream_unref(st);
+    }
+    st = session->standard;
+    gb_core_stream_take_down(st);
+    gb_core_stream_unref(st);
+    gb_session_release(session);
+}
+
+struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
+    struct gb_idlist pools = session->pools_by_id;
+    size_t i;
+
+    session->pools_by_id = (struct gb_idlist){0};
+    if (pools.count > 0)
+        gb_pooled_note_locked(&session->core->pooled, session);
+    for (i = 0; i < pools.count; i++) {
+        struct gb_core_pool *p = pools.items[i].value;
+
+        gb_map_take(&session->pools, p->rec.name.s);
+        atomic_store(&p->state, GB_POOL_DEAD);
+    }
+    return pools;
+}
+
+void gb_session_drop_pools(struct gb_idlist *pools) {
+    size_t i;
+
+    for (i = 0; i < pools->count; i++)
+        gb_core_pool_unref(pools->items[i].value);
+    gb_idlist_done(pools);
+}
+
+int gb_session_alive(struct gb_session *session, struct gb_error *err) {
+    if (atomic_load(&session->state) == GB_SESSION_LIVE)
+        return 0;
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", session->name.s);
+}
+
+/* --- idle time ------------------------------------------------------------------------------------------------------------ */
+
+void gb_session_touch(struct gb_session *session) {
+    atomic_store(&session->touched_ns, gb_clock_ns());
+}
+
+bool gb_session_idle(struct gb_session *session) {
+    uint64_t idle_ns = gb_clock_ns() - atomic_load(&session->touched_ns);
+
+    return session->rec.idle_ttl_s > 0 && atomic_load(&session->transfers) == 0 && session->leases == 0 &&
+           session->adopted == 0 && idle_ns / GB_NS_PER_S >= session->rec.idle_ttl_s;
+}
+
+void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
+    uint64_t now_ns = gb_clock_ns();
+    bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
+    uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
+
+    ret->rec = session->rec;
+    ret->used_bytes = session->used_bytes;
+    ret->used_pinned_bytes = session->used_pinned_bytes;
+    ret->buffers = session->live_buffers;
+    ret->expires_at_us = 0;
+    if (session->rec.idle_ttl_s > 0 && session->rec.idle_ttl_s < INT64_MAX / 4000000)
+        ret->expires_at_us = gb_wall_us() + (int64_t)session->rec.idle_ttl_s * 1000000 -
+                             (int64_t)((now_ns - (seen_ns < now_ns ? seen_ns : now_ns)) / 1000);
+}
+
+/* --- all sessions --------------------------------------------------------------------------------------------------------- */
+
+int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err) {
+    struct gb_core *core = session->core;
+    int r = -1;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    if (gb_map_get(&core->sessions, session->name.s))
+        gb_error_set(err, GB_ERR_SESSION_EXISTS, "a session named \"%s\" exists", session->name.s);
+    else if (core->sessions.count >= max)
+        gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu sessions, the permitted number (--max-sessions)",
+                     core->sessions.count);
+    else if (gb_idlist_put(&core->sessions_by_id, session->id, session) < 0)
+        gb_no_memory(err);
+    else
+        r = gb_map_put(&core->sessions, session->name.s, session);
+    if (r < 0) {
+        gb_idlist_take(&core->sessions_by_id, session->id);
+        gb_no_memory(err); /* unless it was something else */
+    }
+    pthread_mutex_unlock(&core->sessions_lock);
+    return r;
+}
+
+void gb_session_withdraw(struct gb_session *session) {
+    struct gb_core *core = session->core;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    gb_map_take(&core->sessions, session->name.s);
+    gb_idlist_take(&core->sessions_by_id, session->id);
+    pthread_mutex_unlock(&core->sessions_lock);
+    gb_session_unref(session);
+}
+
+struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
+    struct gb_session *s;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    s = gb_map_get(&core->sessions, name->s);
+    if (s && atomic_load(&s->state) == GB_SESSION_LIVE)
+        gb_session_ref(s);
+    else
+        s = NULL;
+    pthread_mutex_unlock(&core->sessions_lock);
+    if (!s)
+        gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", name->s);
+    return s;
+}
+
+struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, name, err);
+
+    if (s)
+        gb_session_touch(s);
+    return s;
+}
+
+struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {
+    struct gb_session *s;
+
+    pthread_mutex_lock(&core->sessions_lock);
+    s = gb_idlist_after(&core->sessions_by_id, id, NULL);
+    if (s)
+        gb_session_ref(s);
+    pthread_mutex_unlock(&core->sessions_lock);
+    return s;
+}

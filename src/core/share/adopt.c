@@ -1,0 +1,262 @@
+/* Adopting: from the question to the buffer. What asks the device is on its slow lane, as it may take long. */
+#include "core/share/adopt.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/closer.h"
+#include "core/buffer/guard.h"
+#include "core/buffer/transaction.h"
+#include "core/memory/kind.h"
+#include "core/share/adoption.h"
+
+struct adopt_op {
+    struct gb_task task; /* first */
+    struct gb_change change;
+    struct gb_core *core;
+    struct gb_session *session; /* a reference */
+    struct gb_core_device *device;
+    struct gb_call *call;
+    struct gb_adopt_params params;
+    struct gb_content *content; /* until the buffer has it; its adoption goes with it */
+    bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
+};
+
+static struct adopt_op *op_of(struct gb_change *change) {
+    return (struct adopt_op *)((char *)change - offsetof(struct adopt_op, change));
+}
+
+/* A stranger's: closing it may take as long as they like. */
+static void put_fd(struct gb_core *core, int fd) {
+    if (fd >= 0 && core->config.closer)
+        gb_closer_put(core->config.closer, fd);
+    else if (fd >= 0)
+        close(fd);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------------------- */
+
+static void finish(void *arg) {
+    struct adopt_op *op = arg;
+    struct gb_error error = op->change.error;
+    struct gb_session *session = op->session;
+    struct gb_call *call = op->call;
+
+    gb_core_changed(op->core);
+    free(op);
+    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+    gb_session_unref(session);
+}
+
+static void end(struct gb_change *change) {
+    struct adopt_op *op = op_of(change);
+    struct gb_content *c = op->content;
+
+    gb_core_note(op->core, &change->error);
+    if (op->counted) {
+        pthread_mutex_lock(&op->session->lock);
+        gb_quota_give_locked(op->session, 0, 1);
+        pthread_mutex_unlock(&op->session->lock);
+    }
+    op->content = NULL;
+    gb_content_drop(c, finish, op);
+}
+
+/* --- the record ----------------------------------------------------------------------------------------------------- */
+
+static int cut(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and with it what it would own");
+}
+
+static int check_name(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b)
+        return 0;
+    if (b->rec.state != GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
+                            "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
+                            "another name",
+                            b->name.s);
+    return gb_sealed_check_locked(b, err);
+}
+
+static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
+    rec->bytes = op->params.import.bytes;
+    rec->dtype = op->params.dtype;
+    rec->shape = op->params.shape;
+    rec->kind = op->content->kind;
+    rec->device = op->device->index;
+    rec->pool = (struct gb_name){""};
+    rec->stream = op->session->standard->name;
+    rec->state = GB_BUFFER_READY;
+    rec->mirrored = false;
+    rec->head = GB_HEAD_UNINITIALIZED;
+    rec->adopted = true;
+    rec->generation++;
+    rec->version++;
+    rec->has_crc32c = false;
+    rec->crc32c = 0;
+    rec->updated_at_us = gb_wall_us();
+}
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct adopt_op *op = op_of(change);
+
+    if (op->content->adoption->cut)
+        return cut(err);
+    if (check_name(b, err) < 0)
+        return -1;
+    /* The lost buffer may have been deleted since. */
+    if (!b && !op->counted) {
+        if (gb_quota_take_locked(op->session, 0, 1, err) < 0)
+            return -1;
+        op->counted = true;
+    }
+    if (b) {
+        change->rec = b->rec;
+    } else {
+        change->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
+        strcpy(change->rec.labels, "{}");
+    }
+    describe(op, &change->rec);
+    return 0;
+}
+
+static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
+    struct adopt_op *op = op_of(change);
+    struct gb_content *c = op->content;
+
+    op->call->created = !b->live;
+    if (b->live && op->counted)
+        gb_quota_give_locked(op->session, 0, 1);
+    op->counted = false;
+    /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
+    if (c->adoption->cut)
+        change->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->session, b, &change->rec, c->adoption->cut ? NULL : c);
+    if (!c->adoption->cut)
+        op->content = NULL;
+    op->call->buffer = b->rec;
+}
+
+/* --- the memory ----------------------------------------------------------------------------------------------------- */
+
+/* On the slow lane. */
+static void import(struct gb_task *task) {
+    struct adopt_op *op = (struct adopt_op *)task;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_place place;
+    int r = gb_mem_import(op->core->backend, &op->params.import, &place, &err);
+
+    put_fd(op->core, op->params.import.fd);
+    if (r < 0) {
+        op->change.error = err;
+        end(&op->change);
+        return;
+    }
+    op->content->kind = place.kind;
+    op->content->ptr = place.ptr;
+    gb_change_start(&op->change);
+}
+
+/* --- the beginning -------------------------------------------------------------------------------------------------- */
+
+static int check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
+    const struct gb_import *what = &p->import;
+
+    if (what->device < 0 || what->device >= core->device_count)
+        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", what->device,
+                            core->device_count);
+    if (what->bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an adopted buffer has at least one byte");
+    if (what->offset % GB_ADOPT_ALIGN != 0 || what->offset > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the offset %llu is no multiple of %d",
+                            (unsigned long long)what->offset, GB_ADOPT_ALIGN);
+    return gb_core_alive(core, err);
+}
+
+int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
+    struct gb_session *s = check(core, p, err) == 0 ? gb_session_use(core, &p->session, err) : NULL;
+    const struct gb_buffer *b;
+    int r;
+
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &p->name, NULL);
+    r = check_name(b, err);
+    if (r == 0)
+        r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
+    if (r < 0 && err)
+        gb_memory_denied(s, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return r;
+}
+
+/* Everything that the call will need, or nothing. */
+static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
+    struct gb_session *s = op->session;
+    const struct gb_buffer *b = gb_buffer_find_locked(s, &op->params.name, NULL);
+
+    if (gb_session_alive(s, err) < 0 || check_name(b, err) < 0 || (!b && gb_quota_take_locked(s, 0, 1, err) < 0))
+        return -1;
+    op->counted = !b;
+    op->content = gb_content_foreign_new(s, op->device, op->params.import.bytes);
+    if (!op->content)
+        return gb_no_memory(err);
+    return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
+                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0,
+                                  &op->content->adoption, err);
+}
+
+/* NULL: err says why. */
+static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params *p, struct gb_call *call,
+                              struct gb_error *err) {
+    struct adopt_op *op = check(core, p, err) == 0 ? calloc(1, sizeof(*op)) : NULL;
+
+    if (!op) {
+        gb_no_memory(err); /* unless it was something else */
+        return NULL;
+    }
+    op->core = core;
+    op->call = call;
+    op->params = *p;
+    op->device = &core->devices[p->import.device];
+    op->session = gb_session_use(core, &p->session, err);
+    if (!op->session) {
+        free(op);
+        return NULL;
+    }
+    op->change = (struct gb_change){.session = op->session,
+                                    .name = p->name,
+                                    .call = call,
+                                    .decide_locked = decide_locked,
+                                    .apply_locked = apply_locked,
+                                    .end = end};
+    return op;
+}
+
+void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct adopt_op *op = begin(core, params, call, &err);
+    int r;
+
+    if (!op) {
+        put_fd(core, params->import.fd);
+        gb_call_finish(call, &err);
+        return;
+    }
+    pthread_mutex_lock(&op->session->lock);
+    r = reserve_locked(op, &err);
+    pthread_mutex_unlock(&op->session->lock);
+    if (r == 0) {
+        op->task.run = import;
+        gb_lane_post(&op->device->slow, &op->task);
+        return;
+    }
+    put_fd(core, params->import.fd);
+    op->change.error = err;
+    end(&op->change);
+}

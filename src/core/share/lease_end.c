@@ -1,0 +1,207 @@
+/* The end of a lease: what was written gets a generation, the memory goes when nobody else has it. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/share/lease_internal.h"
+
+/* --- a new generation ---------------------------------------------------------------------------------------------- */
+
+void gb_lease_commit(struct gb_lease *lease, const struct gb_change *how) {
+    lease->change->decided = false;
+    lease->change->change = *how;
+    lease->change->change.session = lease->session;
+    lease->change->change.name = lease->buffer;
+    gb_change_start(&lease->change->change);
+}
+
+void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_buffer_rec *ret) {
+    *ret = b->rec;
+    ret->head = head;
+    ret->generation++;
+    ret->version++;
+    ret->has_crc32c = false;
+    ret->crc32c = 0;
+    ret->updated_at_us = gb_wall_us();
+}
+
+void gb_lease_apply_locked(struct gb_change *change, struct gb_buffer *b) {
+    /* What a dead device took while the database was busy stays taken. */
+    if (b->rec.state == GB_BUFFER_LOST) {
+        change->rec.state = GB_BUFFER_LOST;
+        change->rec.head = GB_HEAD_UNINITIALIZED;
+    }
+    gb_buffer_set_locked(change->session, b, &change->rec, b->content);
+}
+
+static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_of(change);
+    enum gb_head head;
+
+    (void)b;
+    b = gb_lease_current_locked(lease, &head);
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer has other bytes by now");
+    gb_lease_describe(b, head, &change->rec);
+    lease->change->decided = true;
+    return 0;
+}
+
+static void left(struct gb_change *change) {
+    struct gb_lease *lease = gb_lease_of(change);
+    struct gb_session *s = lease->session;
+    struct gb_error none = GB_ERROR_INIT;
+
+    /* The database would not have it: true in memory all the same, and the next start calls the bytes lost anyway. */
+    if (change->error.code != GB_OK && lease->change->decided) {
+        lease->error = change->error;
+        pthread_mutex_lock(&s->lock);
+        if (decide_locked(change, NULL, &none) == 0)
+            gb_lease_apply_locked(change, gb_lease_buffer_locked(lease));
+        pthread_mutex_unlock(&s->lock);
+    }
+    gb_lease_over(lease);
+}
+
+/* --- over ---------------------------------------------------------------------------------------------------------- */
+
+static void gone(void *arg) {
+    struct gb_lease *lease = arg;
+    struct gb_call *call = lease->call;
+    struct gb_error error = lease->error;
+
+    gb_session_touch(lease->session); /* until now it was in use */
+    gb_core_changed(lease->core);
+    gb_lease_unref(lease);
+    if (call)
+        gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+}
+
+static void drop(struct gb_lease *lease) {
+    struct gb_content *c = lease->content;
+
+    lease->content = NULL;
+    if (lease->call) {
+        gb_content_drop(c, gone, lease);
+        return;
+    }
+    gb_content_drop_later(c);
+    gone(lease);
+}
+
+/* On the lane. */
+static void drop_event(struct gb_task *task) {
+    struct gb_lease *lease = (struct gb_lease *)task;
+
+    gb_event_destroy(lease->core->backend, lease->event);
+    drop(lease);
+}
+
+void gb_lease_over(struct gb_lease *lease) {
+    struct gb_session *s = lease->session;
+    struct gb_lane *lane = &lease->content->device->lane;
+
+    gb_export_done(&lease->export);
+    pthread_mutex_lock(&s->lock);
+    if (gb_lease_withdraw_locked(lease))
+        lease->content = NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (lease->granted) {
+        atomic_fetch_sub(&lease->core->leases.live, 1);
+        GB_TALLY(lease->core, s, unmaps, 1);
+        gb_note_lease(lease, GB_NOTICE_LEASE_ENDED);
+    }
+    if (!lease->event) {
+        drop(lease);
+        return;
+    }
+    lease->task.run = drop_event;
+    gb_lane_post(lane, &lease->task);
+}
+
+/* --- asking for it -------------------------------------------------------------------------------------------------- */
+
+/* True when there is something to do for the caller: *ret_commit: gb_lease_commit, else gb_lease_over. */
+static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
+    enum gb_head head;
+
+    if (lease->step == GB_LEASE_MAKING)
+        lease->cut = true;
+    if (lease->step != GB_LEASE_LIVE)
+        return false;
+    if (outside && lease->write) /* the record says so when the lease is withdrawn: until then it is one that writes */
+        lease->content->escaped = true;
+    *ret_commit = lease->write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
+    lease->step = *ret_commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
+    return true;
+}
+
+static void leave(struct gb_lease *lease, bool commit) {
+    static const struct gb_change how = {
+        .decide_locked = decide_locked, .apply_locked = gb_lease_apply_locked, .end = left};
+
+    if (commit)
+        gb_lease_commit(lease, &how);
+    else
+        gb_lease_over(lease);
+}
+
+void gb_lease_close(struct gb_lease *lease, bool outside) {
+    bool commit = false;
+    bool go;
+
+    pthread_mutex_lock(&lease->session->lock);
+    go = close_locked(lease, outside, &commit);
+    pthread_mutex_unlock(&lease->session->lock);
+    if (go)
+        leave(lease, commit);
+}
+
+int gb_lease_not_found(int64_t id, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease %lld, or it has ended", (long long)id);
+}
+
+struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error *err) {
+    struct gb_lease *lease;
+
+    pthread_mutex_lock(&core->leases.lock);
+    lease = id > 0 ? gb_idlist_after(&core->leases.by_id, id - 1, NULL) : NULL;
+    if (lease && lease->id == id)
+        gb_lease_ref(lease);
+    else
+        lease = NULL;
+    pthread_mutex_unlock(&core->leases.lock);
+    if (!lease)
+        gb_lease_not_found(id, err);
+    return lease;
+}
+
+static int end_locked(struct gb_lease *lease, const struct gb_holder *holder, bool outside, struct gb_call *call,
+                      bool *ret_commit, struct gb_error *err) {
+    if (lease->step != GB_LEASE_LIVE)
+        return gb_lease_not_found(lease->id, err);
+    if (holder && lease->holder != holder)
+        return gb_error_set(err, GB_ERR_MAP_NOT_PERMITTED,
+                            "lease %lld belongs to another connection: that one ends it, or a token of scope admin",
+                            (long long)lease->id);
+    lease->call = call;
+    close_locked(lease, outside, ret_commit);
+    return 0;
+}
+
+void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease *lease = gb_lease_find(core, id, &err);
+    bool commit = false;
+    int r = -1;
+
+    if (lease) {
+        pthread_mutex_lock(&lease->session->lock);
+        r = end_locked(lease, holder, outside, call, &commit, &err);
+        pthread_mutex_unlock(&lease->session->lock);
+    }
+    if (r == 0)
+        leave(lease, commit);
+    else
+        gb_call_finish(call, &err);
+    gb_lease_unref(lease);
+}

@@ -1,0 +1,40 @@
+/* The table behind lease.h. */
+#ifndef GB_CORE_LEASE_TABLE_H
+#define GB_CORE_LEASE_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "core/util/idlist.h"
+
+struct gb_core;
+
+TAILQ_HEAD(gb_lease_list, gb_lease);
+TAILQ_HEAD(gb_adoption_list, gb_adoption);
+
+struct gb_leases {
+    pthread_mutex_t lock;   /* a leaf: for the four below, and every holder's */
+    struct gb_idlist by_id; /* those being made included */
+    int64_t last_id;        /* begins with the clock: an export of an earlier process is nobody's */
+    uint64_t exports;       /* of them, without a connection */
+    uint64_t adopted;       /* contents of memory of others, of all holders */
+    uint64_t adopted_bytes; /* of them, the CPU's memory */
+    atomic_uint_fast64_t last_holder;
+    _Atomic uint64_t live;       /* granted, not ended */
+    _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
+};
+
+void gb_leases_init(struct gb_core *core);
+/* Ends all of them, without new generations. Their memory goes by way of the lanes. */
+void gb_leases_end(struct gb_core *core);
+void gb_leases_done(struct gb_leases *leases);
+/* The housekeeper's: ends those whose time is over. */
+void gb_leases_expire(struct gb_core *core);
+uint64_t gb_leases_adopted(struct gb_leases *leases);
+
+/* On a device's lane: asks again for those that wait for their bytes. True while there are any. */
+struct gb_core_device;
+bool gb_lease_again(struct gb_core_device *device);
+
+#endif

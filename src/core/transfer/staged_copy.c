@@ -1,0 +1,112 @@
+/* One slot and its copy. */
+#include "core/transfer/transfer.h"
+
+static int take_events(struct gb_flight *f, struct gb_error *err) {
+    struct gb_transfer *t = f->transfer;
+    struct gb_events *events = &t->device->events;
+
+    f->start = gb_events_take(events, err);
+    if (!f->start)
+        return -1;
+    f->end = gb_events_take(events, err);
+    if (!f->end)
+        return -1;
+    f->first = !t->mark;
+    if (!f->first)
+        return 0;
+    t->mark = gb_events_take(events, err);
+    return t->mark ? gb_event_mark(t->core->backend, t->mark->event, err) : -1;
+}
+
+static int copy(struct gb_flight *f, const struct gb_place *place, size_t at, size_t bytes,
+                enum gb_copy_direction direction, struct gb_error *err) {
+    struct gb_backend *be = f->transfer->core->backend;
+    bool in = direction == GB_COPY_TO_DEVICE;
+    const struct gb_place slot = {GB_KIND_PINNED, place->device, (char *)f->slot + at};
+    enum gb_copy_way way;
+
+    if (place->kind != GB_KIND_DEVICE)
+        return gb_mem_move(be, in ? place : &slot, in ? &slot : place, bytes, f->stream, &way, err);
+    return gb_mem_copy(be, in ? place->ptr : slot.ptr, in ? slot.ptr : place->ptr, bytes, direction, f->stream, err);
+}
+
+int gb_flight_open(struct gb_flight *f, struct gb_stream *stream, struct gb_error *err) {
+    f->stream = stream;
+    if (take_events(f, err) < 0)
+        return -1;
+    return gb_event_record(f->transfer->core->backend, f->start->event, stream, err);
+}
+
+int gb_flight_shut(struct gb_flight *f, struct gb_error *err) {
+    return gb_event_record(f->transfer->core->backend, f->end->event, f->stream, err);
+}
+
+int gb_flight_box(struct gb_flight *f, const struct gb_place *place, size_t at, const struct gb_box *box,
+                  enum gb_copy_direction direction, struct gb_error *err) {
+    if (box->rows == 1 && box->planes == 1)
+        return copy(f, place, at, box->width, direction, err);
+    return gb_mem_box(f->transfer->core->backend, place, (char *)f->slot + at, box, direction, f->stream, err);
+}
+
+int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
+                   struct gb_stream *stream, struct gb_error *err) {
+    if (gb_flight_open(f, stream, err) < 0 || copy(f, place, 0, f->bytes, direction, err) < 0)
+        return -1;
+    return gb_flight_shut(f, err);
+}
+
+void gb_flight_account(struct gb_flight *f) {
+    struct gb_transfer *t = f->transfer;
+    struct gb_backend *be = t->core->backend;
+    uint64_t copy_ns = 0;
+    uint64_t queue_ns = 0;
+
+    /* A time that cannot be had is no reason to fail a transfer. */
+    gb_event_elapsed(be, f->start->event, f->end->event, &copy_ns, NULL);
+    if (f->first)
+        gb_event_elapsed(be, t->mark->event, f->start->event, &queue_ns, NULL);
+    pthread_mutex_lock(&t->lock);
+    t->copy_ns += copy_ns;
+    t->queue_ns += queue_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void gb_flight_release(struct gb_flight *f) {
+    struct gb_transfer *t = f->transfer;
+
+    gb_events_give(&t->device->events, f->start);
+    gb_events_give(&t->device->events, f->end);
+    f->start = NULL;
+    f->end = NULL;
+    if (f->slot)
+        gb_slots_give(&t->core->slots, f->slot);
+    f->slot = NULL;
+}
+
+static void settled(void *arg, const struct gb_error *error) {
+    struct gb_flight *f = arg;
+    struct gb_transfer *t = f->transfer;
+
+    gb_core_note(t->core, error);
+    gb_flight_release(f);
+    gb_transfer_unref(t);
+}
+
+static void settle(struct gb_task *task) {
+    struct gb_flight *f = (struct gb_flight *)((char *)task - offsetof(struct gb_flight, task));
+    struct gb_backend *be = f->transfer->core->backend;
+
+    /* Others use the lane, so it waits itself only where the device gives no other way. */
+    if (f->end) {
+        if (gb_event_record(be, f->end->event, f->stream, NULL) == 0 &&
+            gb_watch(be, f->end->event, settled, f, NULL) == 0)
+            return;
+        gb_stream_sync(be, f->stream, NULL);
+    }
+    settled(f, NULL);
+}
+
+void gb_flight_settle(struct gb_flight *f) {
+    f->task.run = settle;
+    gb_lane_post(&f->transfer->device->lane, &f->task);
+}

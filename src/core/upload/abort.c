@@ -1,0 +1,174 @@
+/* What an upload leaves behind: nothing, or a buffer in state PARTIAL. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/multipart/internal.h"
+
+static int decide_break_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+
+    if (!gb_upload_has_locked(u, b))
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+    change->rec = b->rec;
+    change->rec.state = GB_BUFFER_PARTIAL;
+    change->rec.head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
+    change->rec.generation++;
+    change->rec.version++;
+    change->rec.has_crc32c = false;
+    change->rec.crc32c = 0;
+    change->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_break_locked(struct gb_change *change, struct gb_buffer *b) {
+    gb_buffer_set_locked(change->session, b, &change->rec, b->content);
+    b->in_place = false;
+}
+
+/* What the core found is why; else what those above said; else the client went away. */
+static void count_failure(struct gb_upload *u) {
+    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
+    enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
+
+    gb_tally_failed(&u->t.core->tally, GB_FAILED_UPLOAD, why);
+    gb_tally_failed(&u->t.session->tally, GB_FAILED_UPLOAD, why);
+}
+
+static void finalize(struct gb_upload *u) {
+    struct gb_core *core = u->t.core;
+    struct gb_session *s = u->t.session;
+    struct gb_write *write = u->write;
+    struct gb_intake *intake = u->intake;
+    struct gb_core_device *device = u->t.device;
+    struct gb_upload *carrier = u->carrier;
+    bool part = carrier != NULL;
+    struct gb_joint *joint = u->joint;
+
+    if (part)
+        gb_part_gone(u);
+    gb_content_drop_later(u->content); /* this may be a backend's thread */
+    gb_content_drop_later(u->base);
+    if (u->counted) {
+        pthread_mutex_lock(&s->lock);
+        gb_quota_give_locked(s, 0, 1);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (!u->finished && !u->unstarted && !u->write && !part)
+        count_failure(u);
+    if (part || (!u->finished && !intake && !u->unstarted))
+        atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
+    gb_core_changed(core);
+    gb_events_give(&u->t.device->events, u->usable);
+    if (u->write)
+        gb_flight_release(&u->flights[0]);
+    if (u->params.check.free_arg)
+        u->params.check.free_arg(u->params.check.arg);
+    if (u->end_check.free_arg)
+        u->end_check.free_arg(u->end_check.arg);
+    gb_transfer_done(&u->t);
+    free(u->scratch);
+    free(u);
+    gb_joint_unref(joint);
+    if (write)
+        gb_write_end(write);
+    /* The carrier goes last: whoever waits for the end of the intake finds the memory given back. */
+    if (part)
+        gb_transfer_unref(&carrier->t);
+    if (part)
+        gb_intake_unref(intake);
+    else if (intake)
+        gb_intake_carrier_gone(intake, device);
+}
+
+static void break_end(struct gb_change *change) {
+    struct gb_upload *u = (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+    struct gb_session *s = u->t.session;
+    struct gb_error none = GB_ERROR_INIT;
+    struct gb_buffer *b;
+
+    /* The database would not have it: true in memory all the same, and the next start calls it lost anyway. */
+    if (change->error.code != GB_OK) {
+        pthread_mutex_lock(&s->lock);
+        b = gb_map_get(&s->buffers, u->params.buffer.name.s);
+        if (b && b->live && decide_break_locked(change, b, &none) == 0)
+            apply_break_locked(change, b);
+        pthread_mutex_unlock(&s->lock);
+    }
+    finalize(u);
+}
+
+/* Nothing was written: as if it had never begun. */
+static void undo_in_place(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, u->params.buffer.name.s);
+    if (b && b->in_place && gb_upload_has_locked(u, b))
+        b->in_place = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Whether managed memory could be handed back or not. */
+static void destroy(struct gb_upload *u, const struct gb_error *error) {
+    gb_core_note(u->t.core, error);
+    if (!u->in_place || !u->touched) {
+        if (u->in_place)
+            undo_in_place(u);
+        finalize(u);
+        return;
+    }
+    u->change = (struct gb_change){.session = u->t.session,
+                                   .name = u->params.buffer.name,
+                                   .decide_locked = decide_break_locked,
+                                   .apply_locked = apply_break_locked,
+                                   .end = break_end};
+    gb_change_start(&u->change);
+}
+
+void gb_upload_destroy(struct gb_transfer *transfer) {
+    struct gb_upload *u = gb_upload_of(transfer);
+
+    if (u->write && u->write->call)
+        gb_call_withdraw(u->write->call, NULL);
+    if (u->attached)
+        gb_upload_hand_back(u, destroy);
+    else
+        destroy(u, NULL);
+}
+
+void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
+    if (upload && upload->blamed == GB_OK)
+        upload->blamed = why;
+}
+
+void gb_upload_free(struct gb_upload *upload) {
+    struct gb_flight *f;
+
+    if (!upload)
+        return;
+    gb_transfer_close(&upload->t);
+    (void)gb_upload_watch_rest(upload, NULL);
+    f = upload->filling;
+    upload->filling = NULL;
+    if (f)
+        gb_flight_release(f);
+    atomic_store(&upload->alloc.cancelled, true);
+    gb_transfer_unref(&upload->t);
+}
+
+/* What is overwritten where it is cannot be undone, once it is queued. */
+bool gb_upload_cancel(struct gb_upload *u, bool act) {
+    bool possible;
+
+    pthread_mutex_lock(&u->t.lock);
+    possible = u->ended && !u->placed && !u->committing && !u->finished && u->t.error.code == GB_OK;
+    if (possible && act) {
+        gb_cancelled(&u->t.error);
+        atomic_store(&u->alloc.cancelled, true);
+        gb_transfer_unlock_wake(&u->t);
+    } else {
+        pthread_mutex_unlock(&u->t.lock);
+    }
+    return possible;
+}

@@ -1,0 +1,355 @@
+#include <stdlib.h>
+
+#include "core/upload/upload.h"
+
+struct gb_joint {
+    atomic_uint refs; /* the caller's, the commit's, and one of each upload */
+    struct gb_session *session;
+    size_t count;
+    struct gb_upload **uploads; /* the caller's references; NULL: not begun */
+    struct gb_change **changes;
+    struct gb_change_group group;
+
+    size_t at; /* the caller's: which one is filled */
+
+    pthread_mutex_t wake_lock; /* held while wake runs */
+    void (*wake)(void *arg);   /* NULL: the caller is gone */
+    void *arg;
+
+    pthread_mutex_t lock;
+    size_t ready;
+    size_t unfinished;
+    bool ended;
+    bool committing;
+    bool abandoned;
+    bool done;
+    struct gb_error error;
+};
+
+static void wake_caller(struct gb_joint *j) {
+    pthread_mutex_lock(&j->wake_lock);
+    if (j->wake)
+        j->wake(j->arg);
+    pthread_mutex_unlock(&j->wake_lock);
+}
+
+static void fail(struct gb_joint *j, const struct gb_error *error) {
+    pthread_mutex_lock(&j->lock);
+    if (j->error.code == GB_OK)
+        j->error = *error;
+    pthread_mutex_unlock(&j->lock);
+}
+
+static int check(struct gb_joint *j, struct gb_error *err) {
+    int r = 0;
+
+    pthread_mutex_lock(&j->lock);
+    if (j->error.code != GB_OK) {
+        if (err && err->code == GB_OK)
+            *err = j->error;
+        r = -1;
+    }
+    pthread_mutex_unlock(&j->lock);
+    return r;
+}
+
+void gb_joint_unref(struct gb_joint *j) {
+    if (!j || atomic_fetch_sub(&j->refs, 1) != 1)
+        return;
+    gb_session_unref(j->session);
+    pthread_mutex_destroy(&j->wake_lock);
+    pthread_mutex_destroy(&j->lock);
+    free(j->uploads);
+    free(j->changes);
+    free(j->group.edits);
+    free(j);
+}
+
+/* --- the commit ------------------------------------------------------------------------------------------------------- */
+
+void gb_joint_finished(struct gb_joint *j) {
+    bool last;
+
+    pthread_mutex_lock(&j->lock);
+    last = --j->unfinished == 0;
+    j->done = j->done || last;
+    pthread_mutex_unlock(&j->lock);
+    if (!last)
+        return;
+    wake_caller(j);
+    gb_joint_unref(j); /* the commit's */
+}
+
+static void committed(struct gb_change_group *group) {
+    struct gb_joint *j = (struct gb_joint *)((char *)group - offsetof(struct gb_joint, group));
+    size_t i;
+
+    if (group->error.code != GB_OK) {
+        fail(j, &group->error);
+        for (i = 0; i < j->count; i++)
+            gb_transfer_unref(&j->uploads[i]->t);
+        wake_caller(j);
+        gb_joint_unref(j);
+        return;
+    }
+    for (i = 0; i < j->count; i++)
+        gb_upload_committed(j->uploads[i]);
+    gb_joint_finished(j); /* this function's own */
+}
+
+/* All are there. */
+static void commit(struct gb_joint *j) {
+    size_t i;
+
+    atomic_fetch_add(&j->refs, 1);
+    j->unfinished = j->count + 1;
+    for (i = 0; i < j->count; i++)
+        j->changes[i] = &j->uploads[i]->change;
+    j->group.session = j->session;
+    j->group.changes = j->changes;
+    j->group.count = j->count;
+    j->group.end = committed;
+    gb_change_group_start(&j->group);
+}
+
+/* True: the caller must call commit after unlocking. */
+static bool complete_locked(struct gb_joint *j) {
+    if (!j->ended || j->ready < j->count || j->committing || j->abandoned || j->error.code != GB_OK)
+        return false;
+    j->committing = true;
+    return true;
+}
+
+void gb_joint_ready(struct gb_upload *u) {
+    struct gb_joint *j = u->joint;
+    bool complete;
+    bool late;
+
+    pthread_mutex_lock(&j->lock);
+    late = j->abandoned;
+    if (!late)
+        u->joined = true;
+    j->ready++;
+    complete = complete_locked(j);
+    pthread_mutex_unlock(&j->lock);
+    if (complete)
+        commit(j);
+    else if (late)
+        gb_transfer_unref(&u->t);
+}
+
+/* --- beginning -------------------------------------------------------------------------------------------------------- */
+
+/* One of the uploads: it failed, or there is room. */
+static void upload_woke(void *arg) {
+    struct gb_upload *u = arg;
+    struct gb_error error;
+
+    pthread_mutex_lock(&u->t.lock);
+    error = u->t.error;
+    pthread_mutex_unlock(&u->t.lock);
+    if (error.code != GB_OK)
+        fail(u->joint, &error);
+    wake_caller(u->joint);
+}
+
+static struct gb_joint *make(struct gb_session *s, const struct gb_joint_params *params) {
+    struct gb_joint *j = calloc(1, sizeof(*j));
+    pthread_mutexattr_t attr;
+
+    if (!j)
+        return NULL;
+    atomic_init(&j->refs, 1);
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&j->wake_lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&j->lock, NULL);
+    j->session = gb_session_ref(s);
+    j->wake = params->wake;
+    j->arg = params->arg;
+    j->uploads = calloc(params->count + 1, sizeof(*j->uploads));
+    j->changes = calloc(params->count + 1, sizeof(*j->changes));
+    j->group.edits = calloc(params->count + 1, sizeof(*j->group.edits));
+    if (j->uploads && j->changes && j->group.edits)
+        return j;
+    gb_joint_unref(j);
+    return NULL;
+}
+
+static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_joint_params *params, size_t i,
+                     struct gb_error *err) {
+    struct gb_upload_params p = {.fresh = true};
+    struct gb_upload *u;
+
+    if (params->describe(params->describe_arg, i, &p, err) < 0)
+        return -1;
+    p.buffer.session = params->session;
+    p.check = (struct gb_buffer_check){.check = NULL};
+    p.wake = upload_woke;
+    u = gb_upload_make(core, &p, NULL, err);
+    if (!u)
+        return -1;
+    u->t.arg = u;
+    u->t.wake_on_error = true;
+    u->joint = j;
+    u->unstarted = true;
+    atomic_fetch_add(&j->refs, 1);
+    j->uploads[i] = u;
+    j->count = i + 1;
+    if (u->t.session == j->session)
+        return 0;
+    /* One commit changes one session. */
+    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted and made again meanwhile",
+                        params->session.s);
+}
+
+int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {
+    struct gb_session *s;
+    int r;
+
+    if (gb_core_alive(core, err) < 0)
+        return -1;
+    s = gb_session_use(core, session, err);
+    if (!s)
+        return -1;
+    pthread_mutex_lock(&s->lock);
+    r = gb_quota_check_locked(s, bytes, 0, true, err);
+    if (r < 0 && err)
+        gb_memory_denied(s, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return r;
+}
+
+/* What is full is told to the core, as far as the present one. */
+static int advance(struct gb_joint *j, struct gb_error *err) {
+    while (j->at < j->count && j->uploads[j->at]->filled == j->uploads[j->at]->params.bytes) {
+        if (gb_upload_end(j->uploads[j->at], err) < 0)
+            return -1;
+        j->at++;
+    }
+    return 0;
+}
+
+int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, struct gb_joint **ret,
+                   struct gb_error *err) {
+    struct gb_joint *j;
+    struct gb_session *s;
+    size_t i;
+    int r;
+
+    /* The numbers of all read better than those of the one that did not fit any more. */
+    if (gb_joint_check(core, &params->session, params->bytes, err) < 0)
+        return -1;
+    s = gb_session_use(core, &params->session, err);
+    if (!s)
+        return -1;
+    j = make(s, params);
+    r = j ? 0 : gb_no_memory(err);
+    gb_session_unref(s);
+    for (i = 0; i < params->count && r == 0; i++)
+        r = begin_one(core, j, params, i, err);
+    if (r < 0) {
+        gb_joint_free(j);
+        return -1;
+    }
+    for (i = 0; i < j->count; i++)
+        gb_upload_start(j->uploads[i]);
+    *ret = j;
+    return 0;
+}
+
+/* --- the bytes -------------------------------------------------------------------------------------------------------- */
+
+int gb_joint_room(struct gb_joint *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    if (check(j, err) < 0 || advance(j, err) < 0)
+        return -1;
+    if (j->at == j->count)
+        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "more bytes than all tensors have");
+    return gb_upload_room(j->uploads[j->at], ret_ptr, ret_n, err);
+}
+
+int gb_joint_fill(struct gb_joint *j, size_t n, struct gb_error *err) {
+    if (gb_upload_fill(j->uploads[j->at], n, err) < 0)
+        return -1;
+    return advance(j, err);
+}
+
+void gb_joint_pause(struct gb_joint *j, bool stalled) {
+    if (j->at < j->count)
+        gb_upload_pause(j->uploads[j->at], stalled);
+}
+
+int gb_joint_end(struct gb_joint *j, struct gb_error *err) {
+    bool complete;
+
+    if (check(j, err) < 0 || advance(j, err) < 0)
+        return -1;
+    if (j->at < j->count)
+        return gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the bytes end within tensor %zu of %zu", j->at + 1, j->count);
+    pthread_mutex_lock(&j->lock);
+    j->ended = true;
+    complete = complete_locked(j);
+    pthread_mutex_unlock(&j->lock);
+    if (complete)
+        commit(j);
+    return 0;
+}
+
+int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, struct gb_error *err) {
+    struct gb_transfer_times sum = {.queue_ms = 0};
+    struct gb_transfer_times one;
+    bool done;
+    size_t i;
+
+    pthread_mutex_lock(&j->lock);
+    done = j->done;
+    pthread_mutex_unlock(&j->lock);
+    if (!done)
+        return check(j, err);
+    for (i = 0; i < j->count; i++) {
+        gb_transfer_times(&j->uploads[i]->t, &one);
+        sum.copy_ms += one.copy_ms;
+        if (one.queue_ms > sum.queue_ms)
+            sum.queue_ms = one.queue_ms;
+    }
+    *ret_times = sum;
+    return 1;
+}
+
+const struct gb_buffer_rec *gb_joint_record(const struct gb_joint *j, size_t i, bool *ret_created) {
+    *ret_created = j->uploads[i]->created;
+    return &j->uploads[i]->change.rec;
+}
+
+void gb_joint_blame(struct gb_joint *j, enum gb_code why) {
+    size_t i;
+
+    for (i = 0; j && i < j->count; i++)
+        gb_upload_blame(j->uploads[i], why);
+}
+
+void gb_joint_free(struct gb_joint *j) {
+    bool abandoned;
+    size_t i;
+
+    if (!j)
+        return;
+    pthread_mutex_lock(&j->wake_lock);
+    j->wake = NULL;
+    pthread_mutex_unlock(&j->wake_lock);
+    pthread_mutex_lock(&j->lock);
+    abandoned = !j->committing;
+    j->abandoned = abandoned;
+    pthread_mutex_unlock(&j->lock);
+    for (i = 0; i < j->count; i++) {
+        struct gb_upload *u = j->uploads[i];
+
+        /* Those that waited for the others wait no more. */
+        if (abandoned && u->joined)
+            gb_transfer_unref(&u->t); /* never the last: the caller has one */
+        gb_upload_free(u);
+    }
+    gb_joint_unref(j);
+}

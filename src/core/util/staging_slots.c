@@ -1,0 +1,141 @@
+#include "core/util/staging_slots.h"
+
+#include <stdlib.h>
+
+int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t slots_bytes, uint64_t slot_bytes,
+                  struct gb_error *err) {
+    void *base = NULL;
+    size_t i;
+
+    *slots = (struct gb_slots){.backend = backend, .slot_bytes = slot_bytes};
+    if (slot_bytes == 0 || slots_bytes / slot_bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%llu bytes of slots of %llu bytes each are no slot at all",
+                            (unsigned long long)slots_bytes, (unsigned long long)slot_bytes);
+    slots->total = slots_bytes / slot_bytes;
+    slots->free = calloc(slots->total, sizeof(*slots->free));
+    if (!slots->free)
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
+    if (gb_pin_alloc(backend, slots->total * slot_bytes, &base, err) < 0) {
+        free(slots->free);
+        return -1;
+    }
+    slots->base = base;
+    for (i = 0; i < slots->total; i++)
+        slots->free[i] = slots->base + (slots->total - 1 - i) * slot_bytes;
+    atomic_init(&slots->free_count, slots->total);
+    pthread_mutex_init(&slots->lock, NULL);
+    slots->ready = true;
+    return 0;
+}
+
+void gb_slots_done(struct gb_slots *slots) {
+    if (!slots->ready)
+        return;
+    gb_pin_free(slots->backend, slots->base);
+    free(slots->free);
+    pthread_mutex_destroy(&slots->lock);
+    slots->ready = false;
+}
+
+static void *pop_locked(struct gb_slots *slots) {
+    size_t count = atomic_load(&slots->free_count);
+
+    if (count == 0)
+        return NULL;
+    atomic_store(&slots->free_count, count - 1);
+    return slots->free[count - 1];
+}
+
+void *gb_slots_try(struct gb_slots *slots) {
+    void *slot;
+
+    pthread_mutex_lock(&slots->lock);
+    slot = pop_locked(slots);
+    pthread_mutex_unlock(&slots->lock);
+    return slot;
+}
+
+void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter) {
+    void *slot;
+
+    pthread_mutex_lock(&slots->lock);
+    slot = waiter->slot;
+    waiter->slot = NULL;
+    if (!slot && !waiter->waiting) {
+        slot = pop_locked(slots);
+        if (!slot) {
+            waiter->waiting = true;
+            waiter->next = NULL;
+            if (slots->last)
+                slots->last->next = waiter;
+            else
+                slots->first = waiter;
+            slots->last = waiter;
+            atomic_fetch_add(&slots->waits, 1);
+            atomic_fetch_add(&slots->wanted, 1);
+        }
+    }
+    pthread_mutex_unlock(&slots->lock);
+    return slot;
+}
+
+void gb_slots_give(struct gb_slots *slots, void *slot) {
+    struct gb_slot_waiter *waiter;
+
+    pthread_mutex_lock(&slots->lock);
+    waiter = slots->first;
+    if (waiter) {
+        slots->first = waiter->next;
+        if (!slots->first)
+            slots->last = NULL;
+        waiter->waiting = false;
+        atomic_fetch_sub(&slots->wanted, 1);
+        waiter->slot = slot;
+    } else {
+        size_t count = atomic_load(&slots->free_count);
+
+        slots->free[count] = slot;
+        atomic_store(&slots->free_count, count + 1);
+    }
+    pthread_mutex_unlock(&slots->lock);
+    if (waiter)
+        waiter->granted(waiter);
+}
+
+bool gb_slots_plenty(struct gb_slots *slots) {
+    return atomic_load(&slots->free_count) * 2 >= slots->total;
+}
+
+bool gb_slots_wanted(struct gb_slots *slots) {
+    bool wanted;
+
+    pthread_mutex_lock(&slots->lock);
+    wanted = slots->first != NULL;
+    pthread_mutex_unlock(&slots->lock);
+    return wanted;
+}
+
+bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter) {
+    struct gb_slot_waiter **at;
+    struct gb_slot_waiter *before = NULL;
+    bool waited = false;
+    void *slot;
+
+    pthread_mutex_lock(&slots->lock);
+    slot = waiter->slot;
+    waiter->slot = NULL;
+    if (waiter->waiting) {
+        for (at = &slots->first; *at != waiter; at = &(*at)->next)
+            before = *at;
+        *at = waiter->next;
+        if (slots->last == waiter)
+            slots->last = before;
+        waiter->waiting = false;
+        atomic_fetch_sub(&slots->wanted, 1);
+        waited = true;
+    }
+    pthread_mutex_unlock(&slots->lock);
+    if (slot)
+        gb_slots_give(slots, slot);
+    return waited;
+}

@@ -1,0 +1,326 @@
+#include "format/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "format/safetensors_text.h"
+#include "model/word.h"
+
+int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err) {
+    const unsigned char *p = prefix;
+    uint64_t n = 0;
+    int i;
+
+    for (i = GB_SAFETENSORS_LENGTH - 1; i >= 0; i--)
+        n = n << 8 | p[i];
+    if (p[GB_SAFETENSORS_LENGTH] != '{' || n < 2)
+        return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                            "the body does not begin as a safetensors file: eight bytes with the length of the header "
+                            "and then the header's first brace");
+    if (n > GB_SAFETENSORS_HEADER_MAX) {
+        gb_error_numbers(err, GB_SAFETENSORS_HEADER_MAX, 0, n);
+        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the safetensors header has %llu bytes; at most %u are read",
+                            (unsigned long long)n, GB_SAFETENSORS_HEADER_MAX);
+    }
+    *ret_at = GB_SAFETENSORS_LENGTH + (size_t)n;
+    return 0;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------------- */
+
+struct reader {
+    struct gb_json_text text;
+    struct gb_safetensors file;
+    size_t room;
+    bool metadata; /* was there */
+};
+
+static int no_memory(struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the header; try again later");
+}
+
+static bool word_is(const struct gb_json_word *word, const char *s) {
+    return word->len == strlen(s) && memcmp(word->s, s, word->len) == 0;
+}
+
+/* An object of strings, or null: read to be known as well-formed, kept nowhere. */
+static int read_metadata(struct gb_json_text *t) {
+    bool first = true;
+    bool failed = false;
+
+    if (t->end - t->at >= 4 && memcmp(t->at, "null", 4) == 0)
+        return gb_json_text_skip(t);
+    if (gb_json_text_expect(t, '{', GB_SAFETENSORS_METADATA " is not an object") < 0)
+        return -1;
+    while (gb_json_text_more(t, '}', &first, &failed)) {
+        if (gb_json_text_string(t, NULL) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0 ||
+            gb_json_text_string(t, NULL) < 0)
+            return -1;
+    }
+    return failed ? -1 : 0;
+}
+
+static int read_shape(struct gb_json_text *t, struct gb_shape *ret) {
+    struct gb_shape shape = {0};
+    bool first = true;
+    bool failed = false;
+
+    if (gb_json_text_expect(t, '[', "a shape is not a list") < 0)
+        return -1;
+    while (gb_json_text_more(t, ']', &first, &failed)) {
+        if (shape.dims == GB_DIMS_MAX)
+            return gb_error_set(t->err, GB_ERR_UNSUPPORTED_ARRAY,
+                                "a tensor has more than %d dimensions; reshape it before the upload", GB_DIMS_MAX);
+        if (gb_json_text_u64(t, &shape.dim[shape.dims++]) < 0)
+            return -1;
+    }
+    *ret = shape;
+    return failed ? -1 : 0;
+}
+
+static int read_offsets(struct gb_json_text *t, struct gb_safetensor *tensor) {
+    if (gb_json_text_expect(t, '[', "data_offsets is not a list") < 0 || gb_json_text_u64(t, &tensor->begin) < 0 ||
+        gb_json_text_expect(t, ',', "data_offsets has fewer than two numbers") < 0 ||
+        gb_json_text_u64(t, &tensor->end) < 0)
+        return -1;
+    return gb_json_text_expect(t, ']', "data_offsets has more than two numbers");
+}
+
+enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
+
+static int read_member(struct gb_json_text *t, struct gb_safetensor *tensor, unsigned *seen) {
+    struct gb_json_word word;
+    unsigned which;
+
+    if (gb_json_text_string(t, &word) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0)
+        return -1;
+    which = word_is(&word, "dtype")          ? DTYPE
+            : word_is(&word, "shape")        ? SHAPE
+            : word_is(&word, "data_offsets") ? OFFSETS
+                                             : 0;
+    if (*seen & which)
+        return gb_json_text_fail(t, "a key is given twice");
+    *seen |= which;
+    if (which == SHAPE)
+        return read_shape(t, &tensor->shape);
+    if (which == OFFSETS)
+        return read_offsets(t, tensor);
+    if (which == 0)
+        return gb_json_text_skip(t);
+    if (gb_json_text_string(t, &word) < 0)
+        return -1;
+    return gb_dtype_parse_safetensors(word.s, word.len, &tensor->dtype, t->err);
+}
+
+static struct gb_safetensor *more(struct reader *r) {
+    struct gb_safetensor *bigger;
+
+    if (r->file.count < r->room)
+        return &r->file.tensors[r->file.count++];
+    r->room = r->room > 0 ? r->room * 2 : 16;
+    bigger = realloc(r->file.tensors, r->room * sizeof(*bigger));
+    if (!bigger)
+        return NULL;
+    r->file.tensors = bigger;
+    return &r->file.tensors[r->file.count++];
+}
+
+static int read_tensor(struct reader *r, const struct gb_json_word *name) {
+    struct gb_json_text *t = &r->text;
+    struct gb_safetensor *tensor;
+    unsigned seen = 0;
+    bool first = true;
+    bool failed = false;
+    char *scratch;
+
+    if (r->file.count == GB_SAFETENSORS_TENSORS_MAX)
+        return gb_error_set(t->err, GB_ERR_BODY_TOO_LARGE,
+                            "the safetensors file holds more than %d tensors; split it into several",
+                            GB_SAFETENSORS_TENSORS_MAX);
+    tensor = more(r);
+    if (!tensor)
+        return no_memory(t->err);
+    *tensor = (struct gb_safetensor){.name = name->s, .name_len = name->len};
+    if (gb_json_text_expect(t, '{', "a tensor is not an object") < 0)
+        return -1;
+    scratch = t->out;
+    while (gb_json_text_more(t, '}', &first, &failed)) {
+        if (read_member(t, tensor, &seen) < 0)
+            return -1;
+        t->out = scratch; /* of all strings only the names are kept */
+    }
+    if (failed)
+        return -1;
+    return seen == ALL ? 0 : gb_json_text_fail(t, "of a tensor's dtype, shape and data_offsets one is missing");
+}
+
+static int read_object(struct reader *r) {
+    struct gb_json_text *t = &r->text;
+    struct gb_json_word name;
+    bool first = true;
+    bool failed = false;
+    char *kept;
+
+    if (t->at == t->end || *t->at++ != '{')
+        return gb_json_text_fail(t, "it does not begin with {");
+    while (gb_json_text_more(t, '}', &first, &failed)) {
+        kept = t->out;
+        if (gb_json_text_string(t, &name) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0)
+            return -1;
+        if (!word_is(&name, GB_SAFETENSORS_METADATA)) {
+            if (read_tensor(r, &name) < 0)
+                return -1;
+            continue;
+        }
+        if (r->metadata)
+            return gb_json_text_fail(t, "a key is given twice");
+        r->metadata = true;
+        gb_json_text_space(t);
+        if (read_metadata(t) < 0)
+            return -1;
+        t->out = kept;
+    }
+    if (failed)
+        return -1;
+    gb_json_text_space(t);
+    return t->at == t->end ? 0 : gb_json_text_fail(t, "something follows the object");
+}
+
+/* --- the layout ------------------------------------------------------------------------------------------------------ */
+
+static int by_place(const void *a, const void *b) {
+    const struct gb_safetensor *x = a;
+    const struct gb_safetensor *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct gb_safetensor *const *x = a;
+    const struct gb_safetensor *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static int check_names(const struct gb_safetensors *file, struct gb_error *err) {
+    const struct gb_safetensor **order = malloc((file->count + 1) * sizeof(*order));
+    char quoted[GB_WORD_QUOTE_SIZE];
+    size_t i;
+    int r = 0;
+
+    if (!order)
+        return no_memory(err);
+    for (i = 0; i < file->count; i++)
+        order[i] = &file->tensors[i];
+    qsort(order, file->count, sizeof(*order), by_name);
+    for (i = 1; i < file->count && r == 0; i++) {
+        if (by_name(&order[i - 1], &order[i]) == 0)
+            r = gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the safetensors header has the tensor \"%s\" twice",
+                             gb_word_quote(order[i]->name, order[i]->name_len, quoted));
+    }
+    free(order);
+    return r;
+}
+
+/* Every byte belongs to one tensor, and each tensor has as many as its shape and type make. */
+static int check_places(struct gb_safetensors *file, struct gb_error *err) {
+    char quoted[GB_WORD_QUOTE_SIZE];
+    uint64_t at = 0;
+    size_t i;
+
+    for (i = 0; i < file->count; i++) {
+        const struct gb_safetensor *t = &file->tensors[i];
+        uint64_t bytes;
+
+        gb_word_quote(t->name, t->name_len, quoted);
+        if (t->begin != at || t->end < t->begin)
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                                "the safetensors header has the bytes of \"%s\" from %llu to %llu, where the next ones "
+                                "begin at %llu: there may be no holes, and no overlap",
+                                quoted, (unsigned long long)t->begin, (unsigned long long)t->end,
+                                (unsigned long long)at);
+        if (gb_shape_bytes(&t->shape, t->dtype, &bytes, err) < 0)
+            return -1;
+        if (bytes != t->end - t->begin)
+            return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
+                                "the safetensors header gives \"%s\" %llu bytes, and its shape and dtype make %llu",
+                                quoted, (unsigned long long)(t->end - t->begin), (unsigned long long)bytes);
+        at = t->end;
+    }
+    file->bytes = at;
+    return 0;
+}
+
+int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err) {
+    struct reader r = {.text = {.at = header, .end = header + n, .err = err}};
+    int failed;
+
+    r.file.text = malloc(n + 1);
+    if (!r.file.text)
+        return no_memory(err);
+    r.text.out = r.file.text;
+    failed = read_object(&r);
+    if (!failed && r.file.count > 0) {
+        qsort(r.file.tensors, r.file.count, sizeof(*r.file.tensors), by_place);
+        failed = check_names(&r.file, err) < 0 || check_places(&r.file, err) < 0;
+    }
+    if (failed) {
+        gb_safetensors_done(&r.file);
+        return -1;
+    }
+    *ret = r.file;
+    return 0;
+}
+
+void gb_safetensors_done(struct gb_safetensors *file) {
+    free(file->tensors);
+    free(file->text);
+    *file = (struct gb_safetensors){0};
+}
+
+/* --- writing --------------------------------------------------------------------------------------------------------- */
+
+void gb_safetensors_open(struct gb_out *out) {
+    gb_out_raw(out, NULL, "12345678"); /* the length, when it is known */
+    out->comma = false;
+    gb_out_open(out, NULL, '{');
+}
+
+void gb_safetensors_add(struct gb_out *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+                        uint64_t begin, uint64_t end) {
+    unsigned i;
+
+    gb_out_open_named(out, name, '{');
+    gb_out_string(out, "dtype", gb_dtype_safetensors(dtype));
+    gb_out_open(out, "shape", '[');
+    for (i = 0; i < shape->dims; i++)
+        gb_out_u64(out, NULL, shape->dim[i]);
+    gb_out_close(out, ']');
+    gb_out_open(out, "data_offsets", '[');
+    gb_out_u64(out, NULL, begin);
+    gb_out_u64(out, NULL, end);
+    gb_out_close(out, ']');
+    gb_out_close(out, '}');
+}
+
+int gb_safetensors_close(struct gb_out *out, struct gb_error *err) {
+    uint64_t n;
+    int i;
+
+    gb_out_close(out, '}');
+    while (!out->failed && out->used % 8 != 0) {
+        out->comma = false;
+        gb_out_raw(out, NULL, " ");
+    }
+    if (out->failed)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the header; try again later");
+    n = out->used - GB_SAFETENSORS_LENGTH;
+    for (i = 0; i < GB_SAFETENSORS_LENGTH; i++)
+        out->s[i] = (char)(n >> 8 * i);
+    return 0;
+}

@@ -1,0 +1,263 @@
+/* Descriptors from clients. HTTP's own road takes none: who reads it knows nothing of them. So the client gets one end of a
+ * pair of sockets, by 103 as any other descriptor, and hands over what it has on that.
+ *
+ * What comes is a stranger's: it is received without waiting, and closed by the closer alone, as is our end of the pair, in
+ * which more may be waiting. */
+#include "http/exchange/fd_mailbox.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http/server.h"
+
+/* As many as the kernel takes in one message: what does not find room here it would close on our thread. */
+#define FDS_MAX 253
+
+enum mailbox_state { WAITING, HERE, WRONG, TAKEN };
+
+struct gb_http_mailbox {
+    struct gb_http_mailbox *next;
+    struct gb_http_server *server;
+    struct gb_http_request *request; /* a reference */
+    uint64_t id;
+    int sock;
+    /* Under the server's mailboxes.lock: */
+    enum mailbox_state state;
+    int fd;
+    struct gb_error error;
+};
+
+/* --- the set -------------------------------------------------------------------------------------------------------- */
+
+int gb_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
+    pthread_mutex_init(&server->mailboxes.lock, NULL);
+    server->mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    return server->mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
+}
+
+void gb_mailboxes_done(struct gb_http_server *server) {
+    if (server->mailboxes.epoll_fd >= 0)
+        close(server->mailboxes.epoll_fd);
+    pthread_mutex_destroy(&server->mailboxes.lock);
+}
+
+static int enter(struct gb_http_mailbox *box) {
+    struct gb_mailboxes *all = &box->server->mailboxes;
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT};
+    int r;
+
+    pthread_mutex_lock(&all->lock);
+    box->id = ++all->last_id;
+    ev.data.u64 = box->id;
+    r = epoll_ctl(all->epoll_fd, EPOLL_CTL_ADD, box->sock, &ev);
+    if (r == 0) {
+        box->next = all->first;
+        all->first = box;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return r;
+}
+
+static void leave(struct gb_http_mailbox *box) {
+    struct gb_mailboxes *all = &box->server->mailboxes;
+    struct gb_http_mailbox **at = &all->first;
+
+    pthread_mutex_lock(&all->lock);
+    while (*at != box)
+        at = &(*at)->next;
+    *at = box->next;
+    epoll_ctl(all->epoll_fd, EPOLL_CTL_DEL, box->sock, NULL);
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* --- what comes ------------------------------------------------------------------------------------------------------ */
+
+/* The descriptors of a message, at most FDS_MAX. */
+static size_t fds_of(struct msghdr *msg, int *ret) {
+    struct cmsghdr *c;
+    size_t count = 0;
+
+    for (c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        size_t n =
+            c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+
+        memcpy(ret + count, CMSG_DATA(c), n * sizeof(int));
+        count += n;
+    }
+    return count;
+}
+
+static void judge(struct gb_http_mailbox *box, ssize_t bytes, size_t count, bool cut, int code) {
+    struct gb_error *err = &box->error;
+
+    if (bytes < 0)
+        gb_error_errno(err, GB_ERR_CANNOT_ADOPT, "recvmsg", code);
+    else if (cut)
+        gb_error_set(err, GB_ERR_SATURATED,
+                     "the daemon has as many descriptors open as it may, and could not take this one; try again");
+    else if (count == 0 && bytes == 0)
+        gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                     "the socket that came with 103 was closed before a descriptor came over it: send one with "
+                     "SCM_RIGHTS, then wait for the answer");
+    else if (count != 1)
+        gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                     "%zu descriptors came over the socket that came with 103: send one byte and one descriptor, with "
+                     "SCM_RIGHTS, in one message",
+                     count);
+    box->state = err->code == GB_OK ? HERE : WRONG;
+}
+
+/* One message, and no other. */
+static void receive_locked(struct gb_http_mailbox *box) {
+    union {
+        char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct gb_closer *closer = box->server->config.closer;
+    char data[64];
+    struct iovec part = {.iov_base = data, .iov_len = sizeof(data)};
+    struct msghdr msg = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    ssize_t bytes = recvmsg(box->sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int code = errno;
+    int fd[FDS_MAX];
+    size_t count = bytes >= 0 ? fds_of(&msg, fd) : 0;
+
+    judge(box, bytes, count, bytes >= 0 && (msg.msg_flags & MSG_CTRUNC), code);
+    gb_closer_give_back(closer, FDS_MAX - count);
+    if (box->state == HERE)
+        box->fd = fd[0];
+    while (box->state != HERE && count > 0)
+        gb_closer_put(closer, fd[--count]);
+}
+
+static void visit(struct gb_http_server *server, uint64_t id) {
+    struct gb_mailboxes *all = &server->mailboxes;
+    struct gb_http_mailbox *box;
+
+    pthread_mutex_lock(&all->lock);
+    for (box = all->first; box && box->id != id; box = box->next)
+        ;
+    if (box && box->state == WAITING) {
+        receive_locked(box);
+        gb_http_wake(box->request);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+void gb_mailboxes_event(struct gb_http_server *server) {
+    struct epoll_event events[16];
+    int n = epoll_wait(server->mailboxes.epoll_fd, events, 16, 0);
+    int i;
+
+    for (i = 0; i < n; i++)
+        visit(server, events[i].data.u64); /* those beyond raise the next event */
+}
+
+/* --- for handlers ---------------------------------------------------------------------------------------------------- */
+
+static int not_sent(int code, struct gb_error *err) {
+    if (code == ETOOMANYREFS)
+        return gb_error_set(err, GB_ERR_SATURATED,
+                            "as many descriptors as the system permits are on their way to clients that do not take "
+                            "them; try again");
+    return gb_error_errno(err, GB_ERR_SATURATED, "sendmsg", code);
+}
+
+/* The client's end goes to it at once. */
+static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
+    int conn = gb_peer_connection(ex);
+    int pair[2];
+    int code = 0;
+
+    if (conn < 0)
+        return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return gb_error_errno(err, GB_ERR_SATURATED, "socketpair", errno);
+    box->sock = pair[0];
+    if (enter(box) < 0) {
+        code = errno;
+        close(pair[0]);
+        close(pair[1]);
+        return gb_error_errno(err, GB_ERR_SATURATED, "epoll_ctl", code);
+    }
+    if (gb_peer_hand(conn, &pair[1], 1) < 0)
+        code = errno;
+    close(pair[1]);
+    if (code == 0)
+        return 0;
+    leave(box);
+    close(pair[0]);
+    return not_sent(code, err);
+}
+
+int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err) {
+    struct gb_exchange *ex = gb_exchange_of(request);
+    struct gb_closer *closer = ex->server->config.closer;
+    struct gb_http_mailbox *box;
+
+    if (!request->peer || !closer)
+        return gb_error_set(err, GB_ERR_INTERNAL, "descriptors come over UNIX sockets alone");
+    if (!gb_closer_reserve(closer, FDS_MAX + 1))
+        return gb_error_set(err, GB_ERR_SATURATED,
+                            "too many clients are handing over descriptors, or what they handed over does not close; "
+                            "try again");
+    box = calloc(1, sizeof(*box));
+    if (box) {
+        box->server = ex->server;
+        box->fd = -1;
+        box->request = gb_http_request_ref(request);
+        if (hand_over(box, ex, err) == 0) {
+            *ret = box;
+            return 0;
+        }
+        gb_http_request_unref(request);
+    } else {
+        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    }
+    free(box);
+    gb_closer_give_back(closer, FDS_MAX + 1);
+    return -1;
+}
+
+int gb_http_mailbox_take(struct gb_http_mailbox *box, int *ret_fd, struct gb_error *err) {
+    struct gb_mailboxes *all = &box->server->mailboxes;
+    int r = -1;
+
+    pthread_mutex_lock(&all->lock);
+    if (box->state == WAITING) {
+        r = 0;
+    } else if (box->state == HERE) {
+        r = 1;
+        if (ret_fd) {
+            *ret_fd = box->fd;
+            box->fd = -1;
+            box->state = TAKEN;
+        }
+    } else if (err && err->code == GB_OK) {
+        *err = box->error;
+        gb_error_set(err, GB_ERR_INTERNAL, "the descriptor was taken before");
+    }
+    pthread_mutex_unlock(&all->lock);
+    return r;
+}
+
+void gb_http_mailbox_free(struct gb_http_mailbox *box) {
+    struct gb_closer *closer;
+
+    if (!box)
+        return;
+    closer = box->server->config.closer;
+    leave(box);
+    if (box->state == WAITING)
+        gb_closer_give_back(closer, FDS_MAX);
+    if (box->fd >= 0)
+        gb_closer_put(closer, box->fd);
+    gb_closer_put(closer, box->sock);
+    gb_http_request_unref(box->request);
+    free(box);
+}

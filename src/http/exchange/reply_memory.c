@@ -1,0 +1,102 @@
+/* The memory of replies that wait for their clients, all together.
+ *
+ * An action has happened when its reply is there, and a client that is not told would ask for it again: only the reply to GET
+ * or HEAD is refused. Actions whose replies grow with what they are asked to do look before they do it (gb_http_reply_room).
+ * Canned bodies are there anyway, however many connections send them. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "http/exchange/exchange.h"
+#include "http/server.h"
+
+/* What a poll reads costs no more than the connection that it comes over, and is not counted. */
+#define SMALL 4096
+
+size_t gb_reply_bytes(const struct gb_exchange *ex) {
+    const struct gb_http_response *resp = &ex->resp;
+    size_t n;
+
+    if (ex->req.method == GB_HTTP_HEAD)
+        return 0;
+    if (!resp->canned)
+        return resp->body_len;
+    n = gb_canned_len(resp->canned);
+    /* Of one that is not long it does not matter whether it will be a 304, and looking for that takes time. */
+    return n > GB_LONG_REPLY && gb_http_canned_known(resp->canned, &ex->req) ? 0 : n;
+}
+
+static bool is_safe(const struct gb_exchange *ex) {
+    return ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD;
+}
+
+/* Lists that are not read must not keep the metrics from being read: a quarter is for the metrics, and for replies that are no
+ * longer than a socket takes. */
+static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
+    uint64_t max = server->config.reply_memory_max;
+
+    return is_long ? max - max / 4 : max / 4;
+}
+
+static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t share) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    atomic_fetch_add_explicit(&ex->server->replies_refused, 1, memory_order_relaxed);
+    gb_error_set(&err, GB_ERR_SATURATED,
+                 "a reply of %zu bytes does not fit beside %" PRIu64
+                 " bytes of replies that their clients have not read; such replies "
+                 "may have %" PRIu64 " (of --max-reply-memory): try again, or ask for less",
+                 bytes, used, share);
+    gb_http_response_done(&ex->resp);
+    gb_exchange_fail(ex, &err);
+}
+
+/* The one that is alone may be larger than the limit: it would never be sent. */
+bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
+    bool is_long = bytes > GB_LONG_REPLY && !ex->resp.is_vital;
+    atomic_uint_fast64_t *memory = &ex->server->reply_memory[is_long];
+    uint64_t used = atomic_fetch_add_explicit(memory, bytes, memory_order_relaxed);
+    uint64_t share = share_of(ex->server, is_long);
+
+    ex->charged = bytes;
+    ex->charged_long = is_long;
+    if (share == 0 || used == 0 || used + bytes <= share || !is_safe(ex))
+        return true;
+    gb_reply_release(ex);
+    refuse(ex, bytes, used, share);
+    return false;
+}
+
+void gb_reply_release(struct gb_exchange *ex) {
+    if (ex->charged > 0)
+        atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged_long], ex->charged, memory_order_relaxed);
+    ex->charged = 0;
+}
+
+void gb_reply_admit(struct gb_exchange *ex) {
+    struct gb_http_response *resp = &ex->resp;
+
+    if (resp->body_len <= SMALL || ex->charged > 0 || resp->listener)
+        return;
+    if (ex->req.method != GB_HTTP_HEAD) {
+        gb_reply_charge(ex, resp->body_len);
+        return;
+    }
+    /* Its length is all that is sent. */
+    resp->unsent_len = resp->body_len;
+    gb_http_response_take(resp, NULL, 0);
+}
+
+int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *err) {
+    struct gb_http_server *server = gb_http_server_of(request);
+    uint64_t share = share_of(server, true);
+    uint64_t used = atomic_load_explicit(&server->reply_memory[1], memory_order_relaxed);
+
+    if (share == 0 || used < share)
+        return 0;
+    atomic_fetch_add_explicit(&server->replies_refused, 1, memory_order_relaxed);
+    return gb_error_set(err, GB_ERR_SATURATED,
+                        "replies that their clients have not read fill the %" PRIu64
+                        " bytes that long ones may have (of "
+                        "--max-reply-memory); nothing was done: try again",
+                        share);
+}

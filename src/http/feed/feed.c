@@ -1,0 +1,346 @@
+#include "http/feed/feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "http/server.h"
+
+#define EVENTS 64
+#define TURN_PIECES 16 /* of what is new, before others get their turn */
+#define TICK_NS GB_NS_PER_S
+#define DRAIN_NS (1000 * GB_NS_PER_MS) /* for those that do not take the last event at once */
+#define DRAIN_TICK_MS 20
+
+/* --- frames --------------------------------------------------------------------------------------------------------- */
+
+struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *text, size_t len) {
+    struct gb_http_frame *f = malloc(sizeof(*f) + len);
+
+    if (!f)
+        return NULL;
+    atomic_init(&f->refs, 1);
+    f->id = id;
+    f->topics = topics;
+    strncpy(f->owner, owner, sizeof(f->owner) - 1);
+    f->owner[sizeof(f->owner) - 1] = '\0';
+    f->len = len;
+    memcpy(f->text, text, len);
+    return f;
+}
+
+struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame) {
+    atomic_fetch_add_explicit(&frame->refs, 1, memory_order_relaxed);
+    return frame;
+}
+
+void gb_http_frame_unref(struct gb_http_frame *frame) {
+    if (frame && atomic_fetch_sub_explicit(&frame->refs, 1, memory_order_acq_rel) == 1)
+        free(frame);
+}
+
+/* --- listeners ------------------------------------------------------------------------------------------------------ */
+
+static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
+    if (l->prev)
+        l->prev->next = l->next;
+    else
+        feed->listeners = l->next;
+    if (l->next)
+        l->next->prev = l->prev;
+    /* Of a UNIX socket there may be a duplicate: closing would not take it out of the set. */
+    epoll_ctl(feed->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+    gb_listener_free(l);
+}
+
+static void run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+    bool over = !gb_listener_run(feed, l, now_ns);
+
+    if (!over && atomic_load(&feed->draining) && gb_listener_level(feed, l))
+        over = true;
+    if (over)
+        drop(feed, l);
+}
+
+/* --- the ring ------------------------------------------------------------------------------------------------------- */
+
+static void ring_pop(struct gb_http_feed *feed) {
+    struct gb_http_frame *f = feed->ring[feed->ring_first++ % GB_FEED_RING];
+
+    feed->ring_bytes -= f->len;
+    feed->ring_after = f->id;
+    gb_http_frame_unref(f);
+}
+
+static void ring_put(struct gb_http_feed *feed, struct gb_http_frame *f) {
+    while (feed->ring_first < feed->ring_end &&
+           (feed->ring_end - feed->ring_first == GB_FEED_RING || feed->ring_bytes + f->len > GB_FEED_RING_BYTES))
+        ring_pop(feed);
+    feed->ring[feed->ring_end++ % GB_FEED_RING] = f;
+    feed->ring_bytes += f->len;
+}
+
+/* One piece of what is new into the ring. False: there is no more. */
+static bool pull(struct gb_http_feed *feed) {
+    const struct gb_http_feed_config *c = &feed->config;
+    struct gb_http_frame *frames[GB_FEED_PIECE];
+    uint64_t through = feed->ring_last;
+    size_t n = c->hooks->read(c->app, feed->ring_last, UINT64_MAX, "", frames, GB_FEED_PIECE, &through);
+    bool more = n > 0 || through > feed->ring_last;
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        ring_put(feed, frames[i]);
+    feed->ring_last = through;
+    return more;
+}
+
+/* Nobody has listened: what happened meanwhile is not wanted here. */
+static void ring_restart(struct gb_http_feed *feed) {
+    while (feed->ring_first < feed->ring_end)
+        ring_pop(feed);
+    feed->ring_after = feed->ring_last = feed->config.hooks->newest(feed->config.app);
+}
+
+static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
+    struct gb_listener *l;
+    struct gb_listener *next;
+
+    for (l = feed->listeners; l; l = next) {
+        next = l->next;
+        if (!l->blocked)
+            run(feed, l, now_ns);
+    }
+}
+
+/* --- time ----------------------------------------------------------------------------------------------------------- */
+
+static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *l, uint64_t now_ns) {
+    if (!l->blocked)
+        return false;
+    if (feed->config.stall_ms && now_ns - l->blocked_ns > feed->config.stall_ms * GB_NS_PER_MS)
+        return true;
+    return !l->behind && l->seq < feed->ring_first;
+}
+
+static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
+    bool draining = atomic_load(&feed->draining);
+    struct gb_listener *l;
+    struct gb_listener *next;
+
+    if (draining && feed->drain_until_ns == 0)
+        feed->drain_until_ns = now_ns + DRAIN_NS;
+    feed->next_tick_ns = now_ns + TICK_NS;
+    for (l = feed->listeners; l; l = next) {
+        next = l->next;
+        if (too_slow(feed, l, now_ns)) {
+            gb_listener_farewell(feed, l);
+            drop(feed, l);
+        } else if (draining && now_ns >= feed->drain_until_ns) {
+            drop(feed, l);
+        } else if (!l->blocked && l->held == 0 && now_ns - l->sent_ns >= feed->config.heartbeat_ms * GB_NS_PER_MS) {
+            l->hold[l->held++] = gb_http_frame_ref(feed->heartbeat);
+            run(feed, l, now_ns);
+        }
+    }
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------------------- */
+
+static struct gb_listener *take_entering(struct gb_http_feed *feed) {
+    struct gb_listener *list;
+
+    pthread_mutex_lock(&feed->lock);
+    list = feed->entering;
+    feed->entering = NULL;
+    pthread_mutex_unlock(&feed->lock);
+    return list;
+}
+
+/* The first frame in the ring after that id. */
+static uint64_t place_of(const struct gb_http_feed *feed, uint64_t after) {
+    uint64_t low = feed->ring_first;
+    uint64_t high = feed->ring_end;
+
+    while (low < high) {
+        uint64_t mid = (low + high) / 2;
+
+        if (feed->ring[mid % GB_FEED_RING]->id <= after)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+    struct epoll_event ev = {.events = EPOLLRDHUP, .data.ptr = l};
+
+    if (!feed->listeners)
+        ring_restart(feed);
+    l->prev = NULL;
+    l->next = feed->listeners;
+    if (l->next)
+        l->next->prev = l;
+    feed->listeners = l;
+    l->sent_ns = now_ns;
+    l->behind = l->after < feed->ring_after;
+    l->seq = place_of(feed, l->after);
+    if (epoll_ctl(feed->epoll_fd, EPOLL_CTL_ADD, l->fd, &ev) < 0)
+        drop(feed, l);
+    else
+        run(feed, l, now_ns);
+}
+
+/* Also for one that was permitted before, and comes after the others of its time have gone. */
+static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
+    struct gb_listener *l;
+    struct gb_listener *next;
+
+    for (l = feed->listeners; l; l = next) {
+        next = l->next;
+        if (l->epoch != epoch)
+            drop(feed, l);
+    }
+    feed->dismissed = epoch;
+}
+
+static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
+    struct gb_listener *list = take_entering(feed);
+    unsigned epoch = atomic_load(&feed->epoch);
+    struct gb_listener *l;
+    unsigned pieces;
+    uint64_t count;
+
+    if (read(feed->event_fd, &count, sizeof(count)) < 0)
+        count = 0;
+    while ((l = list)) {
+        list = l->next;
+        feed->dismissed = l->epoch != epoch ? l->epoch : feed->dismissed;
+        enter(feed, l, now_ns);
+    }
+    /* In pieces, so that what comes fast does not run out of the ring before anybody was asked; and not without end, as sockets
+     * that take more again are waiting. */
+    for (pieces = 0; feed->listeners && pieces < TURN_PIECES && pull(feed); pieces++)
+        tell_all(feed, now_ns);
+    if (pieces == TURN_PIECES)
+        gb_http_feed_wake(feed);
+    if (epoch != feed->dismissed)
+        dismiss(feed, epoch);
+    if (atomic_load(&feed->draining))
+        tell_all(feed, now_ns);
+}
+
+static void on_listener(struct gb_http_feed *feed, struct gb_listener *l, uint32_t events, uint64_t now_ns) {
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        drop(feed, l);
+    else
+        run(feed, l, now_ns);
+}
+
+static int timeout_ms(const struct gb_http_feed *feed) {
+    if (!feed->listeners)
+        return -1;
+    return atomic_load(&feed->draining) ? DRAIN_TICK_MS : (int)(TICK_NS / GB_NS_PER_MS);
+}
+
+static void *feed_main(void *arg) {
+    struct gb_http_feed *feed = arg;
+
+    while (!atomic_load(&feed->stopping)) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(feed->epoll_fd, events, EVENTS, timeout_ms(feed));
+        uint64_t now_ns = gb_clock_ns();
+        bool woken = false;
+        int i;
+
+        for (i = 0; i < n; i++) {
+            if (events[i].data.ptr)
+                on_listener(feed, events[i].data.ptr, events[i].events, now_ns);
+            else
+                woken = true;
+        }
+        if (woken)
+            on_woken(feed, now_ns);
+        if (now_ns >= feed->next_tick_ns || atomic_load(&feed->draining))
+            tick(feed, now_ns);
+    }
+    return NULL;
+}
+
+static int start_thread(struct gb_http_feed *feed, struct gb_error *err) {
+    feed->started = gb_thread_start(&feed->thread, "gb-feed", feed_main, feed, err) == 0;
+    return feed->started ? 0 : -1;
+}
+
+int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err) {
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+
+    *feed = (struct gb_http_feed){.config = *config};
+    pthread_mutex_init(&feed->lock, NULL);
+    feed->ring_first = feed->ring_end = 1; /* 0: of one that is behind it */
+    feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    feed->heartbeat = gb_http_frame_new(0, 0, "", config->hooks->heartbeat, strlen(config->hooks->heartbeat));
+    feed->farewell = gb_http_frame_new(0, 0, "", config->hooks->farewell, strlen(config->hooks->farewell));
+    if (!feed->heartbeat || !feed->farewell)
+        gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
+    else if (feed->epoll_fd < 0 || feed->event_fd < 0 ||
+             epoll_ctl(feed->epoll_fd, EPOLL_CTL_ADD, feed->event_fd, &ev) < 0)
+        gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1 or eventfd", errno);
+    else if (start_thread(feed, err) == 0)
+        return 0;
+    gb_http_feed_end(feed);
+    return -1;
+}
+
+void gb_http_feed_wake(struct gb_http_feed *feed) {
+    uint64_t one = 1;
+
+    /* Full means that a signal is already pending. */
+    if (write(feed->event_fd, &one, sizeof(one)) < 0)
+        return;
+}
+
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
+    pthread_mutex_lock(&feed->lock);
+    l->next = feed->entering;
+    feed->entering = l;
+    pthread_mutex_unlock(&feed->lock);
+    gb_http_feed_wake(feed);
+}
+
+void gb_http_feed_end(struct gb_http_feed *feed) {
+    struct gb_listener *list;
+    struct gb_listener *l;
+
+    if (!feed->config.hooks)
+        return;
+    atomic_store(&feed->stopping, true);
+    if (feed->started) {
+        gb_http_feed_wake(feed);
+        pthread_join(feed->thread, NULL);
+    }
+    while (feed->listeners)
+        drop(feed, feed->listeners);
+    for (list = take_entering(feed); (l = list);) {
+        list = l->next;
+        gb_listener_free(l);
+    }
+    while (feed->ring_first < feed->ring_end)
+        ring_pop(feed);
+    gb_http_frame_unref(feed->heartbeat);
+    gb_http_frame_unref(feed->farewell);
+    if (feed->event_fd >= 0)
+        close(feed->event_fd);
+    if (feed->epoll_fd >= 0)
+        close(feed->epoll_fd);
+    pthread_mutex_destroy(&feed->lock);
+    feed->started = false;
+    feed->config.hooks = NULL;
+}

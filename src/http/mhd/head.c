@@ -1,0 +1,50 @@
+/* Whether a header is what libmicrohttpd 0.9.75 made of it.
+ *
+ * It reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a value or a line, a bare LF ends
+ * a line. A proxy in front may understand the same bytes otherwise, and then the two disagree on where the request ends. The
+ * lines lie in libmicrohttpd's buffer one behind the other, with two NULs where CR LF was, so that anything else leaves a gap. */
+#include <microhttpd.h>
+#include <string.h>
+
+#include "http/message/fields.h"
+#include "http/server.h"
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+/* The colon has become a NUL. */
+bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len) {
+    const char *blank = name + name_len + 1;
+
+    /* Later releases refuse such headers themselves, and lay lines out otherwise. */
+    if (!head->at)
+        return true;
+    if (name != head->at || !value || value < blank)
+        return false;
+    while (blank < value && is_blank(*blank))
+        blank++;
+    head->at = value + value_len + 2;
+    return blank == value;
+}
+
+/* "GET /x HTTP/1.1": the blanks have become NULs. */
+bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, const char *method, const char *url,
+                          const char *version) {
+    const struct gb_http_text *target = &ex->req.target; /* as it was received: the query has been cut here */
+    const char *at;
+
+    *head = (struct gb_head){.begin = method, .at = NULL};
+    if (!ex->loop->reads_leniently)
+        return true;
+    for (at = method; gb_field_is_token((unsigned char)*at); at++)
+        ;
+    head->at = version + strlen(version) + 2;
+    return *at == '\0' && url == at + 1 && version == url + target->len + 1 && !memchr(target->s, ' ', target->len);
+}
+
+bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex) {
+    const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+
+    return !head->at || (header && head->at + 2 == head->begin + header->header_size);
+}

@@ -1,0 +1,20 @@
+/* The steps of a transfer, shared by receive.c and transfer.c. */
+#ifndef GB_HTTP_TRANSFER_H
+#define GB_HTTP_TRANSFER_H
+
+#include "http/server.h"
+
+enum outcome {
+    AGAIN, /* go on with the next state */
+    LATER, /* an event or a wake will come, or the turn is over */
+    GONE   /* t is freed */
+};
+
+/* States CONTINUE and BODY. */
+enum outcome gb_transfer_continue(struct gb_bulk *bulk, struct gb_transfer *t);
+enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t);
+
+/* The socket is readable from so many bytes on. */
+void gb_transfer_mark(struct gb_transfer *t, int bytes);
+
+#endif
