@@ -16,21 +16,18 @@
 
 static const char *program(char path[4096]) {
     const char *named = getenv("GPUBUFD");
-    char beside[4096];
+    char at[4096];
     ssize_t n;
-    int up;
 
     if (named)
         return named;
-    n = readlink("/proc/self/exe", path, 4000);
+    n = readlink("/proc/self/exe", at, 4000);
     ck_assert_int_gt(n, 0);
-    path[n] = '\0';
-    snprintf(beside, sizeof(beside), "%.*s/gpubufd", (int)(strrchr(path, '/') - path), path);
-    if (access(beside, X_OK) == 0) /* in a bundle */
-        return strcpy(path, beside);
-    for (up = 0; up < 3; up++) /* BUILD/tests/unit/test_client */
-        *strrchr(path, '/') = '\0';
-    strcat(path, "/gpubufd");
+    at[n] = '\0';
+    do { /* beside it in a bundle, else above: BUILD/tests/unit/client/test_client */
+        *strrchr(at, '/') = '\0';
+        snprintf(path, 4096, "%.4000s/gpubufd", at);
+    } while (access(path, X_OK) != 0 && strchr(at, '/') != strrchr(at, '/'));
     return path;
 }
 

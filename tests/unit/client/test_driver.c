@@ -129,7 +129,7 @@ static bool open_fake(void) {
     if (n <= 0)
         return false;
     path[n] = '\0';
-    strcpy(strrchr(path, '/'), "/../lib/.libs/libcuda.so.1");
+    strcpy(strrchr(path, '/'), "/../../lib/.libs/libcuda.so.1");
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return false;

@@ -321,7 +321,7 @@ static bool open_fake(void) {
     if (n <= 0)
         return false;
     path[n] = '\0';
-    strcpy(strrchr(path, '/'), "/../lib/.libs/libnvidia-ml.so.1");
+    strcpy(strrchr(path, '/'), "/../../../lib/.libs/libnvidia-ml.so.1");
     return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
