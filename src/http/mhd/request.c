@@ -234,13 +234,25 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
     atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
 }
 
+/* A refusal needs no descriptor if libmicrohttpd sends it, and ends the connection. */
+static enum MHD_Result hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_mhd_hand_over(loop, ex) == 0)
+        return MHD_YES;
+    gb_error_set(&err, GB_ERR_SATURATED, "no file descriptor is free to receive the body with; try again");
+    ex->close = true;
+    gb_exchange_fail(ex, &err);
+    return send_reply(loop, ex);
+}
+
 static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method, const char *url,
                                   const char *version) {
     gb_mhd_begin(ex, method, url, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
     if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
-        return gb_mhd_hand_over(loop, ex) == 0 ? MHD_YES : MHD_NO;
+        return hand_over(loop, ex);
     /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
      * that does not wait came along in part, and leaves with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
@@ -313,6 +325,10 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     }
     if (*upload_data_size > 0)
         return body_call(loop, ex, upload_data, upload_data_size);
+    /* Behind its 100 Continue, 0.9.75 tells of a body of no bytes if a next request is in its buffer. No answer is possible then;
+     * the last call follows. */
+    if (upload_data)
+        return MHD_YES;
     return last_call(loop, ex);
 }
 

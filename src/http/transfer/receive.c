@@ -13,6 +13,9 @@
 #define SHORT_MARK (256 << 10)
 #define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
 
+/* What a read takes of a turn besides its bytes: about as long as this many take, so that chunks of a byte do not hold up others. */
+#define READ_COST 16384
+
 /* Framing that is looked at in one call: the end of a chunk and the beginning of the next are far shorter. */
 #define PEEK_BYTES 128
 
@@ -185,7 +188,8 @@ enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
         if (turn >= bulk->turn_bytes || drained) {
-            gb_transfer_arm(bulk, t, EPOLLIN);
+            /* Of bytes that libmicrohttpd had read the socket tells nothing; it can be written to at once. */
+            gb_transfer_arm(bulk, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
             return LATER;
         }
         got = receive_piece(bulk, t, &drained, &err);
@@ -199,7 +203,7 @@ enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t) {
         }
         if (got == 0)
             return LATER;
-        turn += (uint64_t)got;
+        turn += (uint64_t)got + READ_COST;
     }
     gb_exchange_step(ex, ex->req.route->handler);
     after_step(t);

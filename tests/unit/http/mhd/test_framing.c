@@ -331,6 +331,67 @@ START_TEST(chunked_bodies_keep_the_connection) {
 }
 END_TEST
 
+/* More turns than one, with bytes that came along with the header and with others. */
+START_TEST(chunks_of_a_byte_arrive) {
+    size_t count = 20000;
+    char *text = malloc(count * 6 + 200);
+    char body[64];
+    size_t n = (size_t)sprintf(text, "PUT /b/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    size_t i;
+    int fd;
+
+    for (i = 0; i < count; i++)
+        n += (size_t)sprintf(text + n, "1\r\n%c\r\n", (char)('a' + i % 26));
+    n += (size_t)sprintf(text + n, "0\r\n\r\n");
+    gb_http_fixture_start(&f, NULL);
+    fd = gb_client(&f);
+    gb_client_send(fd, text, n);
+    ck_assert_int_eq(gb_client_reply(fd, body, sizeof(body), NULL, NULL), 200);
+    ck_assert_str_eq(body, "20000");
+    for (i = 0; i < count; i++)
+        ck_assert_int_eq(f.memory[i], (char)('a' + i % 26));
+    close(fd);
+    /* All of it with the header: the socket has nothing more to tell of. */
+    n = (size_t)sprintf(text, "PUT /b/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (i = 0; i < 1000; i++)
+        n += (size_t)sprintf(text + n, "1\r\nx\r\n");
+    sprintf(text + n, "0\r\n\r\n");
+    fd = gb_client(&f);
+    gb_client_text(fd, text);
+    ck_assert_int_eq(gb_client_reply(fd, body, sizeof(body), NULL, NULL), 200);
+    ck_assert_str_eq(body, "1000");
+    close(fd);
+    gb_http_fixture_stop(&f);
+    free(text);
+}
+END_TEST
+
+/* libmicrohttpd tells of an empty body behind its 100 Continue, if a next request has come. */
+START_TEST(who_expects_100_without_a_body_is_answered) {
+    static const char *const first[] = {"GET /canned HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
+                                        "POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+                                        "Expect: 100-continue\r\n\r\n"};
+    size_t i;
+
+    gb_http_fixture_start(&f, NULL);
+    for (i = 0; i < 2; i++) {
+        char both[400];
+        int status;
+        int fd = gb_client(&f);
+
+        snprintf(both, sizeof(both), "%sGET /canned HTTP/1.1\r\nHost: localhost\r\n\r\n", first[i]);
+        gb_client_text(fd, both);
+        do
+            status = gb_client_reply(fd, NULL, 0, NULL, NULL);
+        while (status == 100);
+        ck_assert_int_eq(status, 200);
+        ck_assert_int_eq(gb_client_reply(fd, NULL, 0, NULL, NULL), 200);
+        close(fd);
+    }
+    gb_http_fixture_stop(&f);
+}
+END_TEST
+
 /* A request behind a chunked body may have been read along with it: then the reply says that the connection ends. */
 START_TEST(a_request_behind_a_chunked_body_is_answered_or_told) {
     char body[64];
@@ -364,6 +425,8 @@ int main(void) {
     gb_test_add(suite, "cookies", small_cookies_are_refused_once, 30);
     gb_test_add(suite, "endless", framing_without_an_end_is_refused, 30);
     gb_test_add(suite, "kept", chunked_bodies_keep_the_connection, 30);
+    gb_test_add(suite, "bytes", chunks_of_a_byte_arrive, 30);
+    gb_test_add(suite, "expects", who_expects_100_without_a_body_is_answered, 30);
     gb_test_add(suite, "pipelined", a_request_behind_a_chunked_body_is_answered_or_told, 30);
     return gb_test_run(suite);
 }
