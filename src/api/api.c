@@ -158,7 +158,7 @@ static int bearer(const struct gb_http_request *request, const char **ret, struc
     unsigned lines = 0;
     unsigned i;
 
-    for (i = 0; i < request->headers; i++)
+    for (i = 0; value && i < request->headers; i++)
         lines += strcasecmp(request->header[i].name.s, "Authorization") == 0;
     if (lines > 1)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Authorization must be given once");

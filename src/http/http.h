@@ -28,6 +28,10 @@ enum gb_http_method {
     GB_HTTP_METHOD_COUNT
 };
 const char *gb_http_method_name(enum gb_http_method method);
+/* Does a request of this method change nothing? */
+static inline bool gb_http_is_safe(enum gb_http_method method) {
+    return method == GB_HTTP_GET || method == GB_HTTP_HEAD;
+}
 
 struct gb_http_request;
 struct gb_http_response;

@@ -1,7 +1,7 @@
 /* The host backend: devices simulated in host memory, with the order, the pools and the errors of CUDA.
  *
  * Work of a stream runs in order on one of a few worker threads; streams run concurrently. A stream that waits for an
- * event occupies no thread. Private to host*.c; everyone else uses backend.h.
+ * event occupies no thread. Private to this folder; everyone else uses backend.h.
  *
  * One lock (struct gb_host.lock) guards streams, events and pools; it is never held across a copy, a fill, a callback,
  * or a system call that gives memory back. Names ending in _locked want it held. */

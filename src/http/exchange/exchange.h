@@ -178,7 +178,7 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
 /* In every reply to a request that reads: browsers neither guess what it is nor show it to pages of other origins. A request of
  * such a page that changes something is refused, and its reply cannot be shown. */
 static inline bool gb_reply_is_read(const struct gb_exchange *ex) {
-    return ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD || ex->req.method == GB_HTTP_METHOD_COUNT;
+    return gb_http_is_safe(ex->req.method) || ex->req.method == GB_HTTP_METHOD_COUNT;
 }
 #define GB_EVERY_REPLY(FIELD)                                                                                          \
     FIELD("X-Content-Type-Options", "nosniff")                                                                         \

@@ -25,10 +25,6 @@ size_t gb_reply_bytes(const struct gb_exchange *ex) {
     return n > GB_LONG_REPLY && gb_http_canned_known(resp->canned, &ex->req) ? 0 : n;
 }
 
-static bool is_safe(const struct gb_exchange *ex) {
-    return ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD;
-}
-
 /* Lists that are not read must not keep the metrics from being read: a quarter is for the metrics, and for replies that are no
  * longer than a socket takes. */
 static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
@@ -59,7 +55,7 @@ bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
 
     ex->charged = bytes;
     ex->charged_long = is_long;
-    if (share == 0 || used == 0 || used + bytes <= share || !is_safe(ex))
+    if (share == 0 || used == 0 || used + bytes <= share || !gb_http_is_safe(ex->req.method))
         return true;
     gb_reply_release(ex);
     refuse(ex, bytes, used, share);

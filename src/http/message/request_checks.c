@@ -159,9 +159,9 @@ static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules
  * what is served there may be anybody's. */
 static int check_site(const struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
     const char *site = gb_http_header(&ex->req, "Sec-Fetch-Site");
-    bool reads = ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD;
 
-    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 || (reads && is_link(ex, rules)))
+    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
+        (gb_http_is_safe(ex->req.method) && is_link(ex, rules)))
         return 0;
     return gb_error_set(
         err, GB_ERR_CROSS_ORIGIN,
@@ -174,7 +174,7 @@ static int check_origin(const struct gb_exchange *ex, const struct framing *f, s
     const char *origin = gb_http_header(&ex->req, "Origin");
     const char *at;
 
-    if (!origin || ex->req.method == GB_HTTP_GET || ex->req.method == GB_HTTP_HEAD)
+    if (!origin || gb_http_is_safe(ex->req.method))
         return 0;
     at = strstr(origin, "://");
     if (at && f->host && strcasecmp(at + 3, f->host) == 0)

@@ -208,6 +208,11 @@ static int heads_of(int fd, int *ret_status) {
     return count;
 }
 
+/* On which connections are served in the order in which they came. */
+static void one_loop(struct gb_http_server_config *config) {
+    config->loops = 1;
+}
+
 static void try_head(const struct head *h, size_t split, size_t behind) {
     size_t repeat;
     int status;
@@ -216,18 +221,12 @@ static void try_head(const struct head *h, size_t split, size_t behind) {
 
     gb_client_send(fd, h->bytes, split);
     if (split < h->n) {
-        struct gb_http_server_stat stat;
-        unsigned accepted = 0;
+        int other = gb_client(&f);
 
         /* The server has had the first part: it answers another connection, which came later. */
-        do {
-            int other = gb_client(&f);
-
-            gb_client_text(other, "GET /canned HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            ck_assert_int_eq(gb_client_reply(other, NULL, 0, NULL, NULL), 200);
-            close(other);
-            gb_http_server_stat(f.server, &stat);
-        } while (++accepted < 2);
+        gb_client_text(other, "GET /canned HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        ck_assert_int_eq(gb_client_reply(other, NULL, 0, NULL, NULL), 200);
+        close(other);
         gb_client_send(fd, h->bytes + split, h->n - split);
     }
     for (repeat = 0; repeat < behind; repeat++)
@@ -244,7 +243,7 @@ START_TEST(heads_are_read_in_one_way_only) {
     const struct head *h = &heads[_i];
     size_t split;
 
-    gb_http_fixture_start(&f, NULL);
+    gb_http_fixture_start(&f, one_loop);
     for (split = 0; split < h->n; split++)
         try_head(h, split, 1);
     try_head(h, h->n, 1);
@@ -265,7 +264,7 @@ START_TEST(small_cookies_are_refused_once) {
         n += (size_t)sprintf(text + n, "a=b; ");
     strcpy(text + n, "\r\n\r\n");
     h.n = strlen(text);
-    gb_http_fixture_start(&f, NULL);
+    gb_http_fixture_start(&f, one_loop);
     try_head(&h, h.n, 0);
     try_head(&h, 100, 0);
     gb_http_fixture_stop(&f);
