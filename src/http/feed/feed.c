@@ -61,7 +61,7 @@ static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
 static void run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
     bool over = !gb_listener_run(feed, l, now_ns);
 
-    if (!over && atomic_load(&feed->draining) && gb_listener_level(feed, l))
+    if (!over && feed->complete && gb_listener_level(feed, l))
         over = true;
     if (over)
         drop(feed, l);
@@ -211,6 +211,9 @@ static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
 }
 
 static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
+    /* Read before the ring is filled: the last event can be read before draining is set, and must be in the ring before
+     * the listeners are dropped. */
+    bool draining = atomic_load(&feed->draining);
     struct gb_listener *list = take_entering(feed);
     unsigned epoch = atomic_load(&feed->epoch);
     struct gb_listener *l;
@@ -232,7 +235,8 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         gb_http_feed_wake(feed);
     if (epoch != feed->dismissed)
         dismiss(feed, epoch);
-    if (atomic_load(&feed->draining))
+    feed->complete = draining && pieces < TURN_PIECES;
+    if (feed->complete)
         tell_all(feed, now_ns);
 }
 

@@ -74,6 +74,7 @@ struct gb_http_feed {
     uint64_t ring_last;  /* id up to which was asked */
     uint64_t next_tick_ns;
     uint64_t drain_until_ns;
+    bool complete; /* the ring has the last frame that there will be */
 
     pthread_mutex_t lock;
     struct gb_listener *entering; /* linked by next */

@@ -18,10 +18,21 @@ struct source {
     struct gb_http_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
-    atomic_uint permitted; /* the epoch of who listens now */
-    uint64_t known;        /* all up to there is in the ring */
-    uint64_t scanned;      /* who listens to NOTHING got to there */
+    atomic_uint permitted;    /* the epoch of who listens now */
+    uint64_t known;           /* all up to there is in the ring */
+    uint64_t scanned;         /* who listens to NOTHING got to there */
+    atomic_ullong ends_after; /* while it is read the last event and the drain come; 0: never */
 };
+
+/* What another thread may do between the reading of an event and its sending. */
+static void end_meanwhile(struct source *s) {
+    atomic_store(&s->ends_after, 0);
+    pthread_mutex_lock(&s->lock);
+    s->last++;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->feed.draining, true);
+    gb_http_feed_wake(&s->feed);
+}
 
 static size_t read_events(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
                           size_t max, uint64_t *ret_through) {
@@ -49,6 +60,8 @@ static size_t read_events(void *app, uint64_t after, uint64_t topics, const char
         snprintf(text, sizeof(text), "%llu\n", (unsigned long long)id);
         frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", text, strlen(text));
     }
+    if (n > 0 && atomic_load(&s->ends_after) == *ret_through)
+        end_meanwhile(s);
     return n;
 }
 
@@ -70,6 +83,7 @@ static void source_init(struct source *s, unsigned heartbeat_ms, unsigned stall_
     struct gb_error err = GB_ERROR_INIT;
 
     s->last = s->known = s->scanned = 0;
+    atomic_init(&s->ends_after, 0);
     pthread_mutex_init(&s->lock, NULL);
     gb_assert_ok(gb_http_feed_start(&s->feed, &config, &err), err);
 }
@@ -293,6 +307,25 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
 }
 END_TEST
 
+START_TEST(the_last_event_comes_before_the_end) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *in;
+
+    source_init(s, 60000, 60000);
+    in = fdopen(listen_to(s, 0, 3, ""), "r");
+    happen(s, 1);
+    ck_assert_int_eq(next_number(in), 1);
+    atomic_store(&s->ends_after, 2);
+    happen(s, 1);
+    ck_assert_int_eq(next_number(in), 2);
+    ck_assert_int_eq(next_number(in), 3);
+    ck_assert_int_eq(next_number(in), -1);
+    fclose(in);
+    gb_http_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("http_feed");
 
@@ -301,6 +334,7 @@ int main(void) {
     gb_test_add(suite, "overtaken", who_is_overtaken_hears_nothing_out_of_turn, 120);
     gb_test_add(suite, "searches", who_searches_a_long_log_keeps_nobody_waiting, 120);
     gb_test_add(suite, "permitted", who_was_permitted_before_is_dismissed_too, 60);
+    gb_test_add(suite, "last", the_last_event_comes_before_the_end, 60);
     gb_test_add(suite, "quiet", quiet_ones_get_comments_and_dead_ones_go, 120);
     return gb_test_run(suite);
 }
