@@ -98,7 +98,7 @@ static void happen(struct source *s, uint64_t count) {
 /* Returns the client's end. */
 static int listen_to(struct source *s, uint64_t after, uint64_t topics, const char *owner) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *l = gb_listener_new(&s->feed.count, LISTENERS, &err);
+    struct gb_feed_listener *l = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
     int pair[2];
 
     ck_assert_ptr_nonnull(l);
@@ -278,7 +278,7 @@ END_TEST
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *places[LISTENERS] = {NULL};
+    struct gb_feed_listener *places[LISTENERS] = {NULL};
     FILE *in;
     int i;
 
@@ -290,10 +290,10 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     while (atomic_load(&s->feed.count) > 1)
         ck_assert_int_eq(next_number(in), 0);
     for (i = 1; i < LISTENERS; i++) {
-        places[i] = gb_listener_new(&s->feed.count, LISTENERS, &err);
+        places[i] = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
         ck_assert_ptr_nonnull(places[i]);
     }
-    ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
+    ck_assert_ptr_null(gb_feed_listener_new(&s->feed.count, LISTENERS, &err));
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     atomic_store(&s->feed.draining, true);
     gb_http_feed_wake(&s->feed);
@@ -301,7 +301,7 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
         ;
     fclose(in);
     for (i = 1; i < LISTENERS; i++)
-        gb_listener_free(places[i]);
+        gb_feed_listener_free(places[i]);
     gb_http_feed_end(&s->feed);
     free(s);
 }
