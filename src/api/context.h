@@ -5,28 +5,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "api/api.h"
-#include "api/middleware/digest.h"
-#include "api/middleware/longpoll.h"
-#include "api/middleware/operations.h"
-#include "api/observe/metrics.h"
-#include "api/observe/response_cache.h"
-#include "api/request/query.h"
+#include "api/limits.h"
 #include "base/process.h"
-
-/* gb_http_route.access. OWN: also for a token that is bound to a session; the handler asks for which. SEE: scope read or
- * map. */
-enum gb_access {
-    GB_ACCESS_OPEN,
-    GB_ACCESS_READ,
-    GB_ACCESS_WRITE,
-    GB_ACCESS_MAP,
-    GB_ACCESS_ADMIN,
-    GB_ACCESS_OWN_READ,
-    GB_ACCESS_OWN_SEE,
-    GB_ACCESS_OWN_WRITE,
-    GB_ACCESS_OWN_MAP
-};
+#include "core/core.h"
+#include "http/http.h"
 
 /* The last look at this process. */
 struct gb_process_look {
@@ -35,8 +17,17 @@ struct gb_process_look {
     uint64_t at_ns; /* 0: none yet */
 };
 
+struct gb_digests;
+struct gb_metrics;
+struct gb_operations;
+struct gb_polls;
+struct gb_response_cache;
+
+/* gb_http_request.app. What a folder above keeps here it owns and knows alone. */
 struct gb_api {
     struct gb_core *core;
+    const struct gb_http_route *routes;
+    size_t route_count;
     char *version;
     char *backend_name;
     char *backend_note;
@@ -52,22 +43,17 @@ struct gb_api {
     struct gb_http_canned *live;
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;
-    struct gb_response_cache stats;
-    struct gb_metrics metrics;
+    struct gb_response_cache *stats; /* the answer of GET /v1/stats */
+    struct gb_metrics *metrics;
     struct gb_process_look process;
     uint64_t process_started_ns; /* since the epoch */
-    struct gb_digests digests;
-    struct gb_operations operations;
-    struct gb_polls polls;
+    struct gb_digests *digests;
+    struct gb_operations *operations;
+    struct gb_polls *polls;
 };
 
 static inline struct gb_api *gb_api_of(const struct gb_http_request *request) {
     return request->app;
 }
-
-/* Handlers, by the names in routes.def. */
-#define GB_ROUTE(method, path, name, body, access, query) gb_http_handler gb_api_##name;
-#include "api/routes.def"
-#undef GB_ROUTE
 
 #endif

@@ -29,4 +29,20 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
  * the client set no condition itself, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
 
+/* A function of the core that takes a session and the name of something in it. */
+typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                         struct gb_call *call);
+
+/* The whole handler: fn on what the path names, as gb_async_end; `what` as in gb_path_names. */
+enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
+                          gb_named_fn *fn, gb_async_reply *reply, struct gb_error *err);
+/* The same for what the body {"name": name} is to make. */
+enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
+                          gb_async_reply *reply, struct gb_error *err);
+
+/* 204. */
+gb_async_reply gb_reply_nothing;
+/* The call's buffer; 201 where it was created. */
+gb_async_reply gb_reply_buffer;
+
 #endif

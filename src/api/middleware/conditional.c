@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/request/media.h"
 #include "base/clock.h"
 #include "http/message/conditions.h"
 

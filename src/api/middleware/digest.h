@@ -21,8 +21,8 @@ struct gb_digests {
     } * kept;
 };
 
-int gb_digests_init(struct gb_digests *digests); /* -1: no memory */
-void gb_digests_done(struct gb_digests *digests);
+struct gb_digests *gb_digests_new(void);          /* NULL: no memory */
+void gb_digests_free(struct gb_digests *digests); /* NULL is accepted */
 void gb_digests_keep(struct gb_digests *digests, const char *tag, const struct gb_digest *digest);
 bool gb_digests_find(struct gb_digests *digests, const char *tag, enum gb_digest_alg alg, struct gb_digest *ret);
 

@@ -4,8 +4,13 @@
 #define GB_API_MIDDLEWARE_HOOK_H
 
 #include "api/context.h"
+#include "http/http.h"
 
-/* request->hook of a request that asked for one of the two. */
+/* gb_http_server_config.around: Prefer: respond-async and Idempotency-Key, as the columns of the route say. */
+enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err);
+
+/* request->hooks of a request that asked for one of the two. */
 struct gb_request_hooks {
     struct gb_api *api;
     struct gb_operation *op; /* reserved, or that of a request that has left */

@@ -4,9 +4,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
 #include "api/middleware/hook.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/digest.h"
+#include "format/json_writer.h"
 
 #define KEY_MAX 255
 
@@ -31,15 +34,7 @@ static void saving_unref(struct gb_saving *s) {
 /* --- the key ------------------------------------------------------------------------------------------------------ */
 
 bool gb_idempotency_wanted(const struct gb_http_request *request) {
-    bool hears =
-        request->method == GB_HTTP_POST || request->method == GB_HTTP_PATCH || request->method == GB_HTTP_DELETE;
-
-    /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
-    hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
-            request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
-    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
-    hears = hears && request->route->access != GB_ACCESS_READ;
-    return hears && gb_http_header(request, "Idempotency-Key");
+    return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
 
 /* As it is, or as a string of structured fields: then without its quotes. */
@@ -92,7 +87,6 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
 /* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
  * recognised, however the header spells it. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
-    static const char prefix[] = "/v1/sessions/{s}/";
     const struct gb_api *api = gb_api_of(request);
     const char *method = gb_http_method_name(request->method);
     struct gb_session_view view = {.rec = {.id = 0}};
@@ -107,8 +101,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
 
     if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
         return -1;
-    if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0 &&
-        gb_param_name(request, 0, "session name", &name, NULL) == 0)
+    if (gb_route_of(request)->target >= GB_TARGET_MEMBER && gb_param_name(request, 0, "session name", &name, NULL) == 0)
         (void)gb_session_get(api->core, &name, &view, NULL);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
     snprintf(token, sizeof(token), "token %" PRId64, bearer);

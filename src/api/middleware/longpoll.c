@@ -1,12 +1,14 @@
 #include "api/middleware/longpoll.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
-#include "api/api.h"
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/conditional.h"
-#include "api/observe/response_cache.h"
+#include "api/reply/response_cache.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/core.h"
@@ -24,6 +26,21 @@ struct gb_poll {
     uint64_t deadline_ns;
     bool listed;
     char tag[GB_ETAG_SIZE];
+};
+
+TAILQ_HEAD(gb_poll_list, gb_poll);
+
+struct gb_polls {
+    struct gb_core *core;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t wake;
+    struct gb_poll_list list;
+    unsigned count;
+    unsigned local; /* of them over UNIX sockets */
+    bool ending;    /* no request waits any more */
+    bool stopping;
 };
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
@@ -81,17 +98,24 @@ static void *polls_main(void *arg) {
     return NULL;
 }
 
-int gb_polls_init(struct gb_polls *polls, struct gb_core *core) {
-    *polls = (struct gb_polls){.core = core};
+struct gb_polls *gb_polls_new(struct gb_core *core) {
+    struct gb_polls *polls = calloc(1, sizeof(*polls));
+
+    if (!polls)
+        return NULL;
+    polls->core = core;
     TAILQ_INIT(&polls->list);
     pthread_mutex_init(&polls->lock, NULL);
     gb_cond_init(&polls->wake);
     polls->started = gb_thread_start(&polls->thread, "gb-poll", polls_main, polls, NULL) == 0;
-    return polls->started ? 0 : -1;
+    if (polls->started)
+        return polls;
+    gb_polls_free(polls);
+    return NULL;
 }
 
-void gb_polls_done(struct gb_polls *polls) {
-    if (!polls->core)
+void gb_polls_free(struct gb_polls *polls) {
+    if (!polls)
         return;
     pthread_mutex_lock(&polls->lock);
     polls->stopping = true;
@@ -101,6 +125,7 @@ void gb_polls_done(struct gb_polls *polls) {
         pthread_join(polls->thread, NULL);
     pthread_cond_destroy(&polls->wake);
     pthread_mutex_destroy(&polls->lock);
+    free(polls);
 }
 
 static void wake_all(struct gb_polls *polls, bool ending) {
@@ -177,7 +202,7 @@ static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, 
 static enum gb_step again(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const struct gb_poll *p = request->state;
 
-    if (gb_api_authorize(gb_api_of(request), request, err) < 0)
+    if (gb_api_authorize(NULL, request, err) < 0)
         return GB_STEP_ERROR;
     return p->handler(request, response, err);
 }

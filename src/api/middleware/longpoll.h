@@ -5,10 +5,8 @@
 #ifndef GB_API_MIDDLEWARE_LONGPOLL_H
 #define GB_API_MIDDLEWARE_LONGPOLL_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "base/error.h"
 #include "http/http.h"
@@ -18,23 +16,11 @@ struct gb_core;
 /* Over UNIX sockets they stay with libmicrohttpd, which walks all of them whenever one ends: one more gets its 304 at once. */
 #define GB_POLLS_LOCAL_MAX 64
 
-TAILQ_HEAD(gb_poll_list, gb_poll);
+struct gb_polls;
 
-struct gb_polls {
-    struct gb_core *core;
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock; /* for all below */
-    pthread_cond_t wake;
-    struct gb_poll_list list;
-    unsigned count;
-    unsigned local;
-    bool ending; /* nobody waits any more */
-    bool stopping;
-};
-
-int gb_polls_init(struct gb_polls *polls, struct gb_core *core);
-void gb_polls_done(struct gb_polls *polls);
+/* core is borrowed. Returns NULL when memory or threads are exhausted. */
+struct gb_polls *gb_polls_new(struct gb_core *core);
+void gb_polls_free(struct gb_polls *polls); /* NULL is accepted */
 /* [any thread, never blocks] All get their 304 now, and so does who comes. */
 void gb_polls_end(struct gb_polls *polls);
 /* [any thread, never blocks] Tokens have changed: who may not ask any more is told so now. */

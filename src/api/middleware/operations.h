@@ -83,17 +83,14 @@ struct gb_operations {
     int64_t last_number;
     struct gb_operation_room reads;
     struct gb_operation_room writes;
-    const struct gb_api_limits *limits; /* NULL: not made yet */
+    const struct gb_api_limits *limits;
 };
 
 struct gb_api_limits;
-/* limits is borrowed, and fixed before the first one. */
-int gb_operations_init(struct gb_operations *ops, const struct gb_api_limits *limits, struct gb_error *err);
-/* No request is under way any more. A zeroed one is accepted. */
-void gb_operations_done(struct gb_operations *ops);
-
-/* What this request would be as an operation, NULL where Prefer: respond-async is not heard. */
-const char *gb_operation_kind(const struct gb_http_request *request);
+/* limits is borrowed, and fixed before the first operation. Returns NULL when memory or random numbers are exhausted. */
+struct gb_operations *gb_operations_new(const struct gb_api_limits *limits);
+/* No request is under way any more. NULL is accepted. */
+void gb_operations_free(struct gb_operations *ops);
 
 /* A place for one more. NULL with SATURATED. */
 struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads, struct gb_error *err);

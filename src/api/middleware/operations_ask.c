@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/limits.h"
 #include "api/middleware/operations.h"
 #include "api/reply/render.h"
 #include "base/clock.h"

@@ -1,18 +1,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/operations.h"
 #include "api/reply/reply_json.h"
+#include "api/route.h"
 
 static void end_operation(struct gb_request_hooks *hooks, struct gb_http_response *response) {
     struct gb_operation *op = hooks->op;
 
     hooks->op = NULL;
     if (op && op->number > 0)
-        gb_operation_end(&hooks->api->operations, op, response, &hooks->error);
+        gb_operation_end(hooks->api->operations, op, response, &hooks->error);
     else if (op)
-        gb_operations_give_back(&hooks->api->operations, op);
+        gb_operations_give_back(hooks->api->operations, op);
 }
 
 static void hooks_free(void *arg) {
@@ -60,7 +62,7 @@ static enum gb_step reply_accepted(struct gb_operations *ops, struct gb_operatio
 /* The handler waits: the client need not. */
 static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request *request,
                           struct gb_http_response *response, struct gb_error *err) {
-    struct gb_operations *ops = &hooks->api->operations;
+    struct gb_operations *ops = hooks->api->operations;
     struct gb_operation *op = hooks->op;
     enum gb_step step;
 
@@ -127,7 +129,7 @@ static enum gb_step end(struct gb_request_hooks *hooks, enum gb_step step, struc
 /* The first request with the key was left to itself: here is its operation, for one that would be too. */
 static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struct gb_http_response *response,
                          struct gb_error *err) {
-    struct gb_operations *ops = &hooks->api->operations;
+    struct gb_operations *ops = hooks->api->operations;
     struct gb_operation *op = hooks->op && note[0] ? gb_operation_find(ops, note, NULL) : NULL;
     enum gb_step step;
 
@@ -142,13 +144,14 @@ static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struc
 /* WAIT: go on with *ret, NULL where nothing was asked for. Else that is the answer. */
 static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response,
                           struct gb_request_hooks **ret, struct gb_error *err) {
+    const struct gb_route *route = gb_route_of(request);
     bool keyed = gb_idempotency_wanted(request);
     char note[GB_KEY_NOTE_SIZE] = "";
     struct gb_request_hooks *hooks;
     bool async = false;
     int r;
 
-    if (gb_operation_kind(request))
+    if (route->operation[0])
         gb_http_prefer_wait(request, 0, 0, &async);
     if (!async && !keyed)
         return GB_STEP_WAIT;
@@ -162,8 +165,7 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     request->hooks_free = hooks_free;
     if (gb_http_may_detach(request, err) < 0)
         return GB_STEP_ERROR;
-    hooks->op =
-        async ? gb_operations_reserve(&hooks->api->operations, request->route->access == GB_ACCESS_READ, err) : NULL;
+    hooks->op = async ? gb_operations_reserve(hooks->api->operations, route->access == GB_ACCESS_READ, err) : NULL;
     if (async && !hooks->op)
         return GB_STEP_ERROR;
     *ret = hooks;

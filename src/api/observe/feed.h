@@ -16,4 +16,7 @@ struct gb_notice gb_notice_of_gap(int64_t after, int64_t through, const char *wh
  * has after and no id of its own (id 0). */
 void gb_render_event_text(struct gb_json_writer *out, const struct gb_api *api, const struct gb_notice *notice);
 
+/* gb_http_server_config.feed. */
+extern const struct gb_http_feed_hooks gb_api_feed_hooks;
+
 #endif

@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 
+#include "api/context.h"
 #include "api/reply/stats_json.h"
+#include "api/request/query.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;

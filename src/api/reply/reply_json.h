@@ -9,4 +9,12 @@
  * SATURATED when memory was exhausted; the writer is empty either way. */
 int gb_json_reply(struct gb_json_writer *out, struct gb_http_response *response, int status, struct gb_error *err);
 
+/* The same as the step of a handler. */
+enum gb_step gb_reply_json(struct gb_json_writer *out, int status, struct gb_http_response *response,
+                           struct gb_error *err);
+/* The same with an entity tag made of the text, which begins with the letter kind; a request whose client has that text gets
+ * a 304. */
+enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_http_response *response,
+                             struct gb_error *err);
+
 #endif

@@ -9,4 +9,10 @@
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
                    struct gb_error *err);
 
+/* Reads the body {"stream": name}; "default" where the field or the whole body is left out. Returns 0 or -1. */
+int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+
+/* Reads the body {"name": name}. Returns 0 or -1. */
+int gb_body_name(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+
 #endif

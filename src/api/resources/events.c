@@ -1,6 +1,12 @@
 /* /v1/sessions/{s}/events */
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/route.h"
 
 static int visit(void *arg, const struct gb_event_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;

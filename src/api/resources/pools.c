@@ -1,10 +1,18 @@
 /* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
 #include "api/resources/pools.h"
+#include "api/route.h"
 
 /* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
  * poll do without. */

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
+#include "api/route.h"
 #include "api/transfer/download.h"
 #include "base/clock.h"
 

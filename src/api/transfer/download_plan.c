@@ -2,6 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/middleware/conditional.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
 #include "api/transfer/download.h"

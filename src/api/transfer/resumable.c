@@ -7,7 +7,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/route.h"
+#include "api/transfer/upload.h"
 #include "api/transfer/uploads.h"
 #include "base/parse.h"
 

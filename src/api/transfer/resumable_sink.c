@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/request/media.h"
 #include "api/transfer/resumable.h"
+#include "api/transfer/upload.h"
 #include "api/transfer/uploads.h"
 #include "format/safetensors.h"
 

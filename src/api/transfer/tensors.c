@@ -4,9 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
+#include "api/request/device_param.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/request/tensor_names.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/transfer/resumable.h"
 
 static int check_headers(const struct gb_http_request *request, struct gb_error *err) {

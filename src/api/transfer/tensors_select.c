@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/request/query.h"
+#include "api/request/tensor_names.h"
 #include "api/transfer/tensors.h"
 #include "base/parse.h"
 

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
-#include "api/request/path_params.h"
+#include "api/reply/timing.h"
+#include "api/request/tensor_names.h"
 #include "api/transfer/tensors.h"
 #include "base/clock.h"
 

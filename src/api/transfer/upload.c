@@ -4,12 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
+#include "api/reply/timing.h"
+#include "api/request/device_param.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/transfer/resumable.h"
 #include "base/clock.h"
 #include "format/slice.h"

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/request/media.h"
 #include "api/transfer/upload.h"
 #include "base/clock.h"
 #include "format/safetensors.h"

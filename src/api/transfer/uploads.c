@@ -8,11 +8,21 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
 #include "api/middleware/filters.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/transfer/upload.h"
 #include "base/clock.h"
 

@@ -1,19 +1,25 @@
-#include "api/observe/response_cache.h"
+#include "api/reply/response_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void gb_response_cache_init(struct gb_response_cache *cache) {
-    *cache = (struct gb_response_cache){0};
-    pthread_mutex_init(&cache->lock, NULL);
+struct gb_response_cache *gb_response_cache_new(void) {
+    struct gb_response_cache *cache = calloc(1, sizeof(*cache));
+
+    if (cache)
+        pthread_mutex_init(&cache->lock, NULL);
+    return cache;
 }
 
-void gb_response_cache_done(struct gb_response_cache *cache) {
+void gb_response_cache_free(struct gb_response_cache *cache) {
+    if (!cache)
+        return;
     gb_http_canned_unref(cache->canned);
     free(cache->text);
     pthread_mutex_destroy(&cache->lock);
+    free(cache);
 }
 
 struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns) {

@@ -1,6 +1,6 @@
 /* A prepared answer that many clients poll, rebuilt when what it shows has changed. */
-#ifndef GB_API_OBSERVE_RESPONSE_CACHE_H
-#define GB_API_OBSERVE_RESPONSE_CACHE_H
+#ifndef GB_API_REPLY_RESPONSE_CACHE_H
+#define GB_API_REPLY_RESPONSE_CACHE_H
 
 #include <pthread.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@ struct gb_response_cache {
     uint64_t revision; /* raised with every text that differs */
 };
 
-void gb_response_cache_init(struct gb_response_cache *cache);
-void gb_response_cache_done(struct gb_response_cache *cache);
+struct gb_response_cache *gb_response_cache_new(void);        /* NULL: no memory */
+void gb_response_cache_free(struct gb_response_cache *cache); /* NULL is accepted */
 
 /* How long a snapshot stands in for numbers that move without a change being acknowledged (slots in use and the like). */
 #define GB_RESPONSE_CACHE_AGE_NS 200000000ULL

@@ -1,6 +1,6 @@
 /* How a device is, as JSON. */
-#ifndef GB_API_OBSERVE_HEALTH_H
-#define GB_API_OBSERVE_HEALTH_H
+#ifndef GB_API_REPLY_RENDER_HEALTH_H
+#define GB_API_REPLY_RENDER_HEALTH_H
 
 #include "format/json_writer.h"
 #include "model/health.h"

@@ -1,6 +1,8 @@
 /* What the daemon says about itself. */
 #include "api/context.h"
 #include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "format/json_writer.h"
 
 static enum gb_step send_canned(struct gb_http_response *response, struct gb_http_canned *canned) {

@@ -1,0 +1,29 @@
+/* One page of a list, from the query to the reply. */
+#ifndef GB_API_REPLY_PAGE_H
+#define GB_API_REPLY_PAGE_H
+
+#include "api/context.h"
+#include "api/request/query.h"
+#include "format/json_writer.h"
+
+/* A page while it is written. Visit functions of the core get it as arg; unless it is full they add an item to out and set
+ * last_id. */
+struct gb_walk {
+    struct gb_json_writer out;
+    const struct gb_api *api;
+    struct gb_name session; /* "": the list is of the daemon */
+    struct gb_page page;
+    int64_t last_id;
+    bool full;
+};
+
+/* Tells whether the page is as large as it may be: then the visit adds nothing. */
+bool gb_walk_full(struct gb_walk *walk);
+
+/* The whole handler of a list. list walks the core from page.after_id, at most page.limit items, and says whether there are
+ * more. */
+enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
+                           int (*list)(struct gb_walk *walk, bool *ret_more, struct gb_error *err),
+                           struct gb_error *err);
+
+#endif
