@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "format/safetensors.h"
 #include "model/model.h"
 
 /* The label that keeps a tensor's name where a buffer cannot have it. */
@@ -22,5 +23,9 @@ const char *gb_tensor_name(const struct gb_buffer_rec *rec, char *out);
  * Returns 1: they are in out; 0: they are as they were; -1 with INVALID_ARGUMENT (too long), or SATURATED. */
 int gb_tensor_labels(const char *old, const struct gb_name *buffer, const char *tensor, char out[GB_LABELS_MAX],
                      struct gb_error *err);
+
+/* The names of the buffers, one for each tensor of the file: malloc'd, in *ret. Returns 0, or -1 with INVALID_NAME (too long,
+ * or two tensors would get the same) or SATURATED. */
+int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret, struct gb_error *err);
 
 #endif

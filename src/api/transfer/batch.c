@@ -13,7 +13,6 @@
 #include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/request/wait.h"
-#include "api/transfer/uploads.h"
 #include "base/map.h"
 
 static const struct {

@@ -8,7 +8,8 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/route.h"
-#include "api/transfer/download.h"
+#include "api/transfer/download_plan.h"
+#include "api/transfer/download_source.h"
 #include "base/clock.h"
 
 static void state_free(void *state) {

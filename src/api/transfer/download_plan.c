@@ -6,7 +6,7 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
-#include "api/transfer/download.h"
+#include "api/transfer/download_plan.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/slice.h"

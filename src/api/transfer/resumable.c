@@ -11,7 +11,8 @@
 #include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
 #include "api/route.h"
-#include "api/transfer/upload.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
 #include "base/parse.h"
 

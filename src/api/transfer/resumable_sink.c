@@ -5,9 +5,10 @@
 
 #include "api/context.h"
 #include "api/request/media.h"
-#include "api/transfer/resumable.h"
-#include "api/transfer/upload.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 
 struct sink {

@@ -8,7 +8,7 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/route.h"
-#include "api/transfer/tensors.h"
+#include "api/transfer/tensors_select.h"
 #include "base/clock.h"
 #include "base/digest.h"
 

@@ -9,7 +9,7 @@
 #include "api/reply/reply_json.h"
 #include "api/reply/timing.h"
 #include "api/request/tensor_names.h"
-#include "api/transfer/tensors.h"
+#include "api/transfer/tensors_sink.h"
 #include "base/clock.h"
 
 enum stage { STAGE_LENGTH, STAGE_HEADER, STAGE_DATA, STAGE_ENDED };

@@ -23,7 +23,7 @@
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "api/route.h"
-#include "api/transfer/upload.h"
+#include "api/transfer/upload_reply.h"
 #include "base/clock.h"
 
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
