@@ -20,8 +20,8 @@
 #include "api/route.h"
 #include "api/share/share.h"
 #include "base/crc32c.h"
+#include "base/json_writer.h"
 #include "base/process.h"
-#include "format/json_writer.h"
 
 static const struct gb_http_route routes[] = {
 #define GB_ROUTE(method, path, name, body, access, target, key, operation, query)                                      \

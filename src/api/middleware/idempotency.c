@@ -9,7 +9,7 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "base/digest.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 #define KEY_MAX 255
 

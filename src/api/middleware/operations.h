@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/json_writer.h"
 #include "base/map.h"
 #include "base/name.h"
-#include "format/json_writer.h"
 #include "http/http.h"
 
 #define GB_OPERATION_ID_SIZE 32

@@ -3,7 +3,7 @@
 #define GB_API_OBSERVE_FEED_H
 
 #include "api/context.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 /* One event as a JSON object. */
 void gb_render_notice(struct gb_json_writer *out, const char *key, const struct gb_api *api,

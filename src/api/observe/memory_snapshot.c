@@ -8,7 +8,7 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/route.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "format/pickle.h"
 
 #define CHUNK 256

@@ -4,7 +4,7 @@
 
 #include "api/context.h"
 #include "api/request/query.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 /* A page while it is written. Visit functions of the core get it as arg; unless it is full they add an item to out and set
  * last_id. */

@@ -3,8 +3,8 @@
 #define GB_API_REPLY_RENDER_H
 
 #include "api/context.h"
+#include "base/json_writer.h"
 #include "core/core.h"
-#include "format/json_writer.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
 void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,

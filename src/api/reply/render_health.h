@@ -2,7 +2,7 @@
 #ifndef GB_API_REPLY_RENDER_HEALTH_H
 #define GB_API_REPLY_RENDER_HEALTH_H
 
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "model/health.h"
 
 /* The object "health". Numbers that are not known are null; without a source there is only the reason. */

@@ -2,7 +2,7 @@
 #ifndef GB_API_REPLY_REPLY_JSON_H
 #define GB_API_REPLY_REPLY_JSON_H
 
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "http/http.h"
 
 /* Ends the text with a newline and gives it to the response as application/json with this status. Returns 0, or -1 with

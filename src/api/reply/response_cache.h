@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "http/http.h"
 
 struct gb_response_cache {

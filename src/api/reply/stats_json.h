@@ -2,9 +2,9 @@
 #ifndef GB_API_REPLY_STATS_JSON_H
 #define GB_API_REPLY_STATS_JSON_H
 
+#include "base/json_writer.h"
 #include "base/process.h"
 #include "core/core.h"
-#include "format/json_writer.h"
 #include "http/http.h"
 
 struct gb_api;

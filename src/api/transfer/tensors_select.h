@@ -2,8 +2,8 @@
 #ifndef GB_API_TRANSFER_TENSORS_SELECT_H
 #define GB_API_TRANSFER_TENSORS_SELECT_H
 
+#include "base/json_writer.h"
 #include "core/core.h"
-#include "format/json_writer.h"
 #include "http/http.h"
 
 /* Which buffers a download takes: names in the order that is wanted, else all whose names begin so and that have the label.

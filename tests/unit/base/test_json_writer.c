@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "model/model.h"
 
 START_TEST(test_everything) {
@@ -74,10 +74,68 @@ START_TEST(test_growth) {
 }
 END_TEST
 
+/* What a client chose: no byte of it ends the string, or is no UTF-8, and a character is written whole or not at all. */
+START_TEST(test_untrusted) {
+    static const struct {
+        const char *text;
+        size_t max;
+        const char *written;
+    } cases[] = {
+        {"plain", 99, "\"plain\""},
+        {"pla\"in\n", 99, "\"pla\\\"in\\u000a\""},
+        {"\xff"
+         "a",
+         99, "\"\\ufffda\""},
+        {"\xff"
+         "a",
+         5, "\"\""},
+        {"ab\xc3\xa9", 4, "\"ab\xc3\xa9\""},
+        {"ab\xc3\xa9", 3, "\"ab\""},
+        {"ab\xc3", 8, "\"ab\\ufffd\""},
+        {"a\"b", 2, "\"a\""},
+        {"", 0, "\"\""},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gb_json_writer out = {0};
+
+        gb_json_put_untrusted(&out, NULL, cases[i].text, cases[i].max);
+        ck_assert(!out.failed);
+        ck_assert_msg(out.used == strlen(cases[i].written) && memcmp(out.s, cases[i].written, out.used) == 0,
+                      "%zu: %.*s", i, (int)out.used, out.s);
+        gb_json_done(&out);
+    }
+}
+END_TEST
+
+/* A fixed buffer takes what fits, says so when more comes, and is not freed. */
+START_TEST(test_fixed) {
+    char text[16];
+    struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
+
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "a", 1);
+    gb_json_put_members(&out, ",\"b\":2", 6);
+    gb_json_close(&out, '}');
+    ck_assert(!out.failed);
+    ck_assert_uint_eq(out.used, 13);
+    ck_assert_ptr_eq(out.s, text);
+    ck_assert_int_eq(memcmp(text, "{\"a\":1,\"b\":2}", 13), 0);
+    gb_json_put_text(&out, "1234");
+    ck_assert(out.failed);
+    ck_assert_uint_eq(out.used, 13);
+    gb_json_done(&out);
+    ck_assert_uint_eq(out.used, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("json writer");
 
     gb_test_add(suite, "everything", test_everything, 4);
     gb_test_add(suite, "growth", test_growth, 10);
+    gb_test_add(suite, "untrusted", test_untrusted, 4);
+    gb_test_add(suite, "fixed", test_fixed, 4);
     return gb_test_run(suite);
 }
