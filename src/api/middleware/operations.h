@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/request/query.h"
 #include "base/json_writer.h"
 #include "base/map.h"
 #include "base/name.h"
@@ -128,12 +129,11 @@ struct gb_operation_filter {
     const char *session; /* NULL: all */
     bool has_state;
     enum gb_operation_state state;
-    int64_t after;
-    unsigned limit;
 };
-/* Items of a list, without results and problems: together they may have GB_OPERATIONS_RESULT_BYTES_MAX. *ret_last: the number of the last one. Returns whether there are more. */
-bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_json_writer *out,
-                        int64_t *ret_last);
+/* Writes the items of a page, without results and problems, which together may have GB_OPERATIONS_RESULT_BYTES_MAX. Sets
+ * page->more. *ret_last: the number of the last item. */
+void gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_page *page,
+                        struct gb_json_writer *out, int64_t *ret_last);
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]);
 
 /* waiter->op and request are set: the request is woken at the end. False: it has ended already. */

@@ -20,10 +20,8 @@ struct gb_walk {
 /* Tells whether the page is as large as it may be: then the visit adds nothing. */
 bool gb_walk_full(struct gb_walk *walk);
 
-/* The whole handler of a list. list walks the core from page.after_id, at most page.limit items, and says whether there are
- * more. */
+/* The whole handler of a list. list walks the core by walk->page and sets page.more. */
 enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
-                           int (*list)(struct gb_walk *walk, bool *ret_more, struct gb_error *err),
-                           struct gb_error *err);
+                           int (*list)(struct gb_walk *walk, struct gb_error *err), struct gb_error *err);
 
 #endif

@@ -25,8 +25,9 @@ int gb_param_name(const struct gb_http_request *request, unsigned n, const char 
 #define GB_PAGE_LIMIT 100
 #define GB_PAGE_LIMIT_MAX 1000
 struct gb_page {
-    int64_t after_id; /* 0: from the start */
+    int64_t after; /* the id of the last item before it; 0: it is the first page */
     unsigned limit;
+    bool more; /* items follow; set by the list */
 };
 
 /* From ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */

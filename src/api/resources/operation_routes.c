@@ -140,7 +140,6 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
     struct gb_page page;
     struct gb_json_writer out = {0};
     int64_t last = 0;
-    bool more;
     int r = gb_query_name(request, "session", &session, err);
 
     if (r < 0 || read_state(request, &filter, err) < 0 || gb_page_read(request, &page, err) < 0 ||
@@ -152,10 +151,8 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
         filter.session = session.s;
     else if (bound.s[0])
         filter.session = bound.s;
-    filter.after = page.after_id;
-    filter.limit = page.limit;
     gb_render_list_open(&out);
-    more = gb_operations_list(api->operations, &filter, &out, &last);
-    gb_render_list_close(&out, more, last);
+    gb_operations_list(api->operations, &filter, &page, &out, &last);
+    gb_render_list_close(&out, page.more, last);
     return gb_reply_json(&out, 200, response, err);
 }

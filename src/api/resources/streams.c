@@ -20,9 +20,9 @@ static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_stream_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_stream_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                          &walk->page.more, err);
 }
 
 enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,

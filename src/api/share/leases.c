@@ -96,7 +96,7 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     walk.session = bound.s;
     walk.left = page.limit;
-    walk.seen_id = page.after_id;
+    walk.seen_id = page.after;
     gb_render_list_open(&walk.out);
     if (fill_page(gb_api_of(request)->core, &walk, err) < 0) {
         gb_json_done(&walk.out);
