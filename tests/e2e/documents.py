@@ -88,7 +88,7 @@ def alike(want, got):
     """Whether the output is what the document shows."""
     for pattern, word in CHANGING:
         want, got = pattern.sub(word, want), pattern.sub(word, got)
-    want, got = ("\n".join(line.rstrip() for line in text.strip("\n").split("\n")) for text in (want, got))
+    want, got = ("\n".join(line.rstrip() for line in text.split("\n")).strip("\n") for text in (want, got))
     return re.fullmatch(".*?".join(map(re.escape, want.split("..."))), got, re.S) is not None
 
 
@@ -96,12 +96,11 @@ class Shell:
     """One bash for a whole document. What commands print comes to the reader, both streams as on a terminal."""
 
     LOOP = r"""trap 'printf "\0exit %d\0" $?' EXIT
-        while IFS= read -r -d '' command <&3; do eval "$command" 3<&- </dev/null; printf '\0%d\0' $?; done"""
+        while IFS= read -r -d '' command <&{0}; do eval "$command" {0}<&- </dev/null; printf '\0%d\0' $?; done"""
 
     def __init__(self, folder, environment):
         read_end, self.commands = os.pipe()
-        shell = f'exec 3<&{read_end} {read_end}<&-; {self.LOOP}'
-        self.process = subprocess.Popen(["bash", "-c", shell], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(["bash", "-c", self.LOOP.format(read_end)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(read_end,))
         os.close(read_end)
 
