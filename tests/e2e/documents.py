@@ -27,7 +27,7 @@ CHANGING = [(re.compile(pattern), word) for pattern, word in (
     (r'("request_id": ?")[0-9a-f]{16}"', r'\1ID"'),
     (r"\b1[67]\d{14}\b", "LEASE"),
     (r"\bprocess \d+ of user \d+", "process PID of user UID"),
-    (r"\bgpb_\w+(\.\.\.)?", "SECRET"),
+    (r"\bgpb_([0-9a-f]{64}|\.\.\.)", "SECRET"),
 )]
 
 
