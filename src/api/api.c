@@ -23,33 +23,33 @@ const size_t gb_api_route_count = sizeof(gb_api_routes) / sizeof(gb_api_routes[0
 
 /* --- what does not change ----------------------------------------------------------------------------------------- */
 
-static void render_root(struct gb_out *out, const struct gb_api *api) {
-    gb_out_open(out, NULL, '{');
-    gb_out_string(out, "name", "gpubufd");
-    gb_out_string(out, "version", api->version);
-    gb_out_string(out, "api", "v1");
-    gb_out_time(out, "started_at", api->started_us);
-    gb_out_open(out, "backend", '{');
-    gb_out_string(out, "name", api->backend_name);
-    gb_out_string(out, "note", api->backend_note);
-    gb_out_close(out, '}');
-    gb_out_u64(out, "devices", (uint64_t)api->devices);
-    gb_out_open(out, "links", '{');
-    gb_out_string(out, "devices", "/v1/devices");
-    gb_out_string(out, "sessions", "/v1/sessions");
-    gb_out_string(out, "operations", "/v1/operations");
-    gb_out_string(out, "stats", "/v1/stats");
-    gb_out_string(out, "feed", "/v1/feed");
-    gb_out_string(out, "leases", "/v1/leases");
-    gb_out_string(out, "allocations", "/v1/allocations");
-    gb_out_string(out, "snapshot", "/v1/snapshot");
-    gb_out_string(out, "metrics", "/metrics");
-    gb_out_string(out, "openapi", "/openapi.json");
-    gb_out_string(out, "live", "/livez");
-    gb_out_string(out, "ready", "/readyz");
-    gb_out_close(out, '}');
-    gb_out_close(out, '}');
-    gb_out_end(out);
+static void render_root(struct gb_json_writer *out, const struct gb_api *api) {
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "name", "gpubufd");
+    gb_json_put_string(out, "version", api->version);
+    gb_json_put_string(out, "api", "v1");
+    gb_json_put_time(out, "started_at", api->started_us);
+    gb_json_open(out, "backend", '{');
+    gb_json_put_string(out, "name", api->backend_name);
+    gb_json_put_string(out, "note", api->backend_note);
+    gb_json_close(out, '}');
+    gb_json_put_u64(out, "devices", (uint64_t)api->devices);
+    gb_json_open(out, "links", '{');
+    gb_json_put_string(out, "devices", "/v1/devices");
+    gb_json_put_string(out, "sessions", "/v1/sessions");
+    gb_json_put_string(out, "operations", "/v1/operations");
+    gb_json_put_string(out, "stats", "/v1/stats");
+    gb_json_put_string(out, "feed", "/v1/feed");
+    gb_json_put_string(out, "leases", "/v1/leases");
+    gb_json_put_string(out, "allocations", "/v1/allocations");
+    gb_json_put_string(out, "snapshot", "/v1/snapshot");
+    gb_json_put_string(out, "metrics", "/metrics");
+    gb_json_put_string(out, "openapi", "/openapi.json");
+    gb_json_put_string(out, "live", "/livez");
+    gb_json_put_string(out, "ready", "/readyz");
+    gb_json_close(out, '}');
+    gb_json_close(out, '}');
+    gb_json_end(out);
 }
 
 static struct gb_http_canned *canned_json(const char *text, size_t n) {
@@ -61,12 +61,12 @@ static struct gb_http_canned *canned_json(const char *text, size_t n) {
 
 static int prepare(struct gb_api *api) {
     static const char live[] = "{\"status\":\"ok\"}\n";
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     render_root(&out, api);
     if (!out.failed)
         api->root = canned_json(out.s, out.used);
-    gb_out_done(&out);
+    gb_json_done(&out);
     api->live = gb_http_canned_new(200, "application/json", NULL, live, sizeof(live) - 1);
     api->openapi = canned_json(gb_openapi_json, gb_openapi_json_len);
     return api->root && api->live && api->openapi ? 0 : -1;
@@ -83,7 +83,7 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     gb_core_stats(core, &stats);
     api->started_us = stats.started_at_us;
     atomic_init(&api->draining, false);
-    gb_snapshot_init(&api->stats);
+    gb_response_cache_init(&api->stats);
     pthread_mutex_init(&api->process.lock, NULL);
     gb_metrics_init(&api->metrics);
     if (gb_polls_init(&api->polls, core) < 0) {
@@ -119,7 +119,7 @@ void gb_api_free(struct gb_api *api) {
     gb_http_canned_unref(api->live);
     gb_http_canned_unref(api->root);
     gb_http_canned_unref(api->openapi);
-    gb_snapshot_done(&api->stats);
+    gb_response_cache_done(&api->stats);
     pthread_mutex_destroy(&api->process.lock);
     gb_metrics_done(&api->metrics);
     gb_digests_done(&api->digests);

@@ -61,8 +61,8 @@ void gb_api_tokens_changed(struct gb_api *api);
 int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb_error *err);
 
 /* gb_http_server_config.around: Prefer: respond-async and Idempotency-Key, for all handlers that change something. */
-enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
-                           struct gb_error *err);
+enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err);
 
 /* gb_http_server_config.feed. */
 extern const struct gb_http_feed_hooks gb_api_feed_hooks;

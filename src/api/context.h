@@ -52,7 +52,7 @@ struct gb_api {
     struct gb_http_canned *live;
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;
-    struct gb_snapshot stats;
+    struct gb_response_cache stats;
     struct gb_metrics metrics;
     struct gb_process_look process;
     uint64_t process_started_ns; /* since the epoch */

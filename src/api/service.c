@@ -23,13 +23,13 @@ enum gb_step gb_api_openapi(struct gb_http_request *request, struct gb_http_resp
     return send_canned(response, gb_api_of(request)->openapi);
 }
 
-static void render_check(struct gb_out *out, const char *name, const struct gb_error *error) {
-    gb_out_open(out, NULL, '{');
-    gb_out_string(out, "name", name);
-    gb_out_bool(out, "ok", error->code == GB_OK);
+static void render_check(struct gb_json_writer *out, const char *name, const struct gb_error *error) {
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "name", name);
+    gb_json_put_bool(out, "ok", error->code == GB_OK);
     if (error->code != GB_OK)
-        gb_out_string(out, "detail", error->detail);
-    gb_out_close(out, '}');
+        gb_json_put_string(out, "detail", error->detail);
+    gb_json_close(out, '}');
 }
 
 enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -37,7 +37,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
     struct gb_error accepting = GB_ERROR_INIT;
     struct gb_error device = GB_ERROR_INIT;
     struct gb_error store = GB_ERROR_INIT;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     bool verbose = false;
     bool ready;
 
@@ -54,15 +54,15 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
             *err = device;
         return GB_STEP_ERROR;
     }
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "status", ready ? "ready" : "not ready");
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "status", ready ? "ready" : "not ready");
     if (verbose) {
-        gb_out_open(&out, "checks", '[');
+        gb_json_open(&out, "checks", '[');
         render_check(&out, "accepting", &accepting);
         render_check(&out, "device", &device);
         render_check(&out, "database", &store);
-        gb_out_close(&out, ']');
+        gb_json_close(&out, ']');
     }
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, ready ? 200 : 503, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, ready ? 200 : 503, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

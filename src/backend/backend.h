@@ -261,7 +261,7 @@ static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_k
 
 /* Frees what gb_mem_kind_alloc gave, with the bytes asked for then. Nothing queued may use it. Blocks: CUDA may wait
  * for all work of the device, also that of others. */
-static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes,
                                    struct gb_error *err) {
     return be->ops->kind_free(be, place, bytes, err);
 }
@@ -274,7 +274,7 @@ static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place 
  *
  * Whatever is queued: CUDA has places for some thousand operations on a stream, and whoever finds them all taken does
  * wait. A copy of pageable memory takes at most 64 of them, or two for every 16 MiB where that is more. */
-static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src,
+static inline int gb_mem_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src,
                               uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way,
                               struct gb_error *err) {
     return be->ops->move(be, dst, src, bytes, stream, ret_way, err);
@@ -285,7 +285,7 @@ static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst,
  * kinds, ON_DEVICE, and a box that gb_box_check refuses: INVALID_ARGUMENT. Both sides must stay valid until it is done. An
  * empty box is a no-op. One operation of the stream, or one for each row where the rows lie further apart than the device's
  * copies can step. */
-static inline int gb_mem_box(struct gb_backend *be, const struct gb_place *place, void *pinned,
+static inline int gb_mem_box(struct gb_backend *be, const struct gb_location *place, void *pinned,
                              const struct gb_box *box, enum gb_copy_direction direction, struct gb_stream *stream,
                              struct gb_error *err) {
     return be->ops->box(be, place, pinned, box, direction, stream, err);
@@ -293,14 +293,14 @@ static inline int gb_mem_box(struct gb_backend *be, const struct gb_place *place
 
 /* Queues a fill of count elements of width 1, 2, 4 or 8 bytes with the low bytes of pattern, in memory of any kind; ptr
  * aligned to width. Device memory on a stream of its device. Else, and for another width: INVALID_ARGUMENT. */
-static inline int gb_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                                uint64_t count, struct gb_stream *stream, struct gb_error *err) {
+static inline int gb_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern,
+                                   unsigned width, uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     return be->ops->place_fill(be, dst, pattern, width, count, stream, err);
 }
 
 /* Queues moving the pages of managed memory to where they are used next. A hint: a no-op for other kinds, and where the
  * device cannot. */
-static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                                   struct gb_stream *stream, struct gb_error *err) {
     return be->ops->prefetch(be, place, bytes, to_cpu, stream, err);
 }
@@ -308,14 +308,14 @@ static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *
 /* Hands managed memory to the CPU, or back to the device, in stream order: the CPU may touch it once an event recorded
  * on the stream after the call has completed; work that uses it on a device is queued after it was handed back. place
  * is where the allocation begins. A no-op but for managed memory of a device with managed_attach. */
-static inline int gb_mem_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu,
+static inline int gb_mem_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu,
                                 struct gb_stream *stream, struct gb_error *err) {
     return be->ops->attach(be, place, to_cpu, stream, err);
 }
 
 /* What the native layer says of the memory at place. pool (may be NULL) is whom this_pool asks about. Never of memory
  * whose free is queued: that may be another's by now. */
-static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                                     struct gb_mem_attr *ret, struct gb_error *err) {
     return be->ops->attributes(be, place, pool, ret, err);
 }
@@ -337,7 +337,7 @@ static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place
  * UNSUPPORTED with the reason where this memory cannot go that way, and where other devices could. On success *ret is the
  * caller's, for gb_export_done. */
 #define GB_EXPORT_POOL_MAX_BYTES (4064ull << 20)
-static inline int gb_mem_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+static inline int gb_mem_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes,
                                 struct gb_pool *pool, enum gb_export_way way, bool writable, struct gb_export *ret,
                                 struct gb_error *err) {
     return be->ops->export(be, place, bytes, pool, way, writable, ret, err);
@@ -372,7 +372,7 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
  *
  * UNSUPPORTED where no memory is had in that way; CANNOT_ADOPT where this is not such memory, with what would be: nothing
  * that a stranger hands over makes the backend dead, nor does a wait for the stranger happen. INVALID_ARGUMENT: no bytes, or no such device. */
-static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret,
+static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret,
                                 struct gb_error *err) {
     if (!be->ops->import)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
@@ -382,7 +382,7 @@ static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *w
 
 /* Gives back what gb_mem_import gave; the owner's memory stays as it is. Nothing queued may use it. Blocks as
  * gb_mem_kind_free. */
-static inline int gb_mem_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+static inline int gb_mem_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err) {
     if (!be->ops->import_end)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
                             be->ops->name);

@@ -71,8 +71,9 @@ int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
 
 /* A request; the answer's JSON, an empty object where there is none (204, 304). body is taken over, NULL sends none. NULL
  * with cli->error set. The caller's. */
-json_t *gb_cli_ask(struct gb_cli *cli, const char *method, const char *target, json_t *body);
-json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *target, const char *header, json_t *body);
+json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *target, json_t *body);
+json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *target, const char *header,
+                            json_t *body);
 
 /* All items of a list, over all its pages; and of one that has none. */
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);

@@ -24,7 +24,7 @@
 
 struct gb_closer;
 struct gb_core;
-struct gb_gather;
+struct gb_transaction_batch;
 struct gb_lease_grant;
 
 struct gb_core_config {
@@ -37,9 +37,9 @@ struct gb_core_config {
     uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
     uint64_t streams_max;
     uint64_t events_max;
-    uint64_t intakes_max;             /* open uploads of a session; 0: GB_INTAKES_MAX */
-    uint64_t intake_bytes_max;        /* that open uploads hold in all sessions; 0: no limit */
-    uint64_t intake_ttl_s;            /* an upload of which nothing comes; 0: GB_INTAKE_TTL_S */
+    uint64_t multiparts_max;          /* open uploads of a session; 0: GB_MULTIPARTS_MAX */
+    uint64_t multipart_bytes_max;     /* that open uploads hold in all sessions; 0: no limit */
+    uint64_t multipart_ttl_s;         /* an upload of which nothing comes; 0: GB_MULTIPART_TTL_S */
     struct gb_quota default_quota;    /* of a session that gives none */
     struct gb_history_limits history; /* interval_s 0: no samples */
     uint64_t keys_max;                /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
@@ -92,8 +92,8 @@ struct gb_call {
     atomic_bool finished; /* results may be read once this is true */
     void (*done)(void *arg);
     void *arg;
-    struct gb_gather *gather;  /* the starter's: what it commits with; a reference, NULL: by itself */
-    bool gathered;             /* the core's: its change is there */
+    struct gb_transaction_batch *batch; /* the starter's: what it commits with; a reference, NULL: by itself */
+    bool batched;                       /* the core's: its change is there */
     struct gb_store_mark mark; /* the starter's: the key of its request, committed with what the call does; "": none */
     struct gb_error error;     /* code GB_OK: success */
     bool created;              /* the call made the resource */
@@ -112,7 +112,7 @@ struct gb_call {
     struct gb_pool_trim trim;
     struct gb_stream_view stream;
     struct gb_event_view event;
-    struct gb_intake_view intake;
+    struct gb_multipart_view multipart;
     struct gb_lease_grant *lease; /* of gb_lease_map, else NULL; freed with the call */
     uint64_t held_bytes;          /* deleted and still mapped */
 

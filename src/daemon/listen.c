@@ -24,12 +24,12 @@ union address {
     struct sockaddr_storage storage;
 };
 
-static struct gb_listener *next_slot(struct gb_listeners *listeners, struct gb_error *err) {
+static struct gb_feed_listener *next_slot(struct gb_listeners *listeners, struct gb_error *err) {
     if (listeners->count == GB_LISTEN_MAX) {
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "more than %d listening addresses", GB_LISTEN_MAX);
         return NULL;
     }
-    listeners->items[listeners->count] = (struct gb_listener){.fd = -1};
+    listeners->items[listeners->count] = (struct gb_feed_listener){.fd = -1};
     return &listeners->items[listeners->count];
 }
 
@@ -82,7 +82,7 @@ static bool is_loopback(const union address *a) {
 }
 
 /* Fills what a listener says of itself from its socket's own address. */
-static int describe(struct gb_listener *listener, struct gb_error *err) {
+static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     union address a = {.storage = {0}};
     socklen_t len = sizeof a;
     char host[INET6_ADDRSTRLEN];
@@ -111,7 +111,7 @@ static int describe(struct gb_listener *listener, struct gb_error *err) {
 }
 
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     const char *call = "socket";
     union address a;
     socklen_t len = 0;
@@ -218,7 +218,7 @@ fail:
 
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int taken;
     int fd;
@@ -252,7 +252,7 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
 }
 
 int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     int flags;
 
     if (listener == NULL)

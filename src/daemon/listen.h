@@ -12,7 +12,7 @@
 #define GB_LISTEN_TEXT_SIZE 160
 #define GB_LISTEN_MAX 64
 
-struct gb_listener {
+struct gb_feed_listener {
     int fd;
     bool is_unix;
     bool made_path;                 /* the socket's file is ours to remove */
@@ -22,7 +22,7 @@ struct gb_listener {
 
 /* Zero-initialised is empty. */
 struct gb_listeners {
-    struct gb_listener items[GB_LISTEN_MAX];
+    struct gb_feed_listener items[GB_LISTEN_MAX];
     size_t count;
 };
 

@@ -18,7 +18,7 @@ struct gb_probe {
 
 /* Memory of one kind, and how much of it. */
 struct gb_probe_memory {
-    struct gb_place place; /* ptr NULL: none */
+    struct gb_location place; /* ptr NULL: none */
     uint64_t bytes;
 };
 

@@ -1,6 +1,6 @@
 /* Bytes out of their content coding, as a stream. The arithmetic is zlib's and libzstd's. Not thread-safe. */
-#ifndef GB_BASE_DECODE_H
-#define GB_BASE_DECODE_H
+#ifndef GB_FORMAT_DECODE_H
+#define GB_FORMAT_DECODE_H
 
 #include <stddef.h>
 

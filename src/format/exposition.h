@@ -1,6 +1,6 @@
 /* Metrics as text that collectors read: Prometheus' format 0.0.4 and OpenMetrics 1.0. */
-#ifndef GB_API_EXPOSITION_H
-#define GB_API_EXPOSITION_H
+#ifndef GB_FORMAT_EXPOSITION_H
+#define GB_FORMAT_EXPOSITION_H
 
 #include <stdbool.h>
 #include <stdint.h>

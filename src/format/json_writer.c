@@ -8,13 +8,13 @@
 #include "base/clock.h"
 #include "model/model.h"
 
-void gb_out_done(struct gb_out *out) {
+void gb_json_done(struct gb_json_writer *out) {
     free(out->s);
-    *out = (struct gb_out){0};
+    *out = (struct gb_json_writer){0};
 }
 
 /* Room for n more bytes, or NULL. */
-static char *reserve(struct gb_out *out, size_t n) {
+static char *reserve(struct gb_json_writer *out, size_t n) {
     size_t size = out->size ? out->size : 512;
     char *bigger;
 
@@ -34,7 +34,7 @@ static char *reserve(struct gb_out *out, size_t n) {
     return out->s + out->used;
 }
 
-static void put(struct gb_out *out, const char *s, size_t n) {
+static void put(struct gb_json_writer *out, const char *s, size_t n) {
     char *at = reserve(out, n);
 
     if (!at)
@@ -43,7 +43,7 @@ static void put(struct gb_out *out, const char *s, size_t n) {
     out->used += n;
 }
 
-static void put_key(struct gb_out *out, const char *key) {
+static void put_key(struct gb_json_writer *out, const char *key) {
     if (out->comma)
         put(out, ",", 1);
     out->comma = true;
@@ -54,29 +54,29 @@ static void put_key(struct gb_out *out, const char *key) {
     put(out, "\":", 2);
 }
 
-void gb_out_text(struct gb_out *out, const char *text) {
+void gb_json_put_text(struct gb_json_writer *out, const char *text) {
     put(out, text, strlen(text));
     out->comma = false;
 }
 
-void gb_out_open(struct gb_out *out, const char *key, char bracket) {
+void gb_json_open(struct gb_json_writer *out, const char *key, char bracket) {
     put_key(out, key);
     put(out, &bracket, 1);
     out->comma = false;
 }
 
-void gb_out_close(struct gb_out *out, char bracket) {
+void gb_json_close(struct gb_json_writer *out, char bracket) {
     put(out, &bracket, 1);
     out->comma = true;
 }
 
-void gb_out_raw(struct gb_out *out, const char *key, const char *json) {
+void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *json) {
     put_key(out, key);
     put(out, json, strlen(json));
 }
 
 /* In quotes, with escapes. */
-static void put_text(struct gb_out *out, const char *value) {
+static void put_text(struct gb_json_writer *out, const char *value) {
     const char *plain = value;
     char escape[8];
 
@@ -98,12 +98,12 @@ static void put_text(struct gb_out *out, const char *value) {
     put(out, "\"", 1);
 }
 
-void gb_out_string(struct gb_out *out, const char *key, const char *value) {
+void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value) {
     put_key(out, key);
     put_text(out, value);
 }
 
-void gb_out_open_named(struct gb_out *out, const char *name, char bracket) {
+void gb_json_open_named(struct gb_json_writer *out, const char *name, char bracket) {
     put_key(out, NULL);
     put_text(out, name);
     put(out, ":", 1);
@@ -111,7 +111,7 @@ void gb_out_open_named(struct gb_out *out, const char *name, char bracket) {
     out->comma = false;
 }
 
-void gb_out_u64(struct gb_out *out, const char *key, uint64_t value) {
+void gb_json_put_u64(struct gb_json_writer *out, const char *key, uint64_t value) {
     char digits[24];
     char *at = digits + sizeof(digits);
 
@@ -122,51 +122,51 @@ void gb_out_u64(struct gb_out *out, const char *key, uint64_t value) {
         *--at = (char)('0' + value % 10);
         value /= 10;
     } while (value > 0);
-    gb_out_raw(out, key, at);
+    gb_json_put_raw(out, key, at);
 }
 
-void gb_out_i64(struct gb_out *out, const char *key, int64_t value) {
+void gb_json_put_i64(struct gb_json_writer *out, const char *key, int64_t value) {
     char digits[24];
 
     snprintf(digits, sizeof(digits), "%" PRId64, value);
-    gb_out_raw(out, key, digits);
+    gb_json_put_raw(out, key, digits);
 }
 
-void gb_out_bool(struct gb_out *out, const char *key, bool value) {
-    gb_out_raw(out, key, value ? "true" : "false");
+void gb_json_put_bool(struct gb_json_writer *out, const char *key, bool value) {
+    gb_json_put_raw(out, key, value ? "true" : "false");
 }
 
-void gb_out_null(struct gb_out *out, const char *key) {
-    gb_out_raw(out, key, "null");
+void gb_json_put_null(struct gb_json_writer *out, const char *key) {
+    gb_json_put_raw(out, key, "null");
 }
 
-void gb_out_limit(struct gb_out *out, const char *key, uint64_t value) {
+void gb_json_put_limit(struct gb_json_writer *out, const char *key, uint64_t value) {
     if (value == GB_UNLIMITED)
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
     else
-        gb_out_u64(out, key, value);
+        gb_json_put_u64(out, key, value);
 }
 
-void gb_out_number(struct gb_out *out, const char *key, double value) {
+void gb_json_put_number(struct gb_json_writer *out, const char *key, double value) {
     char digits[40];
 
     snprintf(digits, sizeof(digits), "%.15g", value);
-    gb_out_raw(out, key, digits);
+    gb_json_put_raw(out, key, digits);
 }
 
-void gb_out_seconds(struct gb_out *out, const char *key, uint64_t ns) {
+void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t ns) {
     char digits[40];
 
     snprintf(digits, sizeof(digits), "%" PRIu64 ".%09" PRIu64, ns / (uint64_t)GB_NS_PER_S, ns % (uint64_t)GB_NS_PER_S);
-    gb_out_raw(out, key, digits);
+    gb_json_put_raw(out, key, digits);
 }
 
-void gb_out_time(struct gb_out *out, const char *key, int64_t wall_us) {
+void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
     char text[GB_RFC3339_SIZE];
 
-    gb_out_string(out, key, gb_rfc3339(wall_us, text));
+    gb_json_put_string(out, key, gb_rfc3339(wall_us, text));
 }
 
-void gb_out_end(struct gb_out *out) {
+void gb_json_end(struct gb_json_writer *out) {
     put(out, "\n", 1);
 }

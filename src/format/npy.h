@@ -1,7 +1,7 @@
 /* The .npy format, versions 1.0 to 3.0. The header is a Python dictionary in text; it is read by hand, strictly, and
  * nothing is evaluated. Pure functions. */
-#ifndef GB_API_NPY_H
-#define GB_API_NPY_H
+#ifndef GB_FORMAT_NPY_H
+#define GB_FORMAT_NPY_H
 
 #include <stdbool.h>
 #include <stddef.h>

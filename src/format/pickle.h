@@ -1,7 +1,7 @@
 /* Writes what Python's pickle.loads reads: dicts, lists, texts, integers and None, in protocol 2, with those codes alone that
  * PyTorch's memory_viz page knows. Strings that come often are written once and then named by number. */
-#ifndef GB_API_PICKLE_H
-#define GB_API_PICKLE_H
+#ifndef GB_FORMAT_PICKLE_H
+#define GB_FORMAT_PICKLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -285,37 +285,37 @@ void gb_safetensors_done(struct gb_safetensors *file) {
 
 /* --- writing --------------------------------------------------------------------------------------------------------- */
 
-void gb_safetensors_open(struct gb_out *out) {
-    gb_out_raw(out, NULL, "12345678"); /* the length, when it is known */
+void gb_safetensors_open(struct gb_json_writer *out) {
+    gb_json_put_raw(out, NULL, "12345678"); /* the length, when it is known */
     out->comma = false;
-    gb_out_open(out, NULL, '{');
+    gb_json_open(out, NULL, '{');
 }
 
-void gb_safetensors_add(struct gb_out *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+void gb_safetensors_add(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
                         uint64_t begin, uint64_t end) {
     unsigned i;
 
-    gb_out_open_named(out, name, '{');
-    gb_out_string(out, "dtype", gb_dtype_safetensors(dtype));
-    gb_out_open(out, "shape", '[');
+    gb_json_open_named(out, name, '{');
+    gb_json_put_string(out, "dtype", gb_dtype_safetensors(dtype));
+    gb_json_open(out, "shape", '[');
     for (i = 0; i < shape->dims; i++)
-        gb_out_u64(out, NULL, shape->dim[i]);
-    gb_out_close(out, ']');
-    gb_out_open(out, "data_offsets", '[');
-    gb_out_u64(out, NULL, begin);
-    gb_out_u64(out, NULL, end);
-    gb_out_close(out, ']');
-    gb_out_close(out, '}');
+        gb_json_put_u64(out, NULL, shape->dim[i]);
+    gb_json_close(out, ']');
+    gb_json_open(out, "data_offsets", '[');
+    gb_json_put_u64(out, NULL, begin);
+    gb_json_put_u64(out, NULL, end);
+    gb_json_close(out, ']');
+    gb_json_close(out, '}');
 }
 
-int gb_safetensors_close(struct gb_out *out, struct gb_error *err) {
+int gb_safetensors_close(struct gb_json_writer *out, struct gb_error *err) {
     uint64_t n;
     int i;
 
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
     while (!out->failed && out->used % 8 != 0) {
         out->comma = false;
-        gb_out_raw(out, NULL, " ");
+        gb_json_put_raw(out, NULL, " ");
     }
     if (out->failed)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the header; try again later");

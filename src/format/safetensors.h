@@ -1,8 +1,8 @@
 /* The safetensors format: eight bytes with the length of a header, the header, a JSON object that says of each tensor what
  * it is and where its bytes are, the bytes. The header is read by hand, strictly, in one pass and in memory of its own
  * size: a tree of a hostile one would take many times that. Pure functions. */
-#ifndef GB_API_SAFETENSORS_H
-#define GB_API_SAFETENSORS_H
+#ifndef GB_FORMAT_SAFETENSORS_H
+#define GB_FORMAT_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,10 +49,10 @@ void gb_safetensors_done(struct gb_safetensors *file); /* a zeroed one is accept
 
 /* Writes length and header into an empty out: open, the tensors in the order of their bytes, close. Where every tensor
  * comes before those of smaller elements, each is aligned for its type. */
-void gb_safetensors_open(struct gb_out *out);
-void gb_safetensors_add(struct gb_out *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+void gb_safetensors_open(struct gb_json_writer *out);
+void gb_safetensors_add(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
                         uint64_t begin, uint64_t end);
 /* The header in out->s[0..out->used), a multiple of eight bytes. Returns 0, or -1 with SATURATED. */
-int gb_safetensors_close(struct gb_out *out, struct gb_error *err);
+int gb_safetensors_close(struct gb_json_writer *out, struct gb_error *err);
 
 #endif

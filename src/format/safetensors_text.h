@@ -1,6 +1,6 @@
 /* JSON text, read in one pass: what safetensors.c needs of it. */
-#ifndef GB_API_SAFETENSORS_TEXT_H
-#define GB_API_SAFETENSORS_TEXT_H
+#ifndef GB_FORMAT_SAFETENSORS_TEXT_H
+#define GB_FORMAT_SAFETENSORS_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* ?slice=, numpy's basic indexing: "0:16,3,:". Pure. */
-#ifndef GB_API_SLICE_H
-#define GB_API_SLICE_H
+#ifndef GB_FORMAT_SLICE_H
+#define GB_FORMAT_SLICE_H
 
 #include <stddef.h>
 

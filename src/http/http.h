@@ -1,7 +1,7 @@
 /* HTTP messages as values, and what a handler may do.
  *
  * A handler looks at a request and returns a step; it never replies. The server turns the outcome into bytes in one
- * place. A handler runs on an HTTP loop (or, for a large body, on a bulk loop) and must not block: what takes time is
+ * place. A handler runs on an HTTP loop (or, for a large body, on a transfer loop) and must not block: what takes time is
  * started elsewhere, the handler returns GB_STEP_WAIT, and whoever finishes the work calls gb_http_wake(). */
 #ifndef GB_HTTP_HTTP_H
 #define GB_HTTP_HTTP_H
@@ -16,7 +16,7 @@
 
 struct gb_closer;
 struct gb_http_server;
-struct gb_listener;
+struct gb_feed_listener;
 
 enum gb_http_method {
     GB_HTTP_GET,
@@ -157,11 +157,11 @@ struct gb_http_request {
     bool (*cancel)(struct gb_http_request *request, bool act);
     /* May be set with GB_STEP_WAIT: thousands may wait so, and long. Their wakes then cost the others nothing. */
     bool park;
-    bool detached; /* it has left, see gb_http_leave */
+    bool detached; /* it has left, see gb_http_detach */
 
     /* The around hook's own, as state. Goes along when the request leaves. */
-    void *hook;
-    void (*hook_free)(void *hook);
+    void *hooks;
+    void (*hooks_free)(void *hooks);
 
     struct gb_http_sink *sink; /* set with GB_STEP_BODY; owned by the server from then on */
 };
@@ -175,10 +175,10 @@ void gb_http_request_unref(struct gb_http_request *request);
 /* For the around hook, when the handler has said WAIT: what request->resume waits for goes on without the client, under
  * another address, which is returned: with state, sink and hook, and without a deadline. Wakes of the old address arrive.
  * It may be resumed, and end, before this has returned; what it replies is dropped; at the server's end it is resumed with
- * timed_out. The hook then gives the client another answer. Cannot fail after gb_http_may_leave, which says -1 with
+ * timed_out. The hook then gives the client another answer. Cannot fail after gb_http_may_detach, which says -1 with
  * SATURATED, and may be asked twice. */
-struct gb_http_request *gb_http_leave(struct gb_http_request *request);
-int gb_http_may_leave(struct gb_http_request *request, struct gb_error *err);
+struct gb_http_request *gb_http_detach(struct gb_http_request *request);
+int gb_http_may_detach(struct gb_http_request *request, struct gb_error *err);
 
 /* From a handler's first call on, by a request that has not left and whose peer->app is NULL: the application ties something
  * to the connection, and is told by peer_gone when that has ended. -1 with SATURATED where no descriptor is free. */
@@ -200,19 +200,19 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
 /* --- descriptors from clients ----------------------------------------------------------------------------------------- */
 
 /* Where the client of a request can hand over one descriptor. */
-struct gb_http_mailbox;
+struct gb_http_fd_mailbox;
 
 /* Sends the client one end of a pair of sockets (SOCK_SEQPACKET) with an interim response, "103 Early Hints"; only where
  * request->peer is set, once, from a handler that then waits: gb_http_wake() when a message has come over it, or its end. Never
  * blocks. SATURATED. */
-int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err);
+int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_mailbox **ret, struct gb_error *err);
 
 /* 1: *ret_fd (NULL: it stays there) is the caller's, for the server's closer, where room for it is reserved; 0: nothing came yet; -1: something else
  * than one descriptor, CANNOT_ADOPT, or SATURATED. */
-int gb_http_mailbox_take(struct gb_http_mailbox *mailbox, int *ret_fd, struct gb_error *err);
+int gb_http_fd_mailbox_take(struct gb_http_fd_mailbox *fd_mailbox, int *ret_fd, struct gb_error *err);
 
 /* Before the request ends, at the latest from its state_free. NULL is accepted. */
-void gb_http_mailbox_free(struct gb_http_mailbox *mailbox);
+void gb_http_fd_mailbox_free(struct gb_http_fd_mailbox *fd_mailbox);
 
 /* --- responses ------------------------------------------------------------------------------------------------------ */
 
@@ -254,7 +254,7 @@ struct gb_http_response {
     bool is_vital;       /* it must arrive while long replies fill their memory: counted with the short ones */
     uint64_t unsent_len; /* of a 304: the bytes that a 200 would have; 0: not known */
 
-    struct gb_listener *listener; /* owned; the body is what it gets first */
+    struct gb_feed_listener *listener; /* owned; the body is what it gets first */
 
     int fd[GB_HTTP_RESPONSE_FDS_MAX]; /* owned */
     unsigned fds;
@@ -398,7 +398,7 @@ struct gb_http_server_stat {
     uint64_t replies_refused; /* for want of that */
     uint64_t connections;     /* now */
     uint64_t suspended;       /* requests that wait, now */
-    uint64_t transfers;       /* connections on bulk loops, now */
+    uint64_t transfers;       /* connections on transfer loops, now */
     uint64_t accepted;
     uint64_t refused;        /* over connections_max, or source_max */
     uint64_t refused_source; /* of them, over source_max */

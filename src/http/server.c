@@ -10,13 +10,13 @@
 #include "base/clock.h"
 #include "base/digest.h"
 
-void gb_server_ended(struct gb_bulk *bulk, struct gb_exchange *ex) {
-    const struct gb_http_server_config *config = &bulk->server->config;
+void gb_server_ended(struct gb_transfer_loop *transfer_loop, struct gb_exchange *ex) {
+    const struct gb_http_server_config *config = &transfer_loop->server->config;
     size_t route = ex->req.route ? (size_t)(ex->req.route - config->routes) : config->route_count;
     uint64_t ns = gb_clock_ns() - ex->req.started_ns;
     int status = ex->broken ? 0 : ex->resp.status;
 
-    gb_latency_note(bulk->latency, route, status, ns);
+    gb_latency_record(transfer_loop->latency, route, status, ns);
     atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
     if (config->ended)
         config->ended(config->app, &ex->req, status, ns);
@@ -53,8 +53,8 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
     server->listen_fds = calloc(config->listen_fd_count + 1, sizeof(*server->listen_fds));
     server->listen_local = calloc(config->listen_fd_count + 1, sizeof(*server->listen_local));
     server->loops = calloc(config->loops, sizeof(*server->loops));
-    server->bulks = calloc(config->bulk_loops, sizeof(*server->bulks));
-    if (!server->hosts || !server->listen_fds || !server->listen_local || !server->loops || !server->bulks)
+    server->transfer_loops = calloc(config->bulk_loops, sizeof(*server->transfer_loops));
+    if (!server->hosts || !server->listen_fds || !server->listen_local || !server->loops || !server->transfer_loops)
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     for (i = 0; i < config->listen_fd_count; i++) {
         server->listen_fds[i] = config->listen_fds[i];
@@ -68,11 +68,11 @@ static int copy_config(struct gb_http_server *server, const struct gb_http_serve
     for (i = 0; i < config->loops; i++)
         server->loops[i].own.epoll_fd = -1;
     for (i = 0; i < config->bulk_loops; i++)
-        server->bulks[i].epoll_fd = -1;
-    server->hygiene = (struct gb_hygiene){.hosts = (const char *const *)server->hosts,
-                                          .host_count = config->host_count,
-                                          .pages = config->pages,
-                                          .page_count = config->page_count};
+        server->transfer_loops[i].epoll_fd = -1;
+    server->rules = (struct gb_request_rules){.hosts = (const char *const *)server->hosts,
+                                              .host_count = config->host_count,
+                                              .pages = config->pages,
+                                              .page_count = config->page_count};
     if (gb_router_init(&server->router, config->routes, config->route_count, err) < 0)
         return -1;
     return gb_random(&server->id_seed, sizeof(server->id_seed), err);
@@ -85,14 +85,14 @@ static void join_all(struct gb_http_server *server) {
     atomic_store(&server->stopping, true);
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_join(&server->loops[i]);
-    for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
-        gb_bulk_join(&server->bulks[i]);
+    for (i = 0; server->transfer_loops && i < server->config.bulk_loops; i++)
+        gb_transfer_loop_join(&server->transfer_loops[i]);
     gb_http_feed_end(&server->feed);
-    /* Loops and bulk loops hand connections to each other: none is taken apart before all have ended. */
+    /* Loops and transfer loops hand connections to each other: none is taken apart before all have ended. */
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_done(&server->loops[i]);
-    for (i = 0; server->bulks && i < server->config.bulk_loops; i++)
-        gb_bulk_done(&server->bulks[i]);
+    for (i = 0; server->transfer_loops && i < server->config.bulk_loops; i++)
+        gb_transfer_loop_done(&server->transfer_loops[i]);
 }
 
 static void release(struct gb_http_server *server) {
@@ -100,8 +100,8 @@ static void release(struct gb_http_server *server) {
 
     gb_router_done(&server->router);
     gb_peers_done(server);
-    gb_mailboxes_done(server);
-    gb_places_done(&server->places);
+    gb_fd_mailboxes_done(server);
+    gb_conn_slots_done(&server->places);
     if (server->dead_fd >= 0)
         close(server->dead_fd);
     for (i = 0; server->hosts && i < server->config.host_count; i++)
@@ -110,7 +110,7 @@ static void release(struct gb_http_server *server) {
     free(server->listen_fds);
     free(server->listen_local);
     free(server->loops);
-    free(server->bulks);
+    free(server->transfer_loops);
     free(server);
 }
 
@@ -132,8 +132,8 @@ static int init_places(struct gb_http_server *server, struct gb_error *err) {
     for (i = 0; i < config->listen_fd_count; i++)
         local = local || server->listen_local[i];
     server->listeners_remote_max =
-        config->listeners_max - (local ? (unsigned)gb_places_kept(config->listeners_max) : 0);
-    return gb_places_init(&server->places, config->connections_max, config->source_max, local, err);
+        config->listeners_max - (local ? (unsigned)gb_conn_slots_kept(config->listeners_max) : 0);
+    return gb_conn_slots_init(&server->places, config->connections_max, config->source_max, local, err);
 }
 
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret,
@@ -145,12 +145,12 @@ int gb_http_server_start(const struct gb_http_server_config *config, struct gb_h
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
     server->dead_fd = -1;
     server->peers_fd = -1;
-    server->mailboxes.epoll_fd = -1;
+    server->fd_mailboxes.epoll_fd = -1;
     if (copy_config(server, config, err) < 0 || init_places(server, err) < 0 || make_dead(server, err) < 0 ||
-        gb_peers_init(server, err) < 0 || gb_mailboxes_init(server, err) < 0 || start_feed(server, err) < 0)
+        gb_peers_init(server, err) < 0 || gb_fd_mailboxes_init(server, err) < 0 || start_feed(server, err) < 0)
         goto fail;
     for (i = 0; i < config->bulk_loops; i++) {
-        if (gb_bulk_start(&server->bulks[i], server, err) < 0)
+        if (gb_transfer_loop_start(&server->transfer_loops[i], server, err) < 0)
             goto fail;
     }
     for (i = 0; i < config->loops; i++) {
@@ -176,7 +176,7 @@ void gb_http_server_drain(struct gb_http_server *server) {
     atomic_store(&server->feed.draining, true);
     gb_http_server_tell(server);
     for (i = 0; i < server->config.loops; i++)
-        gb_inbox_signal(&server->loops[i].inbox);
+        gb_wake_queue_signal(&server->loops[i].wake_queue);
 }
 
 void gb_http_server_tell(struct gb_http_server *server) {

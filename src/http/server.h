@@ -1,7 +1,7 @@
-/* The server's threads: HTTP loops that accept, around libmicrohttpd, and bulk loops for large bodies.
+/* The server's threads: HTTP loops that accept, around libmicrohttpd, and transfer loops for large bodies.
  *
  * A connection lives on one HTTP loop. When a body is large, or an answer must go out in the middle of one, the
- * connection *leaves*: a bulk loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket,
+ * connection *leaves*: a transfer loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket,
  * sees its end and forgets the connection. After the reply the descriptor comes back to a loop as a new connection, so
  * keep-alive holds. This needs nothing of libmicrohttpd but suspend and resume. */
 #ifndef GB_HTTP_SERVER_H
@@ -10,11 +10,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "http/exchange/conn_slots.h"
 #include "http/exchange/exchange.h"
 #include "http/exchange/fd_mailbox.h"
 #include "http/exchange/latency.h"
 #include "http/exchange/peer.h"
-#include "http/exchange/places.h"
 #include "http/exchange/progress.h"
 #include "http/feed/feed.h"
 #include "http/http.h"
@@ -41,9 +41,9 @@ struct gb_conn {
     bool quiet;               /* listed in quiet.c */
     struct gb_conn *quiet_prev;
     struct gb_conn *quiet_next;
-    bool returning;               /* see gb_arrival */
+    bool returning;               /* see gb_handoff */
     uint64_t peek_ns;             /* when to look next for an end that came unnoticed; 0: with the next sweep */
-    bool left;                    /* a bulk loop has the socket */
+    bool left;                    /* a transfer loop has the socket */
     struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: there is none under way */
     uint64_t base;                /* bytes that were read from the socket before it came to this loop */
     uint64_t consumed;            /* bytes of finished requests since */
@@ -56,7 +56,7 @@ struct gb_conn {
 };
 
 /* A connected socket on its way to a loop, and what is known of it. */
-struct gb_arrival {
+struct gb_handoff {
     int fd;
     bool local;               /* a UNIX socket */
     struct gb_peer *peer;     /* of that; a reference, which goes along */
@@ -67,33 +67,33 @@ struct gb_arrival {
     uint64_t taken;           /* bytes that were read from it before */
 };
 
-struct gb_arrivals {
+struct gb_handoff_queue {
     pthread_mutex_t lock;
-    struct gb_arrival *list;
+    struct gb_handoff *list;
     size_t count;
     size_t size;
 };
 
-enum gb_transfer_state {
-    GB_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
-    GB_TRANSFER_BODY,     /* the body comes in */
-    GB_TRANSFER_WAIT,     /* the handler waits */
-    GB_TRANSFER_HEAD,     /* the reply goes out: head, */
-    GB_TRANSFER_BLOCK,    /* a body in memory, */
-    GB_TRANSFER_SOURCE,   /* or a source */
-    GB_TRANSFER_IDLE,     /* answered; whether the client ends or asks again is not known yet */
-    GB_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
+enum gb_http_transfer_state {
+    GB_HTTP_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
+    GB_HTTP_TRANSFER_BODY,     /* the body comes in */
+    GB_HTTP_TRANSFER_WAIT,     /* the handler waits */
+    GB_HTTP_TRANSFER_HEAD,     /* the reply goes out: head, */
+    GB_HTTP_TRANSFER_BLOCK,    /* a body in memory, */
+    GB_HTTP_TRANSFER_SOURCE,   /* or a source */
+    GB_HTTP_TRANSFER_IDLE,     /* answered; whether the client ends or asks again is not known yet */
+    GB_HTTP_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
 };
 
-/* A connection on a bulk loop, with the request in progress; touched by that loop's thread alone. */
-struct gb_transfer {
-    struct gb_transfer *prev;
-    struct gb_transfer *next;
+/* A connection on a transfer loop, with the request in progress; touched by that loop's thread alone. */
+struct gb_http_transfer {
+    struct gb_http_transfer *prev;
+    struct gb_http_transfer *next;
     struct gb_exchange *ex; /* NULL in IDLE and LINGER */
     int fd;
-    enum gb_transfer_state state;
-    struct gb_arrival from; /* for the way back: taken is what was read before this request's body */
-    bool listed;            /* among the bulk loop's transfers */
+    enum gb_http_transfer_state state;
+    struct gb_handoff from; /* for the way back: taken is what was read before this request's body */
+    bool listed;            /* among the transfer loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
     int mark;               /* the system tells of so many bytes and not of fewer; the tick looks for those */
@@ -112,16 +112,16 @@ struct gb_transfer {
 
 /* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over
  * in well under a millisecond. */
-struct gb_bulk {
+struct gb_transfer_loop {
     struct gb_http_server *server;
     struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
     pthread_t thread;
     bool started;
     int epoll_fd;
-    struct gb_inbox inbox;
-    struct gb_transfer *transfers;
-    struct gb_transfer *entering; /* given by the thread itself, not visited yet; linked by next */
-    uint64_t turn_bytes;          /* moved for one transfer before the others get their turn */
+    struct gb_wake_queue wake_queue;
+    struct gb_http_transfer *transfers;
+    struct gb_http_transfer *entering; /* given by the thread itself, not visited yet; linked by next */
+    uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
     atomic_uint load;
     struct gb_latency_table *latency; /* of the requests that end on its thread */
@@ -139,24 +139,24 @@ struct gb_loop {
     pthread_t thread;
     bool started;
     struct MHD_Daemon *mhd;
-    struct gb_inbox inbox;
-    struct gb_arrivals arrivals;
-    const struct gb_arrival *adopting; /* while libmicrohttpd is being told of it */
+    struct gb_wake_queue wake_queue;
+    struct gb_handoff_queue handoffs;
+    const struct gb_handoff *adopting; /* while libmicrohttpd is being told of it */
     bool accepts;                      /* until the server drains */
     bool listening;                    /* the listening sockets are in the epoll set */
     uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
-    struct gb_exchange *background; /* those that left */
-    struct gb_bulk own;             /* short transfers; its epoll set is the loop's */
-    struct MHD_Response *handover;  /* makes libmicrohttpd hand a connection over */
-    unsigned handovers;             /* connections that are being handed over */
-    uint64_t progress;              /* rises with whatever libmicrohttpd has done for a connection */
-    unsigned idle_turns;            /* since the last sweep: libmicrohttpd asked for them and did nothing */
-    bool reads_leniently;           /* libmicrohttpd: see head.c */
-    bool resumed;                   /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
-    uint64_t now_ns;                /* when this turn began */
+    struct gb_exchange *detached;  /* those that left */
+    struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
+    struct MHD_Response *handover; /* makes libmicrohttpd hand a connection over */
+    unsigned handovers;            /* connections that are being handed over */
+    uint64_t progress;             /* rises with whatever libmicrohttpd has done for a connection */
+    unsigned idle_turns;           /* since the last sweep: libmicrohttpd asked for them and did nothing */
+    bool reads_leniently;          /* libmicrohttpd: see head.c */
+    bool resumed;                  /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
+    uint64_t now_ns;               /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
     uint64_t next_id;
@@ -168,23 +168,23 @@ struct gb_loop {
 
 struct gb_http_server {
     struct gb_http_server_config config;
-    struct gb_hygiene hygiene;
+    struct gb_request_rules rules;
     struct gb_router router;
     char **hosts;
     int *listen_fds;
     bool *listen_local; /* which of them are UNIX sockets */
     struct gb_loop *loops;
-    struct gb_bulk *bulks;
+    struct gb_transfer_loop *transfer_loops;
     atomic_uint accepting; /* loops that accept */
     int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
-    struct gb_mailboxes mailboxes;
+    struct gb_fd_mailboxes fd_mailboxes;
     struct gb_http_feed feed;
     unsigned listeners_remote_max; /* of config.listeners_max, over TCP */
     int dead_fd;                   /* reads as ended; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;
-    struct gb_places places;
+    struct gb_conn_slots places;
     atomic_uint squeezed; /* newcomers on their way for which a quiet connection is to end */
     atomic_uint_fast64_t suspended;
     atomic_uint_fast64_t transfers;
@@ -202,10 +202,10 @@ int gb_loop_start(struct gb_loop *loop, struct gb_error *err); /* after all are 
 void gb_loop_join(struct gb_loop *loop);                       /* after server->stopping; also for one never started */
 void gb_loop_done(struct gb_loop *loop);                       /* after all threads have ended */
 /* Hands a connected socket to a loop, which owns it from then on; it is closed when memory is exhausted. */
-void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival);
-bool gb_arrivals_take(struct gb_arrivals *arrivals, struct gb_arrival *ret); /* false: there is none */
+void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff);
+bool gb_handoff_take(struct gb_handoff_queue *handoffs, struct gb_handoff *ret); /* false: there is none */
 /* As gb_loop_give, from the loop's own thread and outside libmicrohttpd's callbacks. */
-void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival);
+void gb_loop_adopt(struct gb_loop *loop, const struct gb_handoff *handoff);
 /* For the next request, on the loop's thread. Unique as long as a loop sees fewer than 2^48. */
 static inline uint64_t gb_loop_id(struct gb_loop *loop) {
     return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
@@ -249,30 +249,30 @@ bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex);
 
 /* detached.c: requests that go on without a client, on the loop's thread. One of them was woken; the server stops; after
  * all threads have ended, what came too late. */
-void gb_background_woken(struct gb_loop *loop, struct gb_exchange *ex);
-void gb_background_stop(struct gb_loop *loop);
-void gb_background_done(struct gb_loop *loop);
+void gb_detached_woken(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_detached_stop(struct gb_loop *loop);
+void gb_detached_done(struct gb_loop *loop);
 
-/* leave.c: moves the connection to a bulk loop. 0, or -1 and everything stays as it was. */
-int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex);
+/* leave.c: moves the connection to a transfer loop. 0, or -1 and everything stays as it was. */
+int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex);
 /* The parts of it: what is known of the socket, for when it comes back (fd is -1); a duplicate of the socket, or -1; gives the
- * exchange to a bulk loop, with a socket that libmicrohttpd knows no more. */
-struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex);
+ * exchange to a transfer loop, with a socket that libmicrohttpd knows no more. */
+struct gb_handoff gb_mhd_describe(const struct gb_exchange *ex);
 int gb_mhd_duplicate(const struct gb_exchange *ex);
-void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket);
-/* The connection goes to the feed, and the request is over. As gb_mhd_leave. */
+void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket);
+/* The connection goes to the feed, and the request is over. As gb_mhd_detach. */
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex);
 /* Bytes that libmicrohttpd may have read beyond the current request's header; 0 is a proof. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread, 0 where the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
 
-/* handover.c: moves the connection to a bulk loop together with the bytes behind the header that libmicrohttpd has read.
+/* handover.c: moves the connection to a transfer loop together with the bytes behind the header that libmicrohttpd has read.
  * From a request's first callback; libmicrohttpd has to run once more for it. 0, or -1 and everything stays as it was. */
 int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err);
 void gb_mhd_handover_done(struct gb_loop *loop); /* both on a loop without connections */
 int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
-/* libmicrohttpd ended the connection instead: the bulk loop gets it without those bytes, and answers. */
+/* libmicrohttpd ended the connection instead: the transfer loop gets it without those bytes, and answers. */
 void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
 
 /* A body in memory longer than this leaves libmicrohttpd, where that is safe. The least that a fresh socket takes at once, over
@@ -306,7 +306,7 @@ bool gb_quiet_give_way(struct gb_loop *loop, bool local);
 
 /* accept.c, on the loop's thread. */
 /* For one that was squeezed in: false when no connection gave way, and it was refused and its place given back. */
-bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_arrival *arrival);
+bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff);
 int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
 /* Is the data of an event that of a listening socket? Then accepts what waits there. */
 bool gb_listen_event(struct gb_loop *loop, const void *data);
@@ -314,35 +314,37 @@ bool gb_listen_event(struct gb_loop *loop, const void *data);
 void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns);
 
 /* loop.c */
-int gb_bulk_init(struct gb_bulk *bulk, struct gb_http_server *server, uint64_t turn_bytes, struct gb_error *err);
-/* For a loop, whose epoll set is that of its own gb_bulk: an event of a transfer; the inbox's (data.ptr is NULL); time. */
-void gb_bulk_event(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
-void gb_bulk_woken(struct gb_bulk *bulk);
-void gb_bulk_tick(struct gb_bulk *bulk);
+int gb_transfer_loop_init(struct gb_transfer_loop *transfer_loop, struct gb_http_server *server, uint64_t turn_bytes,
+                          struct gb_error *err);
+/* For a loop, whose epoll set is that of its own gb_transfer_loop: an event of a transfer; the wake queue's (data.ptr is NULL); time. */
+void gb_transfer_loop_event(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, uint32_t events);
+void gb_transfer_loop_woken(struct gb_transfer_loop *transfer_loop);
+void gb_transfer_loop_tick(struct gb_transfer_loop *transfer_loop);
 /* With a thread of its own. */
-int gb_bulk_start(struct gb_bulk *bulk, struct gb_http_server *server, struct gb_error *err);
-void gb_bulk_join(struct gb_bulk *bulk);
-void gb_bulk_done(struct gb_bulk *bulk);
+int gb_transfer_loop_start(struct gb_transfer_loop *transfer_loop, struct gb_http_server *server, struct gb_error *err);
+void gb_transfer_loop_join(struct gb_transfer_loop *transfer_loop);
+void gb_transfer_loop_done(struct gb_transfer_loop *transfer_loop);
 /* Gives the exchange and its socket to the loop itself when what is left to move is short, else to the least loaded bulk
  * loop. 0 or -1 when memory is exhausted. */
-int gb_bulk_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket);
+int gb_transfer_loop_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket);
 /* On its thread: visits those that the thread gave itself. */
-void gb_bulk_enter(struct gb_bulk *bulk);
+void gb_transfer_loop_enter(struct gb_transfer_loop *transfer_loop);
 
 /* transfer.c: goes on with a transfer as far as it gets without blocking; may free it. */
-void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t);
-bool gb_transfer_has_bytes(const struct gb_transfer *t); /* of its body, and waits for more */
+void gb_http_transfer_run(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
+bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t); /* of its body, and waits for more */
 /* Drops the connection at once. Frees t. */
-void gb_transfer_drop(struct gb_bulk *bulk, struct gb_transfer *t);
+void gb_http_transfer_drop(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
 /* Answers with an error, whatever was going on before the reply began. */
-void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err);
+void gb_transfer_loop_fail(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t,
+                           const struct gb_error *err);
 /* The client asks again: its connection goes back to an HTTP loop. Frees t. */
-void gb_transfer_hand_back(struct gb_bulk *bulk, struct gb_transfer *t);
+void gb_http_transfer_hand_back(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
 /* The reply is out: keep the connection, or a lingering close. Frees t, or goes on with it. */
-void gb_transfer_finish(struct gb_bulk *bulk, struct gb_transfer *t);
-void gb_transfer_arm(struct gb_bulk *bulk, struct gb_transfer *t, uint32_t events);
+void gb_http_transfer_finish(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
+void gb_http_transfer_arm(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, uint32_t events);
 
 /* Ends the exchange's accounting and tells the access log. On the thread of that bulk, or that of its loop. */
-void gb_server_ended(struct gb_bulk *bulk, struct gb_exchange *ex);
+void gb_server_ended(struct gb_transfer_loop *transfer_loop, struct gb_exchange *ex);
 
 #endif

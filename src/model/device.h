@@ -106,7 +106,7 @@ enum gb_copy_way {
 const char *gb_copy_way_name(enum gb_copy_way way);
 
 /* Where bytes lie. device: of memory of a device the owner; of host memory the device it was made for. */
-struct gb_place {
+struct gb_location {
     enum gb_kind kind;
     int device;
     void *ptr;

@@ -62,7 +62,7 @@ struct gb_buffer_rec {
     bool adopted;            /* over memory of another process, or it was, and is lost; not persisted */
     uint32_t leases;         /* other processes that map the bytes it has now; not persisted */
     bool mapped_for_writing; /* by one of them: the bytes change without a new generation; not persisted */
-    bool escaped;            /* the same by a process whose lease others ended, until other memory takes its place; not
+    bool tainted;            /* the same by a process whose lease others ended, until other memory takes its place; not
                               * persisted */
     bool has_crc32c;         /* false after a partial write and for a buffer never uploaded */
     uint32_t crc32c;         /* of all bytes of this generation */

@@ -12,7 +12,7 @@
 
 struct gb_apply {
     sqlite3 *db; /* borrowed; NULL: there is none yet */
-    struct gb_past past;
+    struct gb_history history;
     sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
     sqlite3_stmt *begin;
     sqlite3_stmt *commit;

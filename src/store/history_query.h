@@ -4,8 +4,8 @@
  * present ones are put together from the finer rows when somebody asks, so that an answer is never behind. What is too old goes,
  * a little at a time. Each of sessions and pools may have limits.rows[level] / (how many there are) rows, the daemon and
  * each device limits.rows[level]. Where there are more than limits.series sessions and pools, the past of those that ended first goes. */
-#ifndef GB_STORE_HISTORY_H
-#define GB_STORE_HISTORY_H
+#ifndef GB_STORE_HISTORY_QUERY_H
+#define GB_STORE_HISTORY_QUERY_H
 
 #include "base/error.h"
 #include "model/history.h"

@@ -101,7 +101,7 @@ void gb_store_close(struct gb_store *s) {
     gb_feed_log_free(s->feed);
     if (s->db) {
         if (was_open)
-            gb_past_stopped(s->db, gb_wall_us(), NULL);
+            gb_history_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */
         if (was_open)
@@ -276,11 +276,11 @@ void gb_store_change(struct gb_store *s, enum gb_store_what what, const void *re
     gb_writer_submit(s->writer, kinds[what].kind, record, kinds[what].bytes, mark, done, arg);
 }
 
-void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
-                         gb_store_done_fn *done, void *arg) {
+void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_idempotency_reply *answer, int64_t now_us,
+                                    uint64_t keep, gb_store_done_fn *done, void *arg) {
     size_t headers_len = strlen(answer->headers);
-    size_t bytes = sizeof(struct gb_answer_record) + headers_len + answer->body_len;
-    struct gb_answer_record *record = malloc(bytes);
+    size_t bytes = sizeof(struct gb_idempotency_reply_record) + headers_len + answer->body_len;
+    struct gb_idempotency_reply_record *record = malloc(bytes);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!record) {
@@ -288,12 +288,12 @@ void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answe
         done(arg, &err);
         return;
     }
-    *record = (struct gb_answer_record){.mark = answer->mark,
-                                        .status = answer->status,
-                                        .now_us = now_us,
-                                        .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,
-                                        .headers_len = headers_len,
-                                        .body_len = answer->body_len};
+    *record = (struct gb_idempotency_reply_record){.mark = answer->mark,
+                                                   .status = answer->status,
+                                                   .now_us = now_us,
+                                                   .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,
+                                                   .headers_len = headers_len,
+                                                   .body_len = answer->body_len};
     memcpy(record->text, answer->headers, headers_len);
     if (answer->body_len > 0)
         memcpy(record->text + headers_len, answer->body, answer->body_len);
@@ -302,19 +302,21 @@ void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answe
 }
 
 struct answer_walk {
-    int (*visit)(void *, const struct gb_store_answer *, struct gb_error *);
+    int (*visit)(void *, const struct gb_store_idempotency_reply *, struct gb_error *);
     void *arg;
 };
 
 static int answer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct answer_walk *walk = arg;
-    struct gb_store_answer answer;
+    struct gb_store_idempotency_reply answer;
 
     return gb_row_read_answer(stmt, &answer, err) < 0 ? -1 : walk->visit(walk->arg, &answer, err);
 }
 
-int gb_store_load_answers(struct gb_store *s, int (*visit)(void *, const struct gb_store_answer *, struct gb_error *),
-                          void *arg, struct gb_error *err) {
+int gb_store_load_idempotency_replies(struct gb_store *s,
+                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
+                                                   struct gb_error *),
+                                      void *arg, struct gb_error *err) {
     struct answer_walk walk = {.visit = visit, .arg = arg};
 
     return each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);

@@ -103,7 +103,7 @@ void gb_store_change(struct gb_store *store, enum gb_store_what what, const void
                      const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
 /* What it was answered; status 0: not known. Replaces the mark. */
-struct gb_store_answer {
+struct gb_store_idempotency_reply {
     struct gb_store_mark mark;
     int status;
     const char *headers; /* lines */
@@ -111,12 +111,13 @@ struct gb_store_answer {
     size_t body_len;
 };
 /* Copies. Drops what expired before now_us, and the oldest beyond keep. */
-void gb_store_put_answer(struct gb_store *store, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
-                         gb_store_done_fn *done, void *arg);
+void gb_store_put_idempotency_reply(struct gb_store *store, const struct gb_store_idempotency_reply *answer,
+                                    int64_t now_us, uint64_t keep, gb_store_done_fn *done, void *arg);
 /* Before the first change, oldest first. Pointers are valid during the visit. */
-int gb_store_load_answers(struct gb_store *store,
-                          int (*visit)(void *, const struct gb_store_answer *, struct gb_error *), void *arg,
-                          struct gb_error *err);
+int gb_store_load_idempotency_replies(struct gb_store *store,
+                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
+                                                   struct gb_error *),
+                                      void *arg, struct gb_error *err);
 
 /* Replaces the lifetime counters; what they grew by is for the next sample to tell. */
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,

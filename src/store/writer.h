@@ -25,7 +25,7 @@ enum gb_change_kind {
 };
 
 /* The record of GB_CHANGE_PUT_ANSWER. */
-struct gb_answer_record {
+struct gb_idempotency_reply_record {
     struct gb_store_mark mark;
     int status;
     int64_t now_us;

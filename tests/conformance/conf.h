@@ -78,20 +78,20 @@ void conf_expect(const void *device, unsigned seed, uint64_t bytes, struct gb_st
 void conf_expect_byte(const void *device, unsigned char value, uint64_t bytes, struct gb_stream *stream);
 
 /* Memory of a kind on the first device: from the default pool on s1, or of its own. Freed when s1 and s2 are idle. */
-struct gb_place conf_place(enum gb_kind kind, uint64_t bytes);
-void conf_place_free(const struct gb_place *place, uint64_t bytes);
+struct gb_location conf_place(enum gb_kind kind, uint64_t bytes);
+void conf_place_free(const struct gb_location *place, uint64_t bytes);
 
-void conf_move(const struct gb_place *dst, const struct gb_place *src, uint64_t bytes, struct gb_stream *stream);
-void conf_place_fill(const struct gb_place *place, uint64_t pattern, unsigned width, uint64_t count,
+void conf_move(const struct gb_location *dst, const struct gb_location *src, uint64_t bytes, struct gb_stream *stream);
+void conf_place_fill(const struct gb_location *place, uint64_t pattern, unsigned width, uint64_t count,
                      struct gb_stream *stream);
 
 /* Brings up to CONF_PINNED_BYTES into pinned memory, with a sync. */
-void conf_place_fetch(const struct gb_place *place, uint64_t bytes, struct gb_stream *stream);
+void conf_place_fetch(const struct gb_location *place, uint64_t bytes, struct gb_stream *stream);
 
 /* As conf_write and so on, for any place. */
-void conf_place_write(const struct gb_place *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
-void conf_place_expect(const struct gb_place *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
-void conf_place_expect_byte(const struct gb_place *place, unsigned char value, uint64_t bytes,
+void conf_place_write(const struct gb_location *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_place_expect(const struct gb_location *place, unsigned seed, uint64_t bytes, struct gb_stream *stream);
+void conf_place_expect_byte(const struct gb_location *place, unsigned char value, uint64_t bytes,
                             struct gb_stream *stream);
 
 /* Parts of the suite. */

@@ -48,8 +48,8 @@ static int open_files(void) {
     return n;
 }
 
-static struct gb_place imported(const struct gb_import *what) {
-    struct gb_place place = {.ptr = NULL};
+static struct gb_location imported(const struct gb_import *what) {
+    struct gb_location place = {.ptr = NULL};
 
     gb_assert_ok(gb_mem_import(conf.be, what, &place, &conf.err), conf.err);
     ck_assert_ptr_nonnull(place.ptr);
@@ -64,8 +64,8 @@ END_TEST
 START_TEST(it_is_the_owners_memory) {
     struct owned m = owned_new(OFFSET + BYTES + 100);
     struct gb_import what = offer(&m, OFFSET, BYTES);
-    struct gb_place place = imported(&what);
-    struct gb_place other = conf_place(GB_KIND_DEVICE, BYTES);
+    struct gb_location place = imported(&what);
+    struct gb_location other = conf_place(GB_KIND_DEVICE, BYTES);
     struct gb_mem_attr attr;
     uint64_t i;
 
@@ -99,8 +99,8 @@ END_TEST
 START_TEST(it_stays_good_without_its_owner) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place place = imported(&what);
-    struct gb_place again = imported(&what); /* the same twice */
+    struct gb_location place = imported(&what);
+    struct gb_location again = imported(&what); /* the same twice */
 
     ck_assert_ptr_ne(place.ptr, again.ptr);
     conf_place_write(&place, 5, BYTES, conf.s1);
@@ -115,7 +115,7 @@ END_TEST
 /* --- what is refused ------------------------------------------------------------------------------------------------ */
 
 static void refused(const struct gb_import *what, enum gb_code code) {
-    struct gb_place place = {.ptr = NULL};
+    struct gb_location place = {.ptr = NULL};
 
     ck_assert_int_eq(gb_mem_import(conf.be, what, &place, &conf.err), -1);
     ck_assert_str_eq(gb_code_slug(conf.err.code), gb_code_slug(code));
@@ -130,7 +130,7 @@ START_TEST(what_is_no_such_memory) {
     static const enum gb_export_way ways[] = {GB_EXPORT_VMM, GB_EXPORT_MEMFD};
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place place;
+    struct gb_location place;
     int before = open_files();
     int pair[2];
     int fds[4];
@@ -181,8 +181,8 @@ END_TEST
 START_TEST(each_ends_as_it_began) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place theirs = imported(&what);
-    struct gb_place ours = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location theirs = imported(&what);
+    struct gb_location ours = conf_place(GB_KIND_PAGEABLE, BYTES);
 
     ck_assert_int_eq(gb_mem_import_end(conf.be, &ours, &conf.err), -1);
     conf.err = GB_ERROR_INIT;

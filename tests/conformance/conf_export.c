@@ -31,12 +31,12 @@ static int open_files(void) {
     return n;
 }
 
-static struct gb_pool *pool_of(const struct gb_place *place) {
+static struct gb_pool *pool_of(const struct gb_location *place) {
     return place->kind == GB_KIND_DEVICE ? conf.pool : NULL;
 }
 
 /* Whether the memory goes that way. Where not, the reason must be said, and nothing of *ret be touched. */
-static bool try_export(const struct gb_place *place, enum gb_export_way way, bool writable, struct gb_export *ret) {
+static bool try_export(const struct gb_location *place, enum gb_export_way way, bool writable, struct gb_export *ret) {
     struct gb_export before;
     int r;
 
@@ -58,7 +58,7 @@ static bool has_file(int kind) {
                              (kind == GB_KIND_SHARED && conf.device.compute_major == 0));
 }
 
-static struct gb_export exported(const struct gb_place *place, bool writable) {
+static struct gb_export exported(const struct gb_location *place, bool writable) {
     struct gb_export got = GB_EXPORT_INIT;
 
     gb_assert_ok(gb_mem_export(conf.be, place, BYTES, NULL, GB_EXPORT_MEMFD, writable, &got, &conf.err), conf.err);
@@ -93,7 +93,7 @@ START_TEST(every_kind_goes_its_way_or_the_reason_is_said) {
     int way;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
         int before;
 
         if (!offered(kind))
@@ -125,7 +125,7 @@ START_TEST(a_file_shows_the_very_bytes_both_ways) {
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
         unsigned char *at;
 
         if (!has_file(kind))
@@ -148,7 +148,7 @@ END_TEST
 /* What is passed on by others: the bytes begin where the handle's memory does, and each piece of memory has one of its own. */
 START_TEST(older_handles_name_memory) {
     struct gb_export got[3];
-    struct gb_place place[2];
+    struct gb_location place[2];
     int i;
 
     for (i = 0; i < 2 && offered(GB_KIND_IPC); i++)
@@ -193,7 +193,7 @@ START_TEST(what_is_for_reading_stays_so) {
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
         void *at;
 
         if (!has_file(kind))
@@ -221,7 +221,7 @@ START_TEST(its_size_is_fixed_for_ever) {
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
 
         if (!has_file(kind))
             continue;
@@ -242,7 +242,7 @@ START_TEST(a_mapping_outlives_the_memory) {
     int i;
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
         struct gb_export got;
         unsigned char *at;
 
@@ -273,8 +273,8 @@ END_TEST
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(what_cannot_be_exported_leaves_nothing_open) {
-    struct gb_place place = conf_place(GB_KIND_PAGEABLE, BYTES);
-    struct gb_place wrong = place;
+    struct gb_location place = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location wrong = place;
     struct gb_export got = GB_EXPORT_INIT;
     int before = open_files();
 
@@ -308,10 +308,10 @@ static void limit_files(rlim_t most) {
 }
 
 START_TEST(without_descriptors_memory_is_had_but_not_exported) {
-    struct gb_place first = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location first = conf_place(GB_KIND_PAGEABLE, BYTES);
     struct gb_export got = GB_EXPORT_INIT;
     struct rlimit usual;
-    struct gb_place second;
+    struct gb_location second;
     int before;
     int next;
 

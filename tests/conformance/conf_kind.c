@@ -5,7 +5,7 @@
 
 START_TEST(every_kind_is_had_or_refused_with_its_reason) {
     static const uint64_t sizes[] = {1, 4096, 3 * MIB + 1};
-    struct gb_place place;
+    struct gb_location place;
     void *none = NULL;
     int kind;
     size_t i;
@@ -54,7 +54,7 @@ START_TEST(the_cpu_uses_the_kinds_that_it_may) {
     uint64_t i;
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0' || !conf.device.kind_cpu[kind])
             continue;
@@ -83,7 +83,7 @@ START_TEST(prefetching_changes_nothing_but_the_place) {
     int i;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0')
             continue;
@@ -122,7 +122,7 @@ END_TEST
 
 /* --- what is known of an address ---------------------------------------------------------------------------------- */
 
-static struct gb_mem_attr attributes_of(const struct gb_place *place, struct gb_pool *pool) {
+static struct gb_mem_attr attributes_of(const struct gb_location *place, struct gb_pool *pool) {
     struct gb_mem_attr attr = {.device = -7};
 
     gb_assert_ok(gb_mem_attributes(conf.be, place, pool, &attr, &conf.err), conf.err);
@@ -137,7 +137,7 @@ START_TEST(attributes_of_every_kind) {
     int kind;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0')
             continue;
@@ -159,7 +159,7 @@ END_TEST
 
 START_TEST(attributes_name_the_pool) {
     struct gb_pool *pool = conf_pool(0, true, true, true);
-    struct gb_place place = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location place = {.kind = GB_KIND_DEVICE, .device = 0};
     struct gb_mem_attr attr;
 
     place.ptr = (unsigned char *)conf_alloc(pool, conf.s1, MIB) + 4096;
@@ -171,7 +171,7 @@ START_TEST(attributes_name_the_pool) {
     ck_assert(attr.from_pool && !attr.this_pool);
     conf_free((unsigned char *)place.ptr - 4096, conf.s1);
     conf_sync(conf.s1);
-    place = (struct gb_place){.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned + 5};
+    place = (struct gb_location){.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned + 5};
     attr = attributes_of(&place, pool);
     ck_assert_int_eq(attr.type, GB_MEMORY_HOST);
     ck_assert(!attr.from_pool);

@@ -195,8 +195,8 @@ END_TEST
 /* What the thread writes through the mapping is what the backend reads. */
 static const char *export_file(struct worker *w, unsigned char *pinned, unsigned seed) {
     const uint64_t bytes = 1 + seed * 7919 % 200000;
-    struct gb_place place = {.kind = GB_KIND_PAGEABLE};
-    struct gb_place back = {.kind = GB_KIND_PINNED, .ptr = pinned};
+    struct gb_location place = {.kind = GB_KIND_PAGEABLE};
+    struct gb_location back = {.kind = GB_KIND_PINNED, .ptr = pinned};
     struct gb_export got = GB_EXPORT_INIT;
     enum gb_copy_way way;
     unsigned char *at;
@@ -219,7 +219,7 @@ static const char *export_file(struct worker *w, unsigned char *pinned, unsigned
 
 /* All of one pool, whose own handle is made once. */
 static const char *export_from_pool(struct worker *w) {
-    struct gb_place place = {.kind = GB_KIND_DEVICE};
+    struct gb_location place = {.kind = GB_KIND_DEVICE};
     struct gb_export got = GB_EXPORT_INIT;
 
     if (gb_mem_alloc(conf.be, w->pool, w->stream, 65536, &place.ptr, &w->err) < 0)

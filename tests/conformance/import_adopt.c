@@ -9,15 +9,15 @@ struct adopter {
     struct gb_backend *be;
     struct gb_stream *stream;
     unsigned char *pinned; /* both parts, side by side */
-    struct gb_place place;
+    struct gb_location place;
     uint64_t bytes;
 };
 
 /* Between the memory and pinned memory of ours, and waits. */
 static int move_parts(struct adopter *a, bool out, struct gb_error *err) {
     const struct import_parts p = import_parts_of(a->bytes);
-    struct gb_place there = a->place;
-    struct gb_place here = {.kind = GB_KIND_PINNED, .ptr = a->pinned};
+    struct gb_location there = a->place;
+    struct gb_location here = {.kind = GB_KIND_PINNED, .ptr = a->pinned};
     enum gb_copy_way way;
 
     if (gb_mem_move(a->be, out ? &here : &there, out ? &there : &here, p.first_bytes, a->stream, &way, err) < 0)

@@ -2,7 +2,7 @@
 #ifndef LEASE_FIXTURE_H
 #define LEASE_FIXTURE_H
 
-#include "write_fixture.h"
+#include "device_write_fixture.h"
 
 /* A mapping as an importer has it. bytes is NULL for a way that this test does not map. */
 struct core_mapping {

@@ -45,7 +45,7 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
         wait->tries = ((struct wait *)request->state)->tries + 1;
         wait_free(request->state);
     }
-    wait->call->mark = gb_hook_mark(request);
+    wait->call->mark = gb_request_hooks_mark(request);
     request->state = wait;
     request->state_free = wait_free;
     return wait->call;
@@ -63,7 +63,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
     if (atomic_load(&wait->call->finished)) {
         if (wait->call->error.code == GB_OK)
-            gb_hook_done(request);
+            gb_request_hooks_done(request);
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
         if (wait->call->error.code == GB_ERR_PRECONDITION_FAILED && wait->retry && !request->timed_out)

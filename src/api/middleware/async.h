@@ -6,8 +6,8 @@
  *     gb_session_create(core, &params, call);
  *     return gb_async_end(request, response, reply_session, 0, err);
  */
-#ifndef GB_API_ASYNC_H
-#define GB_API_ASYNC_H
+#ifndef GB_API_MIDDLEWARE_ASYNC_H
+#define GB_API_MIDDLEWARE_ASYNC_H
 
 #include "core/core.h"
 #include "http/http.h"

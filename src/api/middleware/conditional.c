@@ -10,7 +10,7 @@
 #include "http/message/conditions.h"
 
 bool gb_etag_holds(const struct gb_buffer_rec *rec) {
-    return !rec->mapped_for_writing && !rec->escaped && !rec->adopted;
+    return !rec->mapped_for_writing && !rec->tainted && !rec->adopted;
 }
 
 /* Bytes that another process may be writing are never twice the same: each answer has a tag of its own, which nothing matches. */

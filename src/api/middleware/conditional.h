@@ -8,8 +8,8 @@
  *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
  *               alone, the part before the first '-'
  */
-#ifndef GB_API_CONDITIONAL_H
-#define GB_API_CONDITIONAL_H
+#ifndef GB_API_MIDDLEWARE_CONDITIONAL_H
+#define GB_API_MIDDLEWARE_CONDITIONAL_H
 
 #include "api/request/media.h"
 #include "core/core.h"

@@ -1,6 +1,6 @@
 /* Digests of what is downloaded: asked for by Want-Repr-Digest, computed once for each representation, kept. */
-#ifndef GB_API_DIGEST_H
-#define GB_API_DIGEST_H
+#ifndef GB_API_MIDDLEWARE_DIGEST_H
+#define GB_API_MIDDLEWARE_DIGEST_H
 
 #include <pthread.h>
 

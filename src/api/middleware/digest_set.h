@@ -1,6 +1,6 @@
 /* {"digest": {"sha-256": "base64", ...}}: what a client expects of the bytes. */
-#ifndef GB_API_DIGEST_SET_H
-#define GB_API_DIGEST_SET_H
+#ifndef GB_API_MIDDLEWARE_DIGEST_SET_H
+#define GB_API_MIDDLEWARE_DIGEST_SET_H
 
 #include "api/request/json.h"
 #include "base/digest.h"

@@ -8,8 +8,8 @@
  *
  * The wrapped sink gets the decoded bytes, as a chunked body of unknown length would come, and its `end` only when they are
  * complete and have the digests. */
-#ifndef GB_API_FILTERS_H
-#define GB_API_FILTERS_H
+#ifndef GB_API_MIDDLEWARE_FILTERS_H
+#define GB_API_MIDDLEWARE_FILTERS_H
 
 #include "base/digest.h"
 #include "format/decode.h"

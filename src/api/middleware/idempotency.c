@@ -70,7 +70,7 @@ static int read_key(const struct gb_http_request *request, const char **ret, siz
 
 /* SHA-256 of the parts, each with its length before it. */
 struct hash {
-    struct gb_out text;
+    struct gb_json_writer text;
 };
 
 static void add(struct hash *h, const char *s, size_t n) {
@@ -78,14 +78,14 @@ static void add(struct hash *h, const char *s, size_t n) {
 
     if (gb_sha256_hex(s ? s : "", n, hex, NULL) < 0)
         h->text.failed = true;
-    gb_out_string(&h->text, NULL, hex);
+    gb_json_put_string(&h->text, NULL, hex);
 }
 
 static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     int r = h->text.failed ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later")
                            : gb_sha256_hex(h->text.s, h->text.used, ret_hex, err);
 
-    gb_out_done(&h->text);
+    gb_json_done(&h->text);
     return r;
 }
 
@@ -119,7 +119,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
     add(&fingerprint, request->target.s, request->target.len);
     add(&fingerprint, request->body, request->body_len);
     if (end_hash(&id, ret->id, err) < 0) {
-        gb_out_done(&fingerprint.text);
+        gb_json_done(&fingerprint.text);
         return -1;
     }
     return end_hash(&fingerprint, ret->fingerprint, err);
@@ -137,8 +137,8 @@ static const char *kept_name(const char *name, size_t n) {
     return NULL;
 }
 
-static struct gb_answer *capture(const struct gb_http_response *response) {
-    struct gb_answer *answer;
+static struct gb_idempotency_reply *capture(const struct gb_http_response *response) {
+    struct gb_idempotency_reply *answer;
     char *lines = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&lines, &size);
@@ -154,12 +154,12 @@ static struct gb_answer *capture(const struct gb_http_response *response) {
         free(lines);
         return NULL;
     }
-    answer = gb_answer_new(response->status, lines, response->body, response->body_len);
+    answer = gb_idempotency_reply_new(response->status, lines, response->body, response->body_len);
     free(lines);
     return answer;
 }
 
-static int replay(const struct gb_answer *answer, struct gb_http_response *response, struct gb_error *err) {
+static int replay(const struct gb_idempotency_reply *answer, struct gb_http_response *response, struct gb_error *err) {
     const char *line = answer->headers;
     char *body;
 
@@ -186,11 +186,11 @@ static int replay(const struct gb_answer *answer, struct gb_http_response *respo
 }
 
 /* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
-static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) {
+static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempotency_reply *answer) {
     const char *at = strstr(answer->headers, "Location: /v1/sessions/");
-    struct gb_intake_view *view;
+    struct gb_multipart_view *view;
     struct gb_name session = {""};
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
     char name[GB_NAME_MAX + 1];
     bool gone;
 
@@ -198,40 +198,40 @@ static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) 
         return false;
     strcpy(session.s, name);
     view = malloc(sizeof(*view));
-    gone = view && gb_intake_get(hook->api->core, &session, id, view, NULL) < 0;
+    gone = view && gb_multipart_get(hooks->api->core, &session, id, view, NULL) < 0;
     free(view);
     return gone;
 }
 
 /* --- the way of a request ----------------------------------------------------------------------------------------- */
 
-int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
-                         char *ret_note, struct gb_error *err) {
-    struct gb_answer *answer = NULL;
+int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                         struct gb_http_response *response, char *ret_note, struct gb_error *err) {
+    struct gb_idempotency_reply *answer = NULL;
     enum gb_key_state state;
     int r = 0;
 
     ret_note[0] = '\0';
-    if (identify(request, &hook->key, err) < 0 ||
-        gb_key_claim(hook->api->core, &hook->key, &state, &answer, ret_note, err) < 0)
+    if (identify(request, &hooks->key, err) < 0 ||
+        gb_key_claim(hooks->api->core, &hooks->key, &state, &answer, ret_note, err) < 0)
         return -1;
     switch (state) {
     case GB_KEY_CLAIMED:
-        hook->claimed = true;
+        hooks->claimed = true;
         return 1;
     case GB_KEY_UNDER_WAY:
         return gb_error_set(err, GB_ERR_KEY_IN_USE,
                             "the first request with this Idempotency-Key is under way; "
                             "ask again to get its answer");
     case GB_KEY_ANSWERED:
-        if (is_gone(hook, answer))
+        if (is_gone(hooks, answer))
             r = gb_error_set(
                 err, GB_ERR_ANSWER_LOST,
                 "the upload that the first request with this Idempotency-Key began has ended; begin another "
                 "one with a new key");
         else
             r = replay(answer, response, err);
-        gb_answer_unref(answer);
+        gb_idempotency_reply_unref(answer);
         return r;
     case GB_KEY_UNANSWERED:
         return gb_error_set(err, GB_ERR_ANSWER_LOST,
@@ -245,12 +245,12 @@ int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, 
 }
 
 /* What was done, and what was refused for good. */
-static bool is_final(const struct gb_hook *hook, const struct gb_http_response *response) {
-    int status = hook->step == GB_STEP_ERROR ? gb_code_status(hook->error.code) : response->status;
+static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
+    int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
 
-    if (hook->step == GB_STEP_REPLY)
+    if (hooks->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_error_retryable(&hook->error) && status != 401 && status != 403;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403;
 }
 
 static void saved(void *arg, const struct gb_error *error) {
@@ -272,39 +272,40 @@ static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_ht
     return GB_STEP_WAIT;
 }
 
-bool gb_idempotency_end(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response) {
-    struct gb_core *core = hook->api->core;
+bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                        struct gb_http_response *response) {
+    struct gb_core *core = hooks->api->core;
     struct gb_saving *s = NULL;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
 
-    hook->claimed = false;
-    if (is_final(hook, response)) {
-        if (hook->step == GB_STEP_ERROR)
-            gb_http_problem(response, request, &hook->error);
+    hooks->claimed = false;
+    if (is_final(hooks, response)) {
+        if (hooks->step == GB_STEP_ERROR)
+            gb_http_problem(response, request, &hooks->error);
         answer = capture(response);
         s = answer ? calloc(1, sizeof(*s)) : NULL;
     }
     if (!s) {
-        gb_answer_unref(answer);
-        gb_key_give_up(core, &hook->key, hook->done || hook->step == GB_STEP_REPLY);
+        gb_idempotency_reply_unref(answer);
+        gb_key_give_up(core, &hooks->key, hooks->done || hooks->step == GB_STEP_REPLY);
         return false;
     }
-    hook->step = GB_STEP_REPLY;
+    hooks->step = GB_STEP_REPLY;
     atomic_init(&s->refs, 2);
     s->request = gb_http_request_ref(request);
-    hook->saving = s;
+    hooks->saving = s;
     request->resume = resume_nothing;
     request->deadline_ns = 0;
-    gb_key_keep(core, &hook->key, answer, saved, s);
+    gb_key_keep(core, &hooks->key, answer, saved, s);
     return !request->timed_out;
 }
 
-bool gb_idempotency_saved(const struct gb_hook *hook) {
-    return atomic_load(&hook->saving->finished);
+bool gb_idempotency_saved(const struct gb_request_hooks *hooks) {
+    return atomic_load(&hooks->saving->finished);
 }
 
-void gb_idempotency_free(struct gb_hook *hook) {
-    saving_unref(hook->saving);
-    if (hook->claimed)
-        gb_key_give_up(hook->api->core, &hook->key, hook->began);
+void gb_idempotency_free(struct gb_request_hooks *hooks) {
+    saving_unref(hooks->saving);
+    if (hooks->claimed)
+        gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);
 }

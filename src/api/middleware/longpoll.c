@@ -65,7 +65,7 @@ static bool sleep_a_while(struct gb_polls *polls) {
     pthread_mutex_lock(&polls->lock);
     while (polls->count == 0 && !polls->stopping)
         pthread_cond_wait(&polls->wake, &polls->lock);
-    until = gb_after_ms(GB_SNAPSHOT_AGE_NS / GB_NS_PER_MS);
+    until = gb_after_ms(GB_RESPONSE_CACHE_AGE_NS / GB_NS_PER_MS);
     if (!polls->stopping)
         pthread_cond_timedwait(&polls->wake, &polls->lock, &until);
     go_on = !polls->stopping;

@@ -2,8 +2,8 @@
  *
  * One thread looks at those that wait, some five times a second and only when something was acknowledged since, and wakes those
  * whose entity tag is another now. They have left libmicrohttpd (request->park), so that thousands cost nobody anything. */
-#ifndef GB_API_LONGPOLL_H
-#define GB_API_LONGPOLL_H
+#ifndef GB_API_MIDDLEWARE_LONGPOLL_H
+#define GB_API_MIDDLEWARE_LONGPOLL_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * An operation is reserved before the handler runs, published when the request leaves, and ended with what the client would
  * have been answered. One lock for the table; it is held across request->cancel. */
-#ifndef GB_API_OPERATIONS_H
-#define GB_API_OPERATIONS_H
+#ifndef GB_API_MIDDLEWARE_OPERATIONS_H
+#define GB_API_MIDDLEWARE_OPERATIONS_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -121,7 +121,8 @@ int gb_operation_cancel(struct gb_operations *ops, struct gb_operation *op, stru
 void gb_operations_session_gone(struct gb_operations *ops, const char *session);
 
 /* One object. Returns its state. */
-enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb_operation *op, struct gb_out *out);
+enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb_operation *op,
+                                            struct gb_json_writer *out);
 
 /* Drops those that have been kept long enough. Every look does so first. */
 void gb_operations_expire_locked(struct gb_operations *ops);
@@ -134,7 +135,7 @@ struct gb_operation_filter {
     unsigned limit;
 };
 /* Items of a list, without results and problems: together they may have GB_OPERATIONS_RESULT_BYTES_MAX. *ret_last: the number of the last one. Returns whether there are more. */
-bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_out *out,
+bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_json_writer *out,
                         int64_t *ret_last);
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]);
 

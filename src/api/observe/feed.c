@@ -91,11 +91,11 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
                                struct gb_http_response *response, struct gb_error *err) {
     bool unknown = p->after > p->gap_through;
     char cursor[GB_CURSOR_SIZE];
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     size_t i;
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_open(&out, "items", '[');
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "items", '[');
     if (p->gap_through > 0) {
         struct gb_notice gap = gb_notice_of_gap(p->after, p->gap_through, unknown ? UNKNOWN : NULL);
 
@@ -103,14 +103,14 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
     }
     for (i = 0; i < p->count; i++)
         gb_render_notice(&out, NULL, api, &p->notices[i]);
-    gb_out_close(&out, ']');
+    gb_json_close(&out, ']');
     if (p->through < p->last)
-        gb_out_string(&out, "next_cursor", gb_cursor_text(p->through, cursor));
+        gb_json_put_string(&out, "next_cursor", gb_cursor_text(p->through, cursor));
     else
-        gb_out_null(&out, "next_cursor");
-    gb_out_i64(&out, "last_id", p->last);
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+        gb_json_put_null(&out, "next_cursor");
+    gb_json_put_i64(&out, "last_id", p->last);
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 static void fetched(void *arg) {
@@ -182,7 +182,7 @@ static int headers(struct gb_http_response *response, struct gb_error *err) {
 }
 
 /* When to come again, and the id to come again with, for who loses the connection before the first event. */
-static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
+static void begin(const struct gb_api *api, struct asked *a, struct gb_json_writer *out) {
     int64_t last = gb_feed_given(api->core);
     int64_t after = a->has_after ? (int64_t)a->after : last;
     struct gb_notice gap;
@@ -190,7 +190,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
 
     a->after = (uint64_t)(after <= last ? after : last);
     snprintf(first, sizeof(first), "retry: %d\nid: %" PRIu64 "\n\n", RETRY_MS, a->after);
-    gb_out_text(out, first);
+    gb_json_put_text(out, first);
     if (after <= last)
         return;
     gap = gb_notice_of_gap(after, last, UNKNOWN);
@@ -199,7 +199,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
 
 enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     unsigned epoch = gb_http_feed_epoch(request);
     struct asked a;
 
@@ -215,7 +215,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     }
     begin(api, &a, &out);
     if (out.failed) {
-        gb_out_done(&out);
+        gb_json_done(&out);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;
     }

@@ -1,6 +1,6 @@
 /* Questions about the past, of any resource that has one. */
-#ifndef GB_API_HISTORY_H
-#define GB_API_HISTORY_H
+#ifndef GB_API_OBSERVE_HISTORY_H
+#define GB_API_OBSERVE_HISTORY_H
 
 #include "api/request/path_params.h"
 

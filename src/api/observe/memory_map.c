@@ -54,13 +54,13 @@ static int64_t owner(enum gb_kind kind, int64_t pool_id) {
     return kind == GB_KIND_DEVICE ? pool_id : -1 - (int64_t)kind;
 }
 
-static int add_block(void *arg, const struct gb_trace_block *b, struct gb_error *err) {
+static int add_block(void *arg, const struct gb_alloc_log_block *b, struct gb_error *err) {
     struct gb_memory_map *map = arg;
     struct gb_map_span span = {.address = b->address,
                                .bytes = b->bytes,
                                .number = b->number,
                                .owner = owner(b->kind, b->pool_id),
-                               .stream = gb_trace_stream(b->session_id, b->stream_id),
+                               .stream = gb_alloc_log_stream(b->session_id, b->stream_id),
                                .device = b->device,
                                .leaving = b->leaving};
 
@@ -82,7 +82,7 @@ static struct gb_map_owner *find_owner(const struct gb_memory_map *map, int devi
     return NULL;
 }
 
-static int add_pool(void *arg, const struct gb_trace_pool *pool, struct gb_error *err) {
+static int add_pool(void *arg, const struct gb_alloc_log_pool *pool, struct gb_error *err) {
     struct gb_memory_map *map = arg;
     struct gb_map_owner o = {.owner = pool->id, .device = pool->device, .reserved = pool->reserved_bytes};
 
@@ -95,18 +95,18 @@ static int add_pool(void *arg, const struct gb_trace_pool *pool, struct gb_error
 
 /* Whoever steps back through the log looks for the segment of each address in it. */
 static int add_events(struct gb_core *core, struct gb_memory_map *map, struct gb_error *err) {
-    struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
+    struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = map->events_from;
     int r = chunk ? 0 : no_memory(err);
     unsigned n;
     unsigned i;
 
-    while (r == 0 && (n = gb_trace_events(core, &from, map->events_end, chunk, CHUNK)) > 0) {
+    while (r == 0 && (n = gb_alloc_log_events(core, &from, map->events_end, chunk, CHUNK)) > 0) {
         for (i = 0; i < n && r == 0; i++) {
             struct gb_map_span span = {.address = chunk[i].address,
                                        .bytes = chunk[i].bytes,
                                        .event = chunk[i].number,
-                                       .took = chunk[i].action == GB_TRACE_ALLOC,
+                                       .took = chunk[i].action == GB_ALLOC_LOG_ALLOC,
                                        .owner = owner(chunk[i].kind, chunk[i].pool_id),
                                        .device = chunk[i].device};
 
@@ -255,11 +255,11 @@ int gb_memory_map_read(struct gb_core *core, uint64_t events, struct gb_memory_m
     struct gb_memory_map map = {.span_count = 0};
     uint32_t nothing;
 
-    gb_trace_range(core, &map.events_from, &map.events_end);
+    gb_alloc_log_range(core, &map.events_from, &map.events_end);
     if (map.events_end - map.events_from > events)
         map.events_from = map.events_end - events;
-    if (add_name(&map, "", &nothing, err) < 0 || gb_trace_blocks(core, add_block, &map, err) < 0 ||
-        gb_trace_pools(core, add_pool, &map, err) < 0 || add_events(core, &map, err) < 0) {
+    if (add_name(&map, "", &nothing, err) < 0 || gb_alloc_log_blocks(core, add_block, &map, err) < 0 ||
+        gb_alloc_log_pools(core, add_pool, &map, err) < 0 || add_events(core, &map, err) < 0) {
         gb_memory_map_done(&map);
         return -1;
     }

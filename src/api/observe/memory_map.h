@@ -1,6 +1,6 @@
 /* Device memory as it is laid out: what is taken, by segments in the order of addresses. */
-#ifndef GB_API_MEMORY_MAP_H
-#define GB_API_MEMORY_MAP_H
+#ifndef GB_API_OBSERVE_MEMORY_MAP_H
+#define GB_API_OBSERVE_MEMORY_MAP_H
 
 #include "core/core.h"
 

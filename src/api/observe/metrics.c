@@ -28,7 +28,7 @@ static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t no
     int r = 0;
 
     pthread_mutex_lock(&metrics->lock);
-    if (text->s && now_ns < text->built_ns + GB_SNAPSHOT_AGE_NS) {
+    if (text->s && now_ns < text->built_ns + GB_RESPONSE_CACHE_AGE_NS) {
         *ret = malloc(text->n);
         *ret_n = text->n;
         r = *ret ? 1 : -1;
@@ -64,13 +64,13 @@ static int no_memory(struct gb_error *err) {
 static int build(struct gb_http_request *request, enum gb_exposition form, char **ret, size_t *ret_n,
                  struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
-    struct gb_sheet sheet;
+    struct gb_metrics_snapshot snapshot;
     int r;
 
-    if (gb_sheet_read(&sheet, gb_api_of(request), server, err) < 0)
+    if (gb_metrics_snapshot_read(&snapshot, gb_api_of(request), server, err) < 0)
         return -1;
-    r = gb_metrics_write(form, &sheet, server, ret, ret_n);
-    gb_sheet_done(&sheet);
+    r = gb_metrics_write(form, &snapshot, server, ret, ret_n);
+    gb_metrics_snapshot_done(&snapshot);
     return r < 0 ? no_memory(err) : 0;
 }
 

@@ -1,6 +1,6 @@
 /* What there are numbers of, and the labels of each. */
-#ifndef GB_API_METRICS_SERIES_H
-#define GB_API_METRICS_SERIES_H
+#ifndef GB_API_OBSERVE_METRICS_SERIES_H
+#define GB_API_OBSERVE_METRICS_SERIES_H
 
 #include "api/observe/metrics_snapshot.h"
 
@@ -12,12 +12,12 @@
     GB_SCOPE(DEVICE, struct gb_device_rec)                                                                             \
     GB_SCOPE(MEMORY, struct gb_memory_numbers)                                                                         \
     GB_SCOPE(MEMORY_FAILURE, uint64_t)                                                                                 \
-    GB_SCOPE(HEALTH, struct gb_sheet_health)                                                                           \
+    GB_SCOPE(HEALTH, struct gb_metrics_snapshot_health)                                                                \
     GB_SCOPE(HEALTH_PROCESS, uint64_t)                                                                                 \
     GB_SCOPE(REASON, uint64_t)                                                                                         \
     GB_SCOPE(POOL, struct gb_pool_view)                                                                                \
     GB_SCOPE(POOL_FAILURE, uint64_t)                                                                                   \
-    GB_SCOPE(SESSION, struct gb_sheet_session)                                                                         \
+    GB_SCOPE(SESSION, struct gb_metrics_snapshot_session)                                                              \
     GB_SCOPE(DIRECTION, struct gb_direction_numbers)                                                                   \
     GB_SCOPE(SOCKET, struct gb_direction_numbers)                                                                      \
     GB_SCOPE(SOCKET_FAILURE, uint64_t)                                                                                 \
@@ -50,7 +50,8 @@ struct gb_series_list {
 };
 
 /* Labels are the same in every family of a scope: written once. What v points to is the sheet's. Free items after. */
-void gb_series_fill(struct gb_series_list *list, const struct gb_sheet *sheet, enum gb_scope_of_metric scope);
+void gb_series_fill(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot,
+                    enum gb_scope_of_metric scope);
 
 void gb_series_label(struct gb_series *series, const char *name, const char *value);
 

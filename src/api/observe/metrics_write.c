@@ -39,7 +39,7 @@ struct metric {
 struct writer {
     FILE *out;
     enum gb_exposition form;
-    const struct gb_sheet *sheet;
+    const struct gb_metrics_snapshot *snapshot;
     const struct gb_http_server *server;
     struct gb_series_list scopes[GB_METRIC_SCOPES];
 };
@@ -143,7 +143,7 @@ static void write_times(const struct writer *w) {
 
     for (i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         gb_exposition_family(w->out, w->form, &times[i].family);
-        write_duration(w, &times[i].family, &none, times[i].read(&w->sheet->daemon));
+        write_duration(w, &times[i].family, &none, times[i].read(&w->snapshot->daemon));
     }
 }
 
@@ -178,9 +178,9 @@ static void write_routes(const struct writer *w) {
     }
 }
 
-int gb_metrics_write(enum gb_exposition form, const struct gb_sheet *sheet, const struct gb_http_server *server,
-                     char **ret, size_t *ret_n) {
-    struct writer w = {.form = form, .sheet = sheet, .server = server};
+int gb_metrics_write(enum gb_exposition form, const struct gb_metrics_snapshot *snapshot,
+                     const struct gb_http_server *server, char **ret, size_t *ret_n) {
+    struct writer w = {.form = form, .snapshot = snapshot, .server = server};
     char *text = NULL;
     size_t n = 0;
     bool failed;
@@ -189,7 +189,7 @@ int gb_metrics_write(enum gb_exposition form, const struct gb_sheet *sheet, cons
     w.out = open_memstream(&text, &n);
     failed = !w.out;
     for (i = 0; i < GB_METRIC_SCOPES && !failed; i++) {
-        gb_series_fill(&w.scopes[i], sheet, (enum gb_scope_of_metric)i);
+        gb_series_fill(&w.scopes[i], snapshot, (enum gb_scope_of_metric)i);
         failed = w.scopes[i].failed;
     }
     if (!failed) {

@@ -1,6 +1,6 @@
 /* The JSON body of a request. */
-#ifndef GB_API_BODY_H
-#define GB_API_BODY_H
+#ifndef GB_API_REQUEST_BODY_H
+#define GB_API_REQUEST_BODY_H
 
 #include "api/request/json.h"
 #include "http/http.h"

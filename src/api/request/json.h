@@ -1,6 +1,6 @@
 /* Reads request bodies: one JSON object with known fields, each of a known type, each refusal a sentence. */
-#ifndef GB_API_JSON_H
-#define GB_API_JSON_H
+#ifndef GB_API_REQUEST_JSON_H
+#define GB_API_REQUEST_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Media types: what a body may be called, and which representation a client asks for. Pure. */
-#ifndef GB_API_MEDIA_H
-#define GB_API_MEDIA_H
+#ifndef GB_API_REQUEST_MEDIA_H
+#define GB_API_REQUEST_MEDIA_H
 
 #include <stdbool.h>
 

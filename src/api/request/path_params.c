@@ -97,20 +97,22 @@ int gb_add_timing(const struct gb_http_request *request, const struct gb_transfe
                                    (double)(gb_clock_ns() - request->started_ns) * 1e-6);
 }
 
-enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err) {
-    return gb_out_reply(out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+enum gb_step gb_reply_json(struct gb_json_writer *out, int status, struct gb_http_response *response,
+                           struct gb_error *err) {
+    return gb_json_reply(out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-enum gb_step gb_reply_tagged(struct gb_out *out, char kind, struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_http_response *response,
+                             struct gb_error *err) {
     struct gb_http_canned *canned = NULL;
     char tag[40];
 
-    gb_out_end(out);
+    gb_json_end(out);
     if (!out->failed) {
         snprintf(tag, sizeof(tag), "\"%c%08" PRIx32 "-%zx\"", kind, gb_crc32c(0, out->s, out->used), out->used);
         canned = gb_http_canned_new(200, "application/json", tag, out->s, out->used);
     }
-    gb_out_done(out);
+    gb_json_done(out);
     if (!canned) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;
@@ -176,7 +178,7 @@ enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     gb_render_list_open(&walk.out);
     if (list(&walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
+        gb_json_done(&walk.out);
         return GB_STEP_ERROR;
     }
     gb_render_list_close(&walk.out, more || walk.full, walk.last_id);

@@ -1,6 +1,6 @@
 /* Steps that handlers of several resources take. */
-#ifndef GB_API_COMMON_H
-#define GB_API_COMMON_H
+#ifndef GB_API_REQUEST_PATH_PARAMS_H
+#define GB_API_REQUEST_PATH_PARAMS_H
 
 #include <jansson.h>
 
@@ -46,7 +46,7 @@ enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_respon
 /* A page of what a session holds, while it is written: visit functions of the core get it as arg, and unless it is full
  * add an item to out and set last_id. */
 struct gb_walk {
-    struct gb_out out;
+    struct gb_json_writer out;
     const struct gb_api *api;
     struct gb_name session;
     struct gb_page page;
@@ -94,9 +94,11 @@ int gb_add_upload_timing(const struct gb_http_request *request, const struct gb_
                          struct gb_http_response *response, struct gb_error *err);
 
 /* Ends the text and makes it the reply. */
-enum gb_step gb_reply_json(struct gb_out *out, int status, struct gb_http_response *response, struct gb_error *err);
+enum gb_step gb_reply_json(struct gb_json_writer *out, int status, struct gb_http_response *response,
+                           struct gb_error *err);
 /* The same with an entity tag of what it says, which begins with that letter; 304 for who has it. */
-enum gb_step gb_reply_tagged(struct gb_out *out, char kind, struct gb_http_response *response, struct gb_error *err);
+enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_http_response *response,
+                             struct gb_error *err);
 /* 204. */
 gb_async_reply gb_reply_nothing;
 /* The call's buffer, 201 where it was created. */

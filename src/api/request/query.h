@@ -1,6 +1,6 @@
 /* Query parameters, path parameters and pages of lists. */
-#ifndef GB_API_QUERY_H
-#define GB_API_QUERY_H
+#ifndef GB_API_REQUEST_QUERY_H
+#define GB_API_REQUEST_QUERY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Times in query parameters. */
-#ifndef GB_API_WHEN_H
-#define GB_API_WHEN_H
+#ifndef GB_API_REQUEST_QUERY_TIME_H
+#define GB_API_REQUEST_QUERY_TIME_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* Between the names of tensors in files and those of buffers. */
-#ifndef GB_API_TENSOR_NAMES_H
-#define GB_API_TENSOR_NAMES_H
+#ifndef GB_API_REQUEST_TENSOR_NAMES_H
+#define GB_API_REQUEST_TENSOR_NAMES_H
 
 #include <stddef.h>
 

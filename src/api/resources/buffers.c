@@ -20,10 +20,10 @@ static int read_path(const struct gb_http_request *request, struct gb_name *ret_
 
 static enum gb_step send_buffer(struct gb_http_request *request, const struct gb_buffer_rec *rec, int status,
                                 struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
-    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 enum gb_step gb_reply_buffer(struct gb_http_request *request, const struct gb_call *call,
@@ -115,7 +115,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    gb_hook_stream(request, &params.stream);
+    gb_request_hooks_stream(request, &params.stream);
     call = gb_async_begin(request, err);
     if (!call)
         return GB_STEP_ERROR;
@@ -125,36 +125,36 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
-static void render_address(struct gb_out *out, const char *key, uint64_t address) {
+static void render_address(struct gb_json_writer *out, const char *key, uint64_t address) {
     char text[24];
 
     snprintf(text, sizeof(text), "0x%" PRIx64, address);
     if (address > 0)
-        gb_out_string(out, key, text);
+        gb_json_put_string(out, key, text);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
 static enum gb_step reply_attributes(struct gb_http_request *request, const struct gb_call *call,
                                      struct gb_http_response *response, struct gb_error *err) {
     const struct gb_api *api = gb_api_of(request);
     const struct gb_mem_attr *attr = &call->attr;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
-    gb_out_open(&out, "attributes", '{');
-    gb_out_string(&out, "memory_type", gb_memory_type_name(attr->type));
+    gb_json_open(&out, "attributes", '{');
+    gb_json_put_string(&out, "memory_type", gb_memory_type_name(attr->type));
     if (attr->device >= 0)
         gb_render_device_id(&out, "device", api, attr->device);
     else
-        gb_out_null(&out, "device");
+        gb_json_put_null(&out, "device");
     render_address(&out, "device_address", attr->device_address);
     render_address(&out, "host_address", attr->host_address);
-    gb_out_bool(&out, "from_pool", attr->from_pool);
-    gb_out_bool(&out, "from_this_pool", attr->this_pool);
-    gb_out_close(&out, '}');
-    gb_out_close(&out, '}');
+    gb_json_put_bool(&out, "from_pool", attr->from_pool);
+    gb_json_put_bool(&out, "from_this_pool", attr->this_pool);
+    gb_json_close(&out, '}');
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
@@ -300,13 +300,13 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (call->held_bytes == 0)
         return gb_reply_nothing(request, call, response, err);
-    gb_out_open(&out, NULL, '{');
-    gb_out_u64(&out, "held_bytes", call->held_bytes);
-    gb_out_close(&out, '}');
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "held_bytes", call->held_bytes);
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 202, response, err);
 }
 

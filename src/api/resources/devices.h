@@ -1,6 +1,6 @@
 /* What the devices are, read once. */
-#ifndef GB_API_DEVICES_H
-#define GB_API_DEVICES_H
+#ifndef GB_API_RESOURCES_DEVICES_H
+#define GB_API_RESOURCES_DEVICES_H
 
 #include "api/context.h"
 

@@ -26,7 +26,7 @@ enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_r
 enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
     struct gb_event_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name session;
     struct gb_name event;
 
@@ -40,7 +40,7 @@ enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_re
 /* Created, or recorded. */
 static enum gb_step reply_event(struct gb_http_request *request, const struct gb_call *call,
                                 struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/events/%s",
                                                  request->param[0].s, call->event.name.s) < 0)

@@ -33,21 +33,21 @@ static int add_etag(const struct gb_call *call, struct gb_http_response *respons
 
 static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
                                  struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0 || gb_add_timing(request, &call->times, response, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    gb_out_bool(&out, "copied", call->copied);
-    gb_out_string(&out, "way", gb_copy_way_name(call->way));
-    gb_out_close(&out, '}');
+    gb_json_put_bool(&out, "copied", call->copied);
+    gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
 static enum gb_step reply_released(struct gb_http_request *request, const struct gb_call *call,
                                    struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0)
         return GB_STEP_ERROR;
@@ -110,7 +110,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     /* A wrong name is one also when there is nothing to copy. */
     if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
-    gb_hook_stream(request, &stream);
+    gb_request_hooks_stream(request, &stream);
     call = begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;

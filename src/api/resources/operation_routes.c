@@ -32,7 +32,7 @@ static struct gb_operation *find(const struct gb_http_request *request, enum gb_
 static enum gb_step reply(struct gb_http_request *request, struct gb_operation *op, struct gb_http_response *response,
                           struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char tag[64];
     int r;
 
@@ -41,7 +41,7 @@ static enum gb_step reply(struct gb_http_request *request, struct gb_operation *
     r = request->method > GB_HTTP_HEAD ? 1 : gb_conditions_get(request, tag, response, err);
     if (r > 0)
         return gb_reply_json(&out, 200, response, err);
-    gb_out_done(&out);
+    gb_json_done(&out);
     return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
@@ -134,7 +134,7 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
     struct gb_name session;
     struct gb_name bound;
     struct gb_page page;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int64_t last = 0;
     bool more;
     int r = gb_query_name(request, "session", &session, err);

@@ -18,17 +18,17 @@ static int permit(const struct gb_http_request *request, const struct gb_name *s
 
 static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
-    gb_out_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
+    gb_json_put_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
     if (call->pool.config.exportable)
-        gb_out_string(&out, "note",
-                      "memory that was exported goes back to the system when the pool is deleted, not before");
+        gb_json_put_string(&out, "note",
+                           "memory that was exported goes back to the system when the pool is deleted, not before");
     else if (call->trim.kept)
-        gb_out_string(&out, "note",
-                      "what is left is in pieces of which a part is in use, or whose free is still queued");
+        gb_json_put_string(&out, "note",
+                           "what is left is in pieces of which a part is in use, or whose free is still queued");
     return gb_pool_reply(request, &out, &call->pool, 200, response, err);
 }
 
@@ -57,9 +57,9 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
 
 static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
                                struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, &call->pool, 200, response, err);
 }
 

@@ -8,7 +8,7 @@
 
 /* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
  * poll do without. */
-static void render_members(struct gb_out *out, const struct gb_api *api, const struct gb_name *session,
+static void render_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_name *session,
                            const struct gb_pool_view *view) {
     enum gb_pool_access access[GB_POOL_PEERS_MAX];
     int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
@@ -17,28 +17,28 @@ static void render_members(struct gb_out *out, const struct gb_api *api, const s
     gb_render_pool_members(out, api, view);
     if (view->lost || gb_pool_peers(api->core, session, &view->name, access, count, NULL) < 0)
         count = 0;
-    gb_out_open(out, "access", '[');
+    gb_json_open(out, "access", '[');
     for (i = 0; i < count; i++) {
         if (i == view->device)
             continue;
-        gb_out_open(out, NULL, '{');
+        gb_json_open(out, NULL, '{');
         gb_render_device_id(out, "device", api, i);
-        gb_out_string(out, "access", gb_pool_access_name(access[i]));
-        gb_out_close(out, '}');
+        gb_json_put_string(out, "access", gb_pool_access_name(access[i]));
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, ']');
+    gb_json_close(out, ']');
 }
 
-enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, const struct gb_pool_view *view,
+enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_writer *out, const struct gb_pool_view *view,
                            int status, struct gb_http_response *response, struct gb_error *err) {
     struct gb_name session;
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0) {
-        gb_out_done(out);
+        gb_json_done(out);
         return GB_STEP_ERROR;
     }
     render_members(out, gb_api_of(request), &session, view);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
     return gb_reply_json(out, status, response, err);
 }
 
@@ -50,9 +50,9 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
     (void)err;
     if (gb_walk_full(walk))
         return 0;
-    gb_out_open(&walk->out, NULL, '{');
+    gb_json_open(&walk->out, NULL, '{');
     render_members(&walk->out, walk->api, &walk->session, view);
-    gb_out_close(&walk->out, '}');
+    gb_json_close(&walk->out, '}');
     walk->last_id = view->id;
     return 0;
 }
@@ -69,14 +69,14 @@ enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_re
 
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_pool_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name session;
     struct gb_name pool;
 
     if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
         gb_pool_get(gb_api_of(request)->core, &session, &pool, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, &view, 200, response, err);
 }
 
@@ -140,16 +140,17 @@ static int read_create(const struct gb_api *api, const json_t *body, struct gb_p
 static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
                                struct gb_http_response *response, struct gb_error *err) {
     const struct gb_pool_view *view = &call->pool;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/pools/%s",
                                                  request->param[0].s, view->name.s) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     if (call->created && view->first_use_bytes > 0)
-        gb_out_string(&out, "note",
-                      "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
-                      "share a pool share that");
+        gb_json_put_string(
+            &out, "note",
+            "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
+            "share a pool share that");
     return gb_pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
 }
 

@@ -45,10 +45,10 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
 
 static enum gb_step send_session(const struct gb_session_view *view, int status, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_render_session(&out, NULL, view);
-    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 static enum gb_step reply_session(struct gb_http_request *request, const struct gb_call *call,
@@ -191,7 +191,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
 enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb_http_response *response,
                                       struct gb_error *err) {
     struct gb_session_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name name;
     json_t *body;
 
@@ -200,19 +200,19 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     json_decref(body);
     if (gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "name", view.rec.name.s);
-    gb_out_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "name", view.rec.name.s);
+    gb_json_put_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
     if (view.expires_at_us > 0)
-        gb_out_time(&out, "expires_at", view.expires_at_us);
+        gb_json_put_time(&out, "expires_at", view.expires_at_us);
     else
-        gb_out_null(&out, "expires_at");
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+        gb_json_put_null(&out, "expires_at");
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 struct walk {
-    struct gb_out out;
+    struct gb_json_writer out;
     int64_t last_id;
     bool full;
 };
@@ -239,9 +239,9 @@ enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http
         return GB_STEP_ERROR;
     gb_render_list_open(&walk.out);
     if (gb_session_list(gb_api_of(request)->core, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
+        gb_json_done(&walk.out);
         return GB_STEP_ERROR;
     }
     gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
-    return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

@@ -27,7 +27,7 @@ enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_
 enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_stream_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name session;
     struct gb_name stream;
 
@@ -40,7 +40,7 @@ enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_r
 
 static enum gb_step reply_created(struct gb_http_request *request, const struct gb_call *call,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (gb_http_response_header(response, err, "Location", "/v1/sessions/%s/streams/%s", request->param[0].s,
                                 call->stream.name.s) < 0)

@@ -40,34 +40,34 @@ static int read_body(const struct gb_http_request *request, unsigned *ret_algs, 
     return r;
 }
 
-static void render(struct gb_out *out, const struct gb_call *call, unsigned algs, bool compared, bool match) {
+static void render(struct gb_json_writer *out, const struct gb_call *call, unsigned algs, bool compared, bool match) {
     char text[GB_BASE64_SIZE_MAX];
     char crc[9];
     unsigned i;
 
-    gb_out_open(out, NULL, '{');
+    gb_json_open(out, NULL, '{');
     if (compared)
-        gb_out_bool(out, "match", match);
+        gb_json_put_bool(out, "match", match);
     else
-        gb_out_null(out, "match"); /* there was nothing to compare with */
+        gb_json_put_null(out, "match"); /* there was nothing to compare with */
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->scan.crc32c);
-    gb_out_string(out, "crc32c", crc);
+    gb_json_put_string(out, "crc32c", crc);
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
     if (call->scan.had_crc32c)
-        gb_out_string(out, "stored_crc32c", crc);
+        gb_json_put_string(out, "stored_crc32c", crc);
     else
-        gb_out_null(out, "stored_crc32c");
-    gb_out_i64(out, "generation", call->buffer.generation);
-    gb_out_u64(out, "bytes", call->buffer.bytes);
-    gb_out_open(out, "digest", '{');
+        gb_json_put_null(out, "stored_crc32c");
+    gb_json_put_i64(out, "generation", call->buffer.generation);
+    gb_json_put_u64(out, "bytes", call->buffer.bytes);
+    gb_json_open(out, "digest", '{');
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (!(algs & 1u << i))
             continue;
         gb_digest_text(&call->scan.digest[i], text);
-        gb_out_string(out, gb_digest_name((enum gb_digest_alg)i), text);
+        gb_json_put_string(out, gb_digest_name((enum gb_digest_alg)i), text);
     }
-    gb_out_close(out, '}');
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
+    gb_json_close(out, '}');
 }
 
 /* The body is read once more: it was good before, and lives as long as the request. */
@@ -75,7 +75,7 @@ static enum gb_step reply_verified(struct gb_http_request *request, const struct
                                    struct gb_http_response *response, struct gb_error *err) {
     struct gb_digest_set expected = {.given = 0};
     bool match = !call->scan.had_crc32c || call->scan.crc32c == call->buffer.crc32c;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
     unsigned algs = 0;
     unsigned i;

@@ -10,7 +10,7 @@
 #include "api/share/share.h"
 
 /* "session/buffer", or "buffer" of the same session. */
-static int read_from(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
+static int read_from(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     const char *text;
     const char *slash;
     int r = gb_json_string(body, "from", &text, err);
@@ -29,7 +29,7 @@ static int read_from(const json_t *body, struct gb_write_params *params, struct 
     return gb_name_parse(slash ? "from (its buffer)" : "from", text, strlen(text), &params->from, err);
 }
 
-static int read_pattern(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
+static int read_pattern(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     uint64_t width = 1;
     int r = gb_json_u64(body, "width", &width, err);
 
@@ -45,7 +45,7 @@ static int read_pattern(const json_t *body, struct gb_write_params *params, stru
     return r < 0 ? -1 : 0;
 }
 
-static int read_side(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
+static int read_side(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     const char *side = NULL;
     int r = gb_json_string(body, "side", &side, err);
 
@@ -59,7 +59,7 @@ static int read_side(const json_t *body, struct gb_write_params *params, struct 
 }
 
 /* What copy and fill share. */
-static int read_target(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
+static int read_target(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     int r;
 
     if (params->stream.s[0] == '\0')
@@ -73,7 +73,7 @@ static int read_target(const json_t *body, struct gb_write_params *params, struc
     return r < 0 ? -1 : 0;
 }
 
-int gb_action_read_write(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
+int gb_action_read_write(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     int r;
 
     if (params->copy)
@@ -83,7 +83,8 @@ int gb_action_read_write(const json_t *body, struct gb_write_params *params, str
     return r < 0 ? -1 : read_target(body, params, err);
 }
 
-static int read_body(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
+static int read_body(const struct gb_http_request *request, struct gb_device_write_params *params,
+                     struct gb_error *err) {
     json_t *body;
     int r;
 
@@ -96,7 +97,7 @@ static int read_body(const struct gb_http_request *request, struct gb_write_para
 
 static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call, bool copy,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
 
     if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
@@ -104,11 +105,11 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
                                                   request->param[0].s, call->buffer.name.s) < 0) ||
         gb_add_timing(request, &call->times, response, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
     if (copy)
-        gb_out_string(&out, "way", gb_copy_way_name(call->way));
-    gb_out_close(&out, '}');
+        gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }
 
@@ -122,14 +123,14 @@ static enum gb_step reply_filled(struct gb_http_request *request, const struct g
     return reply_written(request, call, false, response, err);
 }
 
-static enum gb_step write(struct gb_http_request *request, struct gb_write_params *params,
+static enum gb_step write(struct gb_http_request *request, struct gb_device_write_params *params,
                           struct gb_http_response *response, struct gb_error *err) {
     struct gb_conditions *conditions;
     struct gb_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     params->holder = gb_share_holder(request);
-    gb_hook_stream(request, &params->stream);
+    gb_request_hooks_stream(request, &params->stream);
     if (gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     call = gb_async_begin(request, err);
@@ -142,13 +143,14 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
 
-static int read_path(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
+static int read_path(const struct gb_http_request *request, struct gb_device_write_params *params,
+                     struct gb_error *err) {
     return gb_path_names(request, "buffer name", &params->session, &params->name, err);
 }
 
 enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_write_params params = {.copy = true};
+    struct gb_device_write_params params = {.copy = true};
 
     if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
         return GB_STEP_ERROR;
@@ -160,7 +162,7 @@ enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_
 
 enum gb_step gb_api_buffer_fill(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_write_params params = {.copy = false};
+    struct gb_device_write_params params = {.copy = false};
 
     if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
         return GB_STEP_ERROR;

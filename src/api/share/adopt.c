@@ -14,13 +14,13 @@
 struct adopting {
     struct gb_adopt_params params;
     struct gb_share *share; /* borrowed: lives as long as the request */
-    struct gb_http_mailbox *mailbox;
+    struct gb_http_fd_mailbox *mailbox;
 };
 
 static void adopting_free(void *state) {
     struct adopting *a = state;
 
-    gb_http_mailbox_free(a->mailbox);
+    gb_http_fd_mailbox_free(a->mailbox);
     free(a);
 }
 
@@ -108,7 +108,7 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
 
 /* The connection may end at any time: under the lock the holder has not. mailbox: has the descriptor; NULL: none is needed. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
-                 struct gb_http_mailbox *mailbox, struct gb_error *err) {
+                 struct gb_http_fd_mailbox *mailbox, struct gb_error *err) {
     struct gb_call *call = NULL;
 
     pthread_mutex_lock(&share->lock);
@@ -118,7 +118,7 @@ static int start(struct gb_http_request *request, struct gb_share *share, struct
     else
         gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended");
     if (call && mailbox)
-        (void)gb_http_mailbox_take(mailbox, &params->import.fd, NULL);
+        (void)gb_http_fd_mailbox_take(mailbox, &params->import.fd, NULL);
     if (call)
         gb_buffer_adopt(gb_api_of(request)->core, params, call);
     pthread_mutex_unlock(&share->lock);
@@ -134,7 +134,7 @@ static int nothing_came(const struct gb_http_request *request, struct gb_error *
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct adopting *a = request->state;
-    int r = gb_http_mailbox_take(a->mailbox, NULL, err);
+    int r = gb_http_fd_mailbox_take(a->mailbox, NULL, err);
 
     if (r == 0 && !request->timed_out)
         return GB_STEP_WAIT;
@@ -161,7 +161,7 @@ static enum gb_step ask(struct gb_http_request *request, struct gb_share *share,
     }
     a->params = *params;
     a->share = share;
-    if (gb_http_mailbox_open(request, &a->mailbox, err) < 0) {
+    if (gb_http_fd_mailbox_open(request, &a->mailbox, err) < 0) {
         adopting_free(a);
         return GB_STEP_ERROR;
     }

@@ -9,7 +9,7 @@
 #include "api/share/grant.h"
 
 /* raw_handle, device_id and byte_size are Triton's words; it looks at nothing else. The bytes begin where the handle's do. */
-static void render(struct gb_out *out, const struct gb_http_request *request, const struct gb_call *call) {
+static void render(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_call *call) {
     const struct gb_lease_grant *lease = call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
@@ -18,25 +18,25 @@ static void render(struct gb_out *out, const struct gb_http_request *request, co
 
     snprintf(id, sizeof(id), "%" PRId64, lease->id);
     snprintf(quoted, sizeof(quoted), "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag));
-    gb_out_open(out, NULL, '{');
-    gb_out_open(out, "raw_handle", '{');
+    gb_json_open(out, NULL, '{');
+    gb_json_open(out, "raw_handle", '{');
     gb_grant_handle(out, "b64", lease->export.handle);
-    gb_out_close(out, '}');
-    gb_out_i64(out, "device_id", lease->export.device);
-    gb_out_u64(out, "byte_size", rec->bytes);
-    gb_out_string(out, "lease", id);
-    gb_out_time(out, "expires_at", lease->expires_at_us);
-    gb_out_string(out, "session", request->param[0].s);
-    gb_out_string(out, "buffer", rec->name.s);
-    gb_out_string(out, "mode", lease->write ? "write" : "read");
-    gb_out_u64(out, "offset", lease->export.offset);
-    gb_out_string(out, "dtype", gb_dtype_name(rec->dtype));
+    gb_json_close(out, '}');
+    gb_json_put_i64(out, "device_id", lease->export.device);
+    gb_json_put_u64(out, "byte_size", rec->bytes);
+    gb_json_put_string(out, "lease", id);
+    gb_json_put_time(out, "expires_at", lease->expires_at_us);
+    gb_json_put_string(out, "session", request->param[0].s);
+    gb_json_put_string(out, "buffer", rec->name.s);
+    gb_json_put_string(out, "mode", lease->write ? "write" : "read");
+    gb_json_put_u64(out, "offset", lease->export.offset);
+    gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
     gb_render_shape(out, "shape", &rec->shape);
-    gb_out_i64(out, "generation", rec->generation);
-    gb_out_string(out, "etag", quoted);
+    gb_json_put_i64(out, "generation", rec->generation);
+    gb_json_put_string(out, "etag", quoted);
     gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
-    gb_out_string(out, "kind", gb_kind_name(lease->kind));
-    gb_out_close(out, '}');
+    gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    gb_json_close(out, '}');
 }
 
 static int read_ttl(const struct gb_http_request *request, const json_t *body, uint64_t *ret, struct gb_error *err) {

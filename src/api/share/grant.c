@@ -83,11 +83,11 @@ struct gb_call *gb_grant_begin(struct gb_http_request *request, struct gb_share 
 
 static enum gb_step reply(const struct gb_http_request *request, struct grant *g, struct gb_http_response *response,
                           struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int fd;
 
     g->render(&out, request, g->call);
-    if (gb_out_reply(&out, response, 200, err) < 0)
+    if (gb_json_reply(&out, response, 200, err) < 0)
         return GB_STEP_ERROR;
     fd = gb_lease_take_fd(g->call);
     if (fd >= 0 && gb_http_response_fd(response, fd, err) < 0)
@@ -124,15 +124,15 @@ int gb_grant_mode(const json_t *body, bool *ret_write, struct gb_error *err) {
     return 0;
 }
 
-void gb_grant_handle(struct gb_out *out, const char *key, const unsigned char *bytes) {
+void gb_grant_handle(struct gb_json_writer *out, const char *key, const unsigned char *bytes) {
     struct gb_digest same = {.alg = GB_DIGEST_SHA512};
     char text[GB_BASE64_SIZE_MAX];
 
     if (!bytes) {
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
         return;
     }
     memcpy(same.bytes, bytes, GB_EXPORT_HANDLE_BYTES);
     gb_digest_text(&same, text);
-    gb_out_string(out, key, text);
+    gb_json_put_string(out, key, text);
 }

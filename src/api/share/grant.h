@@ -1,7 +1,7 @@
 /* A lease on its way to the client: what map and export share. One that the client does not get, because it has left or its
  * time is over, is ended. */
-#ifndef GB_API_GRANT_H
-#define GB_API_GRANT_H
+#ifndef GB_API_SHARE_GRANT_H
+#define GB_API_SHARE_GRANT_H
 
 #include <jansson.h>
 
@@ -10,7 +10,8 @@
 #include "http/http.h"
 
 /* Writes the answer of a call that has succeeded, one JSON object. */
-typedef void gb_grant_render(struct gb_out *out, const struct gb_http_request *request, const struct gb_call *call);
+typedef void gb_grant_render(struct gb_json_writer *out, const struct gb_http_request *request,
+                             const struct gb_call *call);
 
 /* The call for gb_lease_map or gb_lease_export, which must follow, and then gb_grant_resume. share: the connection that the
  * lease belongs to, borrowed; NULL: none. NULL with SATURATED when memory is exhausted. */
@@ -24,6 +25,6 @@ gb_http_handler gb_grant_resume;
 int gb_grant_mode(const json_t *body, bool *ret_write, struct gb_error *err);
 
 /* GB_EXPORT_HANDLE_BYTES in base64; null for NULL. */
-void gb_grant_handle(struct gb_out *out, const char *key, const unsigned char *bytes);
+void gb_grant_handle(struct gb_json_writer *out, const char *key, const unsigned char *bytes);
 
 #endif

@@ -11,23 +11,23 @@
 /* Named in one problem document; there may be thousands. */
 #define HOLDERS_MAX 16
 
-static void render_id(struct gb_out *out, int64_t id) {
+static void render_id(struct gb_json_writer *out, int64_t id) {
     char text[24];
 
     snprintf(text, sizeof(text), "%" PRId64, id);
-    gb_out_string(out, "lease", text);
+    gb_json_put_string(out, "lease", text);
 }
 
-static void render_who(struct gb_out *out, const struct gb_lease_view *view) {
-    gb_out_u64(out, "pid", (uint64_t)view->pid);
-    gb_out_u64(out, "uid", (uint64_t)view->uid);
-    gb_out_time(out, "since", view->since_us);
+static void render_who(struct gb_json_writer *out, const struct gb_lease_view *view) {
+    gb_json_put_u64(out, "pid", (uint64_t)view->pid);
+    gb_json_put_u64(out, "uid", (uint64_t)view->uid);
+    gb_json_put_time(out, "since", view->since_us);
 }
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
 struct walk {
-    struct gb_out out;
+    struct gb_json_writer out;
     const char *session; /* of this one alone; "": of all */
     unsigned left;
     int64_t seen_id; /* the last that was looked at */
@@ -35,22 +35,22 @@ struct walk {
     bool more;
 };
 
-static void render_lease(struct gb_out *out, const struct gb_lease_view *view) {
-    gb_out_open(out, NULL, '{');
+static void render_lease(struct gb_json_writer *out, const struct gb_lease_view *view) {
+    gb_json_open(out, NULL, '{');
     render_id(out, view->id);
-    gb_out_string(out, "session", view->session.s);
-    gb_out_string(out, "buffer", view->buffer.s);
-    gb_out_string(out, "mode", view->write ? "write" : "read");
-    gb_out_string(out, "way", gb_export_way_name(view->way));
+    gb_json_put_string(out, "session", view->session.s);
+    gb_json_put_string(out, "buffer", view->buffer.s);
+    gb_json_put_string(out, "mode", view->write ? "write" : "read");
+    gb_json_put_string(out, "way", gb_export_way_name(view->way));
     render_who(out, view);
     if (view->expires_at_us > 0)
-        gb_out_time(out, "expires_at", view->expires_at_us);
+        gb_json_put_time(out, "expires_at", view->expires_at_us);
     else
-        gb_out_null(out, "expires_at");
-    gb_out_i64(out, "generation", view->generation);
-    gb_out_u64(out, "bytes", view->bytes);
-    gb_out_string(out, "state", gb_lease_state_name(view->state));
-    gb_out_close(out, '}');
+        gb_json_put_null(out, "expires_at");
+    gb_json_put_i64(out, "generation", view->generation);
+    gb_json_put_u64(out, "bytes", view->bytes);
+    gb_json_put_string(out, "state", gb_lease_state_name(view->state));
+    gb_json_close(out, '}');
 }
 
 static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
@@ -94,7 +94,7 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
     walk.seen_id = page.after_id;
     gb_render_list_open(&walk.out);
     if (fill_page(gb_api_of(request)->core, &walk, err) < 0) {
-        gb_out_done(&walk.out);
+        gb_json_done(&walk.out);
         return GB_STEP_ERROR;
     }
     gb_render_list_close(&walk.out, walk.more, walk.last_id);
@@ -139,7 +139,7 @@ static int permit_look(const struct gb_http_request *request, const struct gb_le
 enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
     struct gb_lease_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int64_t id = 0;
     bool there = read_id(request, &id, NULL) == 0 && gb_lease_get(gb_api_of(request)->core, id, &view, NULL) == 0;
 
@@ -229,7 +229,7 @@ static void find(const struct gb_http_request *request, struct holders *h) {
 
 void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response) {
-    struct gb_out out = {.comma = true}; /* it goes on after others */
+    struct gb_json_writer out = {.comma = true}; /* it goes on after others */
     struct holders h = {.count = 0};
     unsigned i;
 
@@ -237,17 +237,17 @@ void gb_api_explain(void *app, const struct gb_http_request *request, const stru
     if (error->code != GB_ERR_MAPPED || response->problem_members || !request->route)
         return;
     find(request, &h);
-    gb_out_open(&out, "holders", '[');
+    gb_json_open(&out, "holders", '[');
     for (i = 0; i < h.count; i++) {
-        gb_out_open(&out, NULL, '{');
+        gb_json_open(&out, NULL, '{');
         render_id(&out, h.view[i].id);
         render_who(&out, &h.view[i]);
-        gb_out_string(&out, "mode", h.view[i].write ? "write" : "read");
-        gb_out_close(&out, '}');
+        gb_json_put_string(&out, "mode", h.view[i].write ? "write" : "read");
+        gb_json_close(&out, '}');
     }
-    gb_out_close(&out, ']');
+    gb_json_close(&out, ']');
     if (out.failed)
-        gb_out_done(&out);
+        gb_json_done(&out);
     else
         gb_http_response_problem(response, response->problem_type, out.s, out.used);
 }

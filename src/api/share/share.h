@@ -1,6 +1,6 @@
 /* Connections that map: who may, what they hold, and what ends when they end. */
-#ifndef GB_API_SHARE_H
-#define GB_API_SHARE_H
+#ifndef GB_API_SHARE_SHARE_H
+#define GB_API_SHARE_SHARE_H
 
 #include <pthread.h>
 

@@ -47,13 +47,13 @@ static int read_what(struct gb_batch_item *item, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'op': create, delete, copy, fill, sync or release");
 }
 
-static int read_write(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_write_params *params,
-                      struct gb_error *err) {
-    *params = (struct gb_write_params){.session = batch->session,
-                                       .name = item->name,
-                                       .stream = batch->stream,
-                                       .copy = item->what == GB_BATCH_COPY,
-                                       .wait_ms = batch->wait_ms};
+static int read_write(const struct gb_batch *batch, const struct gb_batch_item *item,
+                      struct gb_device_write_params *params, struct gb_error *err) {
+    *params = (struct gb_device_write_params){.session = batch->session,
+                                              .name = item->name,
+                                              .stream = batch->stream,
+                                              .copy = item->what == GB_BATCH_COPY,
+                                              .wait_ms = batch->wait_ms};
     return gb_action_read_write(item->body, params, err);
 }
 
@@ -77,7 +77,7 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
 void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     struct gb_call *call = item->call;
     struct gb_buffer_params create;
-    struct gb_write_params write;
+    struct gb_device_write_params write;
     struct gb_sides sides;
     struct gb_name stream;
 
@@ -146,7 +146,7 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
     struct gb_buffer_params create;
-    struct gb_write_params write = {.copy = false};
+    struct gb_device_write_params write = {.copy = false};
     struct gb_sides sides;
     struct gb_name stream;
     int r = read_what(item, err);
@@ -240,7 +240,7 @@ void gb_batch_unref(struct gb_batch *batch) {
         return;
     for (i = 0; batch->items && i < batch->count; i++)
         gb_call_unref(batch->items[i].call);
-    gb_gather_unref(batch->gather);
+    gb_transaction_batch_unref(batch->transactions);
     json_decref(batch->root);
     gb_http_request_unref(batch->request);
     free(batch->items);

@@ -1,7 +1,7 @@
 /* POST /v1/sessions/{s}/batch. Operations are carried out in waves: in one wave no operation needs what another one of it
  * does, all are queued one after the other, and what they change is committed at once. */
-#ifndef GB_API_BATCH_H
-#define GB_API_BATCH_H
+#ifndef GB_API_TRANSFER_BATCH_H
+#define GB_API_TRANSFER_BATCH_H
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -36,7 +36,7 @@ struct gb_batch {
     size_t begun;          /* of all items, in order */
     size_t wave_end;       /* of the present wave */
     atomic_size_t pending; /* of the present wave, and one while it is being begun */
-    struct gb_gather *gather;
+    struct gb_transaction_batch *transactions;
 };
 
 /* Reads and checks all of it. NULL with *err, which names the operation that is wrong. */

@@ -1,7 +1,7 @@
 /* A download between the headers and the last byte: download.c is the handler, download_plan.c decides what is sent,
  * download_source.c gives the bytes. */
-#ifndef GB_API_DOWNLOAD_H
-#define GB_API_DOWNLOAD_H
+#ifndef GB_API_TRANSFER_DOWNLOAD_H
+#define GB_API_TRANSFER_DOWNLOAD_H
 
 #include "api/middleware/conditional.h"
 #include "core/core.h"
@@ -32,7 +32,7 @@ struct download {
     struct gb_range_set ranges;          /* of the representation; one where the whole is sent, none of nothing */
     struct gb_span spans[GB_RANGES_MAX]; /* of the view, one for each range; some may be empty */
     uint64_t length;                     /* of all spans */
-    struct gb_multipart multipart;       /* several ranges */
+    struct gb_byteranges multipart;      /* several ranges */
     char text[GB_MULTIPART_TEXT_SIZE];
     uint64_t body_length;
 

@@ -105,7 +105,7 @@ static int choose_form(struct download *d, const struct gb_http_request *request
 }
 
 static int make_head(struct download *d, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char name[GB_LABELS_MAX];
 
     free(d->head);
@@ -115,7 +115,7 @@ static int make_head(struct download *d, struct gb_error *err) {
         gb_safetensors_open(&out);
         gb_safetensors_add(&out, gb_tensor_name(&d->rec, name), d->rec.dtype, &d->shape, 0, d->view.bytes);
         if (gb_safetensors_close(&out, err) < 0) {
-            gb_out_done(&out);
+            gb_json_done(&out);
             return -1;
         }
         d->head = out.s;
@@ -167,9 +167,9 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     d->body_length = d->ranges.range[0].length;
     if (!download_several(d))
         return 0;
-    if (gb_multipart_init(&d->multipart, gb_media_type(d->form), d->total, err) < 0)
+    if (gb_byteranges_init(&d->multipart, gb_media_type(d->form), d->total, err) < 0)
         return -1;
-    d->body_length = gb_multipart_length(&d->multipart, &d->ranges);
+    d->body_length = gb_byteranges_length(&d->multipart, &d->ranges);
     return 0;
 }
 

@@ -25,7 +25,7 @@ static void enter_part(struct download *d) {
         return;
     }
     d->at = d->text;
-    d->at_n = gb_multipart_head(&d->multipart, &d->ranges, d->part, d->text);
+    d->at_n = gb_byteranges_head(&d->multipart, &d->ranges, d->part, d->text);
     d->stage = DOWNLOAD_TEXT;
 }
 
@@ -36,7 +36,7 @@ static void leave_part(struct download *d) {
     }
     if (download_several(d)) {
         d->at = d->text;
-        d->at_n = gb_multipart_tail(&d->multipart, d->text);
+        d->at_n = gb_byteranges_tail(&d->multipart, d->text);
     }
     d->stage = DOWNLOAD_END;
 }

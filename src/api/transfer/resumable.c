@@ -82,7 +82,7 @@ static int inconsistent(struct gb_http_response *response, uint64_t length, uint
 /* All that this request tells about the length of the whole, held against what was told before. */
 static int read_lengths(const struct gb_http_request *request, struct gb_append *append, uint64_t offset,
                         bool completes, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     uint64_t length;
     uint64_t end;
 
@@ -105,14 +105,14 @@ static int read_lengths(const struct gb_http_request *request, struct gb_append 
 /* --- begin -------------------------------------------------------------------------------------------------------------- */
 
 static void plan_free(void *arg) {
-    struct gb_upload_plan *plan = arg;
+    struct gb_upload_request *plan = arg;
 
     gb_conditions_free(plan->params.check.arg);
     free(plan);
 }
 
 /* What is not known before the first bytes are there cannot be refused yet; everything else can. */
-static int check_early(const struct gb_http_request *request, const struct gb_upload_plan *plan, bool has_length,
+static int check_early(const struct gb_http_request *request, const struct gb_upload_request *plan, bool has_length,
                        uint64_t length, struct gb_error *err) {
     struct gb_upload_params params = plan->params;
     struct gb_buffer_params *buffer = &params.buffer;
@@ -120,7 +120,7 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
     if (!plan->may_say)
         return 0;
     params.fresh = true;
-    params.bytes = has_length && length > GB_INTAKE_LEAD_MAX ? length - GB_INTAKE_LEAD_MAX : 0;
+    params.bytes = has_length && length > GB_MULTIPART_HEADER_MAX ? length - GB_MULTIPART_HEADER_MAX : 0;
     buffer->bytes = params.bytes;
     buffer->dtype = GB_DTYPE_UINT8;
     buffer->shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
@@ -128,12 +128,12 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
     return gb_upload_check(gb_api_of(request)->core, &params, err);
 }
 
-static int read_plan(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+static int read_plan(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_conditions *conditions;
 
     if (gb_http_header(request, "Content-Range"))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken");
-    if (gb_upload_plan_read(request, plan, err) < 0)
+    if (gb_upload_request_read(request, plan, err) < 0)
         return -1;
     if (plan->params.partial || plan->params.in_place)
         return gb_error_set(
@@ -147,7 +147,7 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
 
 enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_upload_plan *plan = NULL;
+    struct gb_upload_request *plan = NULL;
     struct gb_append *append;
     struct gb_filters filters;
     uint64_t length = 0;

@@ -1,7 +1,7 @@
 /* Uploads that go on after a broken line, as draft-ietf-httpbis-resumable-upload has it (without 104): create, then append.
  * The headers are read in resumable.c, the bytes come in resumable_sink.c. */
-#ifndef GB_API_RESUMABLE_H
-#define GB_API_RESUMABLE_H
+#ifndef GB_API_TRANSFER_RESUMABLE_H
+#define GB_API_TRANSFER_RESUMABLE_H
 
 #include "api/transfer/upload.h"
 

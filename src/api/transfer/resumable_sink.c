@@ -11,14 +11,14 @@ struct sink {
     struct gb_http_sink sink; /* first */
     struct gb_core *core;
     struct gb_append *append;
-    struct gb_upload_plan *plan; /* the upload's */
+    struct gb_upload_request *plan; /* the upload's */
     bool creates;
     bool completes;
     bool spoiled; /* nothing can become of it */
     bool ended;
     bool first;       /* nothing came yet */
     const char *room; /* where the next bytes go */
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
 /* --- what it is --------------------------------------------------------------------------------------------------------- */
@@ -30,28 +30,30 @@ static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     return 0;
 }
 
-static int describe_raw(struct sink *s, const struct gb_intake_view *view, struct gb_error *err) {
-    if (gb_upload_plan_raw(s->plan, view->has_length, view->length, err) < 0 ||
+static int describe_raw(struct sink *s, const struct gb_multipart_view *view, struct gb_error *err) {
+    if (gb_upload_request_raw(s->plan, view->has_length, view->length, err) < 0 ||
         gb_append_length(s->append, s->plan->params.bytes, err) < 0)
         return -1;
     return describe(s, 0, err);
 }
 
 /* The header is there. */
-static int describe_said(struct sink *s, const struct gb_intake_view *view, enum gb_form form, struct gb_error *err) {
+static int describe_said(struct sink *s, const struct gb_multipart_view *view, enum gb_form form,
+                         struct gb_error *err) {
     struct gb_npy npy;
     const char *lead;
     bool raw = false;
     int r;
     size_t n;
 
-    lead = gb_append_lead(s->append, &n);
+    lead = gb_append_header(s->append, &n);
     if (form == GB_FORM_SAFETENSORS)
-        r = gb_upload_plan_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
+        r = gb_upload_request_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
     else if (gb_npy_parse_header(lead, n, &npy, err) < 0)
         r = -1;
     else
-        r = gb_upload_plan_said(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n, err);
+        r = gb_upload_request_described(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n,
+                                        err);
     if (r == 0 && raw)
         return describe_raw(s, view, err);
     if (r < 0 || gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
@@ -76,23 +78,23 @@ static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *
         *ret = n;
         return *form == GB_FORM_RAW ? 0 : -1;
     }
-    if (*ret > GB_INTAKE_LEAD_MAX)
+    if (*ret > GB_MULTIPART_HEADER_MAX)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                             "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
                             "be resumed; PUT the whole, or give ?format=raw for raw bytes",
-                            *ret, GB_INTAKE_LEAD_MAX);
+                            *ret, GB_MULTIPART_HEADER_MAX);
     *form = GB_FORM_SAFETENSORS;
     return 0;
 }
 
 /* So many bytes of the beginning are needed before it goes on, and what they are as far as that is known. */
-static int lead_need(const struct sink *s, const struct gb_intake_view *view, size_t *ret, enum gb_form *ret_form,
+static int lead_need(const struct sink *s, const struct gb_multipart_view *view, size_t *ret, enum gb_form *ret_form,
                      struct gb_error *err) {
     const char *lead;
     size_t first = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
     size_t n;
 
-    lead = gb_append_lead(s->append, &n);
+    lead = gb_append_header(s->append, &n);
     *ret_form = s->plan->said;
     *ret = s->plan->may_say ? first : 0;
     if (n < *ret || !s->plan->may_say)
@@ -111,7 +113,7 @@ static int lead_need(const struct sink *s, const struct gb_intake_view *view, si
 
 /* Describes it as soon as that can be. */
 static int look(struct sink *s, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     enum gb_form form;
     size_t need;
     int r = 0;
@@ -131,7 +133,7 @@ static int look(struct sink *s, struct gb_error *err) {
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     enum gb_form form;
     size_t need;
     int r;
@@ -145,7 +147,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     gb_append_view(s->append, &view);
     if (lead_need(s, &view, &need, &form, err) < 0)
         return -1;
-    return gb_append_lead_room(s->append, need, ret_ptr, ret_n, err);
+    return gb_append_header_room(s->append, need, ret_ptr, ret_n, err);
 }
 
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
@@ -161,7 +163,7 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
         return gb_append_fill(s->append, n, err);
     }
     s->first = false;
-    gb_append_lead_fill(s->append, n);
+    gb_append_header_fill(s->append, n);
     return look(s, err);
 }
 
@@ -171,11 +173,11 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 
 /* --- the end -------------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_intake_view *view,
+static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_multipart_view *view,
                              struct gb_http_response *response, struct gb_error *err) {
     if (s->creates)
-        return gb_intake_reply(request, view, 201, response, err);
-    if (gb_intake_headers(view, false, response, err) < 0)
+        return gb_multipart_reply(request, view, 201, response, err);
+    if (gb_multipart_headers(view, false, response, err) < 0)
         return GB_STEP_ERROR;
     response->status = 204;
     return GB_STEP_REPLY;
@@ -188,11 +190,11 @@ static enum gb_step complete(struct sink *s, struct gb_http_request *request, st
     /* Whatever becomes of it now is the answer to the whole. */
     if (gb_http_response_header(response, err, "Upload-Complete", "?1") < 0)
         return GB_STEP_ERROR;
-    return gb_intake_finish(request, s->id, NULL, NULL, response, err);
+    return gb_multipart_finish(request, s->id, NULL, NULL, response, err);
 }
 
 /* The body has ended before it is known what it is. */
-static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     gb_append_view(s->append, view);
     if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
         return -1;
@@ -203,7 +205,7 @@ static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_
 }
 
 /* 1: everything that came is in its place; 0: wait; -1. */
-static int conclude(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     int r = 1;
 
     if (!gb_append_described(s->append)) {
@@ -223,7 +225,7 @@ static int conclude(struct sink *s, struct gb_intake_view *view, struct gb_error
 /* Also what wakes call until it is over. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     int r = conclude(s, &view, err);
 
     if (r < 0)
@@ -254,7 +256,7 @@ static void sink_free(struct gb_http_sink *sink) {
 struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
                                            bool completes, struct gb_error *err) {
     struct sink *s = calloc(1, sizeof(*s));
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
 
     if (!s) {
         gb_append_free(append, creates);

@@ -1,6 +1,6 @@
 /* Several tensors at once: PUT and GET /v1/sessions/{s}/tensors. */
-#ifndef GB_API_TENSORS_H
-#define GB_API_TENSORS_H
+#ifndef GB_API_TRANSFER_TENSORS_H
+#define GB_API_TRANSFER_TENSORS_H
 
 #include "api/context.h"
 #include "api/request/tensor_names.h"
@@ -27,10 +27,10 @@ int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, stru
 int gb_tensors_select(const struct gb_http_request *request, const struct gb_name *session, struct gb_name **ret,
                       size_t *ret_count, bool *ret_named, struct gb_error *err);
 
-/* The file's header for what the bundle holds, and the order of the bytes, malloc'd: larger elements first, so that each
+/* The file's header for what the download group holds, and the order of the bytes, malloc'd: larger elements first, so that each
  * tensor is aligned. *ret_bytes: of all tensors. Returns 0, or -1 with NOT_ACCEPTABLE (a type that the format lacks),
  * INVALID_ARGUMENT (two tensors of one name, or too much) or SATURATED. */
-int gb_tensors_header(const struct gb_bundle *bundle, struct gb_out *out, size_t **ret_order, uint64_t *ret_bytes,
-                      struct gb_error *err);
+int gb_tensors_header(const struct gb_download_group *group, struct gb_json_writer *out, size_t **ret_order,
+                      uint64_t *ret_bytes, struct gb_error *err);
 
 #endif

@@ -164,12 +164,12 @@ static int by_tensor(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->tensor, ((const struct entry *)b)->tensor);
 }
 
-static int read_entries(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
+static int read_entries(const struct gb_download_group *group, struct entry *entries, struct gb_error *err) {
     char name[GB_LABELS_MAX];
     size_t i;
 
-    for (i = 0; i < gb_bundle_count(bundle); i++) {
-        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, i);
+    for (i = 0; i < gb_download_group_count(group); i++) {
+        const struct gb_buffer_rec *rec = gb_download_group_record(group, i);
 
         entries[i].index = i;
         entries[i].width = gb_dtype_bytes(rec->dtype);
@@ -184,13 +184,13 @@ static int read_entries(const struct gb_bundle *bundle, struct entry *entries, s
     return 0;
 }
 
-static int check_tensors(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
-    size_t count = gb_bundle_count(bundle);
+static int check_tensors(const struct gb_download_group *group, struct entry *entries, struct gb_error *err) {
+    size_t count = gb_download_group_count(group);
     size_t i;
 
     qsort(entries, count, sizeof(*entries), by_tensor);
     for (i = 0; i < count; i++) {
-        const struct gb_name *name = &gb_bundle_record(bundle, entries[i].index)->name;
+        const struct gb_name *name = &gb_download_group_record(group, entries[i].index)->name;
 
         if (strcmp(entries[i].tensor, GB_SAFETENSORS_METADATA) == 0)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the tensor of \"%s\" cannot be called %s", name->s,
@@ -199,21 +199,22 @@ static int check_tensors(const struct gb_bundle *bundle, struct entry *entries, 
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                                 "\"%s\" and \"%s\" would both be the tensor \"%.80s\" (label " GB_TENSOR_LABEL
                                 "); leave one of them out",
-                                gb_bundle_record(bundle, entries[i - 1].index)->name.s, name->s, entries[i].tensor);
+                                gb_download_group_record(group, entries[i - 1].index)->name.s, name->s,
+                                entries[i].tensor);
     }
     qsort(entries, count, sizeof(*entries), by_width);
     return 0;
 }
 
-static int write_header(const struct gb_bundle *bundle, const struct entry *entries, struct gb_out *out, size_t *order,
-                        uint64_t *ret_bytes, struct gb_error *err) {
+static int write_header(const struct gb_download_group *group, const struct entry *entries, struct gb_json_writer *out,
+                        size_t *order, uint64_t *ret_bytes, struct gb_error *err) {
     uint64_t at = 0;
     uint64_t end;
     size_t i;
 
     gb_safetensors_open(out);
-    for (i = 0; i < gb_bundle_count(bundle); i++) {
-        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, entries[i].index);
+    for (i = 0; i < gb_download_group_count(group); i++) {
+        const struct gb_buffer_rec *rec = gb_download_group_record(group, entries[i].index);
 
         if (!gb_add_u64(at, rec->bytes, &end) || end > INT64_MAX / 2)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffers have more bytes than a file can have");
@@ -232,20 +233,20 @@ static int write_header(const struct gb_bundle *bundle, const struct entry *entr
     return 0;
 }
 
-int gb_tensors_header(const struct gb_bundle *bundle, struct gb_out *out, size_t **ret_order, uint64_t *ret_bytes,
-                      struct gb_error *err) {
-    size_t count = gb_bundle_count(bundle);
+int gb_tensors_header(const struct gb_download_group *group, struct gb_json_writer *out, size_t **ret_order,
+                      uint64_t *ret_bytes, struct gb_error *err) {
+    size_t count = gb_download_group_count(group);
     struct entry *entries = calloc(count + 1, sizeof(*entries));
     size_t *order = calloc(count + 1, sizeof(*order));
     size_t i;
     int r = entries && order ? 0 : no_memory(err);
 
     if (r == 0)
-        r = read_entries(bundle, entries, err);
+        r = read_entries(group, entries, err);
     if (r == 0)
-        r = check_tensors(bundle, entries, err);
+        r = check_tensors(group, entries, err);
     if (r == 0)
-        r = write_header(bundle, entries, out, order, ret_bytes, err);
+        r = write_header(group, entries, out, order, ret_bytes, err);
     for (i = 0; entries && i < count; i++)
         free(entries[i].tensor);
     free(entries);

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "format/slice.h"
 
-static int read_format(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+static int read_format(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *format = gb_http_query(request, "format");
     bool layout = gb_http_query(request, "dtype") || gb_http_query(request, "shape");
 
@@ -31,7 +31,7 @@ static int read_format(const struct gb_http_request *request, struct gb_upload_p
     return 0;
 }
 
-static int read_layout(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+static int read_layout(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *dtype = gb_http_query(request, "dtype");
     const struct gb_http_text *shape = gb_http_query(request, "shape");
     struct gb_buffer_params *buffer = &plan->params.buffer;
@@ -95,7 +95,7 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
 
 /* Where in the buffer the bytes go. */
 static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
-                     struct gb_upload_plan *plan, struct gb_error *err) {
+                     struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *slice = gb_http_query(request, "slice");
     struct gb_upload_params *params = &plan->params;
 
@@ -116,7 +116,7 @@ static int read_part(const struct gb_http_request *request, const struct gb_buff
 }
 
 /* A buffer that is replaced stays where it is unless the client says otherwise. */
-static int read_existing(const struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+static int read_existing(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_upload_params *params = &plan->params;
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -151,7 +151,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     return 0;
 }
 
-int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_upload_params *params = &plan->params;
 
     params->buffer.kind = GB_KIND_DEVICE;
@@ -164,13 +164,13 @@ int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *
     params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");
     if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
         return -1;
-    gb_hook_stream(request, &params->buffer.stream);
+    gb_request_hooks_stream(request, &params->buffer.stream);
     return 0;
 }
 
 static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct gb_upload_plan *plan;
+    struct gb_upload_request *plan;
     struct gb_conditions *conditions;
     struct gb_http_sink *sink = NULL;
     struct gb_filters filters;
@@ -188,7 +188,7 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
         return GB_STEP_ERROR;
     }
     plan->coded = filters.coded;
-    if (gb_upload_plan_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
+    if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
     }
@@ -235,7 +235,7 @@ enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_re
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
                              const struct gb_transfer_times *times, uint64_t recv_ns, struct gb_http_response *response,
                              struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
 
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
@@ -243,8 +243,8 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
         (created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
                                             request->param[0].s, rec->name.s) < 0) ||
         gb_add_upload_timing(request, times, recv_ns, response, err) < 0) {
-        gb_out_done(&out);
+        gb_json_done(&out);
         return GB_STEP_ERROR;
     }
-    return gb_out_reply(&out, response, created ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&out, response, created ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }

@@ -1,6 +1,6 @@
 /* An upload between the headers and the reply. */
-#ifndef GB_API_UPLOAD_H
-#define GB_API_UPLOAD_H
+#ifndef GB_API_TRANSFER_UPLOAD_H
+#define GB_API_TRANSFER_UPLOAD_H
 
 #include "api/context.h"
 #include "api/middleware/conditional.h"
@@ -8,7 +8,7 @@
 #include "format/npy.h"
 
 /* What the body is, as far as the headers tell. */
-struct gb_upload_plan {
+struct gb_upload_request {
     bool never_npy;    /* dtype or shape were given, so a .npy is a mistake */
     enum gb_form said; /* by ?format= or Content-Type; RAW: nothing was */
     bool may_say;      /* its first bytes decide: .npy and safetensors say dtype and shape themselves */
@@ -24,22 +24,22 @@ struct gb_upload_plan {
 
 /* A sink for the body; takes plan->params.check.arg even on failure. Where the plan is complete the upload begins here, so
  * that what can be refused is refused before the body. NULL with *err. */
-struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_plan *plan,
+struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err);
 
 /* What path, query and headers say, conditions aside. *plan is zeroed. Returns 0 or -1. */
-int gb_upload_plan_read(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err);
+int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err);
 
 /* For raw bytes: fills bytes and shape from the length of the body where they do not stand there, else holds the two
  * against each other. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
-int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err);
+int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err);
 /* For a form that says dtype and shape itself, called `what` in errors. length: of the payload. */
-int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_dtype dtype,
-                        const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err);
+int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
+                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err);
 /* For safetensors: header[0..n) is what stands before the data, length and all. *ret_raw: it is not such a file after all,
  * and nobody said it were; then the plan is left alone. */
-int gb_upload_plan_safetensors(struct gb_upload_plan *plan, const char *header, size_t n, bool has_length,
-                               uint64_t length, bool *ret_raw, struct gb_error *err);
+int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
+                                  uint64_t length, bool *ret_raw, struct gb_error *err);
 
 /* The reply to a finished upload. */
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,

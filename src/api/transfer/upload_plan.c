@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "format/safetensors.h"
 
-static int length_required(const struct gb_upload_plan *plan, struct gb_error *err) {
+static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
     if (plan->params.partial)
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "%s",
                             plan->coded ? "send the bytes as they are, with Content-Length: that of an encoded body "
@@ -23,7 +23,7 @@ static int length_required(const struct gb_upload_plan *plan, struct gb_error *e
         "safetensors: without one of them nothing tells how large the buffer is to be");
 }
 
-int gb_upload_plan_raw(struct gb_upload_plan *plan, bool has_length, uint64_t length, struct gb_error *err) {
+int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err) {
     struct gb_upload_params *params = &plan->params;
     struct gb_buffer_params *buffer = &params->buffer;
     size_t width = gb_dtype_bytes(buffer->dtype);
@@ -63,7 +63,7 @@ static bool same_shape(const struct gb_shape *a, const struct gb_shape *b) {
     return a->dims == b->dims && memcmp(a->dim, b->dim, a->dims * sizeof(a->dim[0])) == 0;
 }
 
-static int slice_refused(const struct gb_upload_plan *plan, const char *what, const struct gb_shape *shape,
+static int slice_refused(const struct gb_upload_request *plan, const char *what, const struct gb_shape *shape,
                          struct gb_error *err) {
     char is[GB_SHAPE_TEXT_SIZE];
     char wanted[GB_SHAPE_TEXT_SIZE];
@@ -74,8 +74,8 @@ static int slice_refused(const struct gb_upload_plan *plan, const char *what, co
                         wanted, what, is);
 }
 
-int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_dtype dtype,
-                        const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
+int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
+                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
     struct gb_buffer_params *buffer = &plan->params.buffer;
     uint64_t bytes;
 
@@ -100,7 +100,7 @@ int gb_upload_plan_said(struct gb_upload_plan *plan, const char *what, enum gb_d
     return 0;
 }
 
-static int plan_one(struct gb_upload_plan *plan, const struct gb_safetensors *file, bool has_length, uint64_t length,
+static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors *file, bool has_length, uint64_t length,
                     struct gb_error *err) {
     const struct gb_safetensor *tensor = file->tensors;
 
@@ -109,11 +109,12 @@ static int plan_one(struct gb_upload_plan *plan, const struct gb_safetensors *fi
                             "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
                             "/v1/sessions/{s}/tensors, or store the file as it is with ?format=raw",
                             file->count);
-    return gb_upload_plan_said(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length, err);
+    return gb_upload_request_described(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length,
+                                       err);
 }
 
-int gb_upload_plan_safetensors(struct gb_upload_plan *plan, const char *header, size_t n, bool has_length,
-                               uint64_t length, bool *ret_raw, struct gb_error *err) {
+int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
+                                  uint64_t length, bool *ret_raw, struct gb_error *err) {
     bool said = plan->said == GB_FORM_SAFETENSORS;
     struct gb_error why = GB_ERROR_INIT;
     struct gb_safetensors file;

@@ -19,7 +19,7 @@ struct sink {
     struct gb_http_sink sink; /* first */
     const struct gb_api *api;
     struct gb_core *core;
-    struct gb_upload_plan plan;
+    struct gb_upload_request plan;
     struct gb_upload *upload;
     enum stage stage;
     enum gb_form form; /* from STAGE_HEADER on */
@@ -52,7 +52,7 @@ static int begin(struct sink *s, struct gb_error *err) {
 
 /* Begins with the first bytes of the body, gathered for a look, as payload. */
 static int begin_raw(struct sink *s, struct gb_error *err) {
-    if (gb_upload_plan_raw(&s->plan, s->has_length, s->length, err) < 0)
+    if (gb_upload_request_raw(&s->plan, s->has_length, s->length, err) < 0)
         return -1;
     s->spill = s->head_used;
     return begin(s, err);
@@ -70,12 +70,12 @@ static int begin_said(struct sink *s, struct gb_error *err) {
     bool raw = false;
 
     if (s->form == GB_FORM_SAFETENSORS) {
-        if (gb_upload_plan_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
+        if (gb_upload_request_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
             return -1;
         return raw ? begin_raw(s, err) : begin(s, err);
     }
     if (gb_npy_parse_header(s->head, s->head_used, &npy, err) < 0 ||
-        gb_upload_plan_said(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
+        gb_upload_request_described(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
         return -1;
     return begin(s, err);
 }
@@ -315,7 +315,7 @@ static int prepare(struct sink *s, struct gb_error *err) {
     return s->head_need == 0 ? look(s, err) : 0;
 }
 
-struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_plan *plan,
+struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err) {
     struct sink *s = calloc(1, sizeof(*s));
 

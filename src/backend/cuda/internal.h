@@ -239,14 +239,14 @@ void gb_cuda_bounces_free(struct cuda_backend *be);
 
 /* --- move.c -------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+int gb_cuda_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
-int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err);
 
 /* --- box.c --------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+int gb_cuda_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
 
 /* --- file.c -------------------------------------------------------------------------------------------------- */
@@ -256,9 +256,9 @@ int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, u
                        struct gb_error *err);
 
 /* Whether place is in memory of gb_cuda_file_alloc. */
-bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place);
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, bool writable,
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place);
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
                         struct gb_export *ret, struct gb_error *err);
 void gb_cuda_files_free(struct cuda_backend *be);
 
@@ -280,12 +280,12 @@ int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at,
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
-int gb_cuda_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+int gb_cuda_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+int gb_cuda_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err);
-int gb_cuda_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+int gb_cuda_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
 /* --- peer.c -------------------------------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, i
 
 /* --- export.c ------------------------------------------------------------------------------------------------ */
 
-int gb_cuda_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_cuda_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
 int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
@@ -311,8 +311,8 @@ int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned
 
 /* --- import.c ------------------------------------------------------------------------------------------------ */
 
-int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
-int gb_cuda_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
+int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 void gb_cuda_imports_free(struct cuda_backend *be);
 
 #endif

@@ -221,13 +221,13 @@ static int kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint
                                                           : gb_mem_kind_alloc(f->inner, device, kind, bytes, ret, err);
 }
 
-static int kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err) {
+static int kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet(f, GB_FAULT_kind_free, err) < 0 ? -1 : gb_mem_kind_free(f->inner, place, bytes, err);
 }
 
-static int mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+static int mem_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                     struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
@@ -236,7 +236,7 @@ static int mem_move(struct gb_backend *be, const struct gb_place *dst, const str
                : gb_mem_move(f->inner, dst, src, bytes, stream, ret_way, err);
 }
 
-static int mem_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+static int mem_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                    enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
@@ -245,16 +245,16 @@ static int mem_box(struct gb_backend *be, const struct gb_place *place, void *pi
                : gb_mem_box(f->inner, place, pinned, box, direction, stream, err);
 }
 
-static int place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+static int place_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
                       uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet_queued(f, GB_FAULT_place_fill, stream, err) < 0
                ? -1
-               : gb_place_fill(f->inner, dst, pattern, width, count, stream, err);
+               : gb_location_fill(f->inner, dst, pattern, width, count, stream, err);
 }
 
-static int prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+static int prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                     struct gb_stream *stream, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
@@ -262,21 +262,21 @@ static int prefetch(struct gb_backend *be, const struct gb_place *place, uint64_
                                                         : gb_mem_prefetch(f->inner, place, bytes, to_cpu, stream, err);
 }
 
-static int attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+static int attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                   struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet(f, GB_FAULT_attach, err) < 0 ? -1 : gb_mem_attach(f->inner, place, to_cpu, stream, err);
 }
 
-static int attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+static int attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                       struct gb_mem_attr *ret, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet(f, GB_FAULT_attributes, err) < 0 ? -1 : gb_mem_attributes(f->inner, place, pool, ret, err);
 }
 
-static int mem_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+static int mem_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                       enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
@@ -299,13 +299,14 @@ static int event_export(struct gb_backend *be, struct gb_event *event, unsigned 
     return gb_fault_meet(f, GB_FAULT_event_export, err) < 0 ? -1 : gb_event_export(f->inner, event, ret, err);
 }
 
-static int mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err) {
+static int mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret,
+                      struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet(f, GB_FAULT_import, err) < 0 ? -1 : gb_mem_import(f->inner, what, ret, err);
 }
 
-static int mem_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+static int mem_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err) {
     struct fault *f = gb_fault_of(be);
 
     return gb_fault_meet(f, GB_FAULT_import_end, err) < 0 ? -1 : gb_mem_import_end(f->inner, place, err);

@@ -3,8 +3,8 @@
  *
  * One thread at a time. Every function but gb_health_policy_parse may take long, and a sick driver may hold it for ever: only for a thread
  * that nobody waits for. */
-#ifndef GB_BACKEND_HEALTH_H
-#define GB_BACKEND_HEALTH_H
+#ifndef GB_BACKEND_HEALTH_HEALTH_H
+#define GB_BACKEND_HEALTH_HEALTH_H
 
 #include "base/error.h"
 #include "model/device.h"

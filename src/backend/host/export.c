@@ -32,7 +32,7 @@ static void fake_handle(uint64_t bytes, const void *base, struct gb_export *ret)
              (unsigned)gb_crc32c(0, &base, sizeof(base)));
 }
 
-int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     const struct gb_host_segment *segment;

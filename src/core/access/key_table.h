@@ -1,6 +1,6 @@
 /* The table behind keys.h. */
-#ifndef GB_CORE_KEY_TABLE_H
-#define GB_CORE_KEY_TABLE_H
+#ifndef GB_CORE_ACCESS_KEY_TABLE_H
+#define GB_CORE_ACCESS_KEY_TABLE_H
 
 #include <pthread.h>
 
@@ -13,7 +13,7 @@ struct gb_key_entry {
     struct gb_key key;
     enum gb_key_state state; /* UNDER_WAY, ANSWERED, UNANSWERED */
     int64_t expires_at_us;
-    struct gb_answer *answer;
+    struct gb_idempotency_reply *answer;
     char note[GB_KEY_NOTE_SIZE];
 };
 

@@ -10,8 +10,9 @@
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-struct gb_answer *gb_answer_new(int status, const char *headers, const char *body, size_t body_len) {
-    struct gb_answer *a = calloc(1, sizeof(*a));
+struct gb_idempotency_reply *gb_idempotency_reply_new(int status, const char *headers, const char *body,
+                                                      size_t body_len) {
+    struct gb_idempotency_reply *a = calloc(1, sizeof(*a));
 
     if (!a)
         return NULL;
@@ -21,7 +22,7 @@ struct gb_answer *gb_answer_new(int status, const char *headers, const char *bod
     a->body = malloc(body_len + 1);
     a->body_len = body_len;
     if (!a->headers || !a->body) {
-        gb_answer_unref(a);
+        gb_idempotency_reply_unref(a);
         return NULL;
     }
     if (body_len > 0)
@@ -30,7 +31,7 @@ struct gb_answer *gb_answer_new(int status, const char *headers, const char *bod
     return a;
 }
 
-void gb_answer_unref(struct gb_answer *a) {
+void gb_idempotency_reply_unref(struct gb_idempotency_reply *a) {
     if (!a || atomic_fetch_sub(&a->refs, 1) != 1)
         return;
     free(a->headers);
@@ -38,7 +39,7 @@ void gb_answer_unref(struct gb_answer *a) {
     free(a);
 }
 
-static uint64_t weight(const struct gb_answer *a) {
+static uint64_t weight(const struct gb_idempotency_reply *a) {
     return a ? strlen(a->headers) + a->body_len : 0;
 }
 
@@ -66,7 +67,7 @@ static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
         k->last = e->prev;
     k->under_way -= e->state == GB_KEY_UNDER_WAY;
     k->bytes -= weight(e->answer);
-    gb_answer_unref(e->answer);
+    gb_idempotency_reply_unref(e->answer);
     free(e);
 }
 
@@ -124,7 +125,7 @@ static void settle_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key
 
 /* --- at start ----------------------------------------------------------------------------------------------------- */
 
-static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *err) {
+static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct gb_error *err) {
     struct gb_keys *k = arg;
     struct gb_key_entry *e;
     struct gb_key key;
@@ -136,7 +137,7 @@ static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *e
     memcpy(key.fingerprint, rec->mark.fingerprint, sizeof(key.fingerprint));
     e = add_locked(k, &key);
     if (e && rec->status > 0)
-        e->answer = gb_answer_new(rec->status, rec->headers, rec->body, rec->body_len);
+        e->answer = gb_idempotency_reply_new(rec->status, rec->headers, rec->body, rec->body_len);
     if (!e || (rec->status > 0 && !e->answer))
         return gb_no_memory(err);
     e->expires_at_us = rec->mark.expires_at_us;
@@ -146,13 +147,13 @@ static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *e
 }
 
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
-    return gb_store_load_answers(core->store, load, &core->keys, err);
+    return gb_store_load_idempotency_replies(core->store, load, &core->keys, err);
 }
 
 /* --- use ---------------------------------------------------------------------------------------------------------- */
 
 static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e, const struct gb_key *key,
-                                      struct gb_answer **ret_answer, char *ret_note) {
+                                      struct gb_idempotency_reply **ret_answer, char *ret_note) {
     if (strcmp(e->key.fingerprint, key->fingerprint) != 0)
         return GB_KEY_OTHER;
     snprintf(ret_note, GB_KEY_NOTE_SIZE, "%s", e->note);
@@ -165,7 +166,7 @@ static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e,
 }
 
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
-                 struct gb_answer **ret_answer, char *ret_note, struct gb_error *err) {
+                 struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err) {
     struct gb_keys *k = &core->keys;
     struct gb_key_entry *e;
     int r = 0;
@@ -215,7 +216,7 @@ struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key)
 struct keeping {
     struct gb_core *core;
     struct gb_key key;
-    struct gb_answer *answer;
+    struct gb_idempotency_reply *answer;
     gb_store_done_fn *done;
     void *arg;
 };
@@ -236,32 +237,32 @@ static void kept(void *arg, const struct gb_error *error) {
         settle_locked(k, e, error ? GB_KEY_UNANSWERED : GB_KEY_ANSWERED);
     pthread_mutex_unlock(&k->lock);
     keeping->done(keeping->arg, error);
-    gb_answer_unref(keeping->answer);
+    gb_idempotency_reply_unref(keeping->answer);
     gb_core_leave(keeping->core);
     free(keeping);
 }
 
-void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_answer *answer, gb_store_done_fn *done,
-                 void *arg) {
+void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
+                 gb_store_done_fn *done, void *arg) {
     struct keeping *keeping = malloc(sizeof(*keeping));
-    struct gb_store_answer rec;
+    struct gb_store_idempotency_reply rec;
     struct gb_error err = GB_ERROR_INIT;
 
     if (!keeping) {
         gb_key_give_up(core, key, true);
-        gb_answer_unref(answer);
+        gb_idempotency_reply_unref(answer);
         gb_no_memory(&err);
         done(arg, &err);
         return;
     }
     *keeping = (struct keeping){.core = core, .key = *key, .answer = answer, .done = done, .arg = arg};
-    rec = (struct gb_store_answer){.mark = gb_key_mark(core, key),
-                                   .status = answer->status,
-                                   .headers = answer->headers,
-                                   .body = answer->body,
-                                   .body_len = answer->body_len};
+    rec = (struct gb_store_idempotency_reply){.mark = gb_key_mark(core, key),
+                                              .status = answer->status,
+                                              .headers = answer->headers,
+                                              .body = answer->body,
+                                              .body_len = answer->body_len};
     gb_core_enter(core);
-    gb_store_put_answer(core->store, &rec, gb_wall_us(), core->keys.max, kept, keeping);
+    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys.max, kept, keeping);
 }
 
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure) {

@@ -1,6 +1,6 @@
 /* The tokens in force, sorted by the hash of their secret. */
-#ifndef GB_CORE_TOKENS_H
-#define GB_CORE_TOKENS_H
+#ifndef GB_CORE_ACCESS_TOKENS_H
+#define GB_CORE_ACCESS_TOKENS_H
 
 #include <pthread.h>
 #include <stdbool.h>

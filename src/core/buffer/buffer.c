@@ -38,7 +38,7 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
     content = b->rec.mirrored ? current_side(b) : b->content;
-    if (content && content->granting)
+    if (content && content->mapping_for_write)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
     if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
         return gb_lost(b, err);
@@ -93,7 +93,7 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
         if (old)
             gb_content_detach_locked(old);
     }
-    gb_mapped_count_locked(buffer);
+    gb_guard_count_locked(buffer);
     return old == content ? NULL : old;
 }
 
@@ -107,7 +107,7 @@ struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_s
     if (old)
         gb_content_detach_locked(old);
     buffer->sides[side] = content;
-    gb_mapped_count_locked(buffer);
+    gb_guard_count_locked(buffer);
     return old;
 }
 
@@ -183,7 +183,7 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session) {
 }
 
 void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer) {
-    if (buffer->live || buffer->turns.taken)
+    if (buffer->live || buffer->fifo.taken)
         return;
     gb_map_take(&session->buffers, buffer->name.s);
     free(buffer);

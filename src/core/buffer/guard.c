@@ -11,8 +11,8 @@ static const struct gb_lease *oldest(const struct gb_buffer *b, bool writers, un
     unsigned count = 0;
     int i;
 
-    for (i = 0; i < GB_BUFFER_PLACES; i++) {
-        const struct gb_content *c = gb_buffer_place(b, i);
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
 
         if (!c || (writers ? c->lease_writers : c->lease_count) == 0)
             continue;
@@ -43,14 +43,14 @@ static int refuse(const struct gb_buffer *b, const struct gb_lease *lease, unsig
                         lease->write ? "writing" : "reading", more, instead);
 }
 
-int gb_mapped_check_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
+int gb_guard_check_unmapped_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
     unsigned others;
     const struct gb_lease *lease = b->rec.leases > 0 ? oldest(b, false, &others) : NULL;
 
     return lease ? refuse(b, lease, others, instead, err) : 0;
 }
 
-bool gb_mapped_by_locked(const struct gb_content *c, uint64_t holder) {
+bool gb_guard_mapped_by_locked(const struct gb_content *c, uint64_t holder) {
     const struct gb_lease *lease;
 
     TAILQ_FOREACH(lease, &c->leases, of_content) {
@@ -60,13 +60,13 @@ bool gb_mapped_by_locked(const struct gb_content *c, uint64_t holder) {
     return true;
 }
 
-int gb_mapped_check_writers_locked(const struct gb_buffer *b, struct gb_error *err) {
+int gb_guard_check_writers_locked(const struct gb_buffer *b, struct gb_error *err) {
     unsigned others;
     const struct gb_lease *lease = b->rec.leases > 0 ? oldest(b, true, &others) : NULL;
 
     if (lease)
         return refuse(b, lease, others, "wait until it has ended", err);
-    if (!b->rec.escaped)
+    if (!b->rec.tainted)
         return 0;
     return gb_error_set(
         err, GB_ERR_ESCAPED,
@@ -75,14 +75,14 @@ int gb_mapped_check_writers_locked(const struct gb_buffer *b, struct gb_error *e
         b->name.s);
 }
 
-int gb_sealed_check_locked(const struct gb_buffer *b, struct gb_error *err) {
+int gb_guard_check_unsealed_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (!b->rec.sealed)
         return 0;
     return gb_error_set(err, GB_ERR_SEALED,
                         "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name.s);
 }
 
-int gb_mapped_check_session_locked(const struct gb_session *s, struct gb_error *err) {
+int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *err) {
     if (s->leases == 0)
         return 0;
     return gb_error_set(err, GB_ERR_MAPPED,
@@ -90,12 +90,12 @@ int gb_mapped_check_session_locked(const struct gb_session *s, struct gb_error *
                         s->name.s, (unsigned long long)s->leases);
 }
 
-uint64_t gb_mapped_bytes_locked(const struct gb_buffer *b) {
+uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
     uint64_t bytes = 0;
     int i;
 
-    for (i = 0; i < GB_BUFFER_PLACES; i++) {
-        const struct gb_content *c = gb_buffer_place(b, i);
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
 
         bytes += c && c->lease_count > 0 ? c->bytes : 0;
     }
@@ -108,28 +108,28 @@ static bool stale(const struct gb_buffer *b, int i) {
                                (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));
 }
 
-void gb_mapped_count_locked(struct gb_buffer *b) {
+void gb_guard_count_locked(struct gb_buffer *b) {
     int i;
 
     b->rec.leases = 0;
     b->rec.mapped_for_writing = false;
-    b->rec.escaped = false;
-    for (i = 0; i < GB_BUFFER_PLACES; i++) {
-        const struct gb_content *c = gb_buffer_place(b, i);
+    b->rec.tainted = false;
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
 
         b->rec.leases += c ? c->lease_count : 0;
         b->rec.mapped_for_writing |= c && c->lease_writers > 0;
-        b->rec.escaped |= c && c->escaped && !stale(b, i);
+        b->rec.tainted |= c && c->tainted && !stale(b, i);
     }
 }
 
-void gb_mapped_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {
+void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {
     ret->leases = b->rec.leases;
     ret->mapped_for_writing = b->rec.mapped_for_writing;
-    ret->escaped = b->rec.escaped;
+    ret->tainted = b->rec.tainted;
 }
 
-void gb_mapped_detached_locked(struct gb_content *c) {
+void gb_guard_detached_locked(struct gb_content *c) {
     if (c->lease_count == 0)
         return;
     c->held = true;

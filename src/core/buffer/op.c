@@ -25,9 +25,9 @@ void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *
     op->call = call;
     if (check)
         op->check = *check;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
+    op->transaction.session = s;
+    op->transaction.call = call;
+    op->transaction.name = *name;
     return op;
 }
 

@@ -5,7 +5,7 @@
 #include "core/buffer/transaction.h"
 
 struct gb_buffer_op {
-    struct gb_change change; /* first */
+    struct gb_transaction transaction; /* first */
     struct gb_session *session;
     struct gb_call *call;
     struct gb_buffer_check check;

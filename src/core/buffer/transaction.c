@@ -11,7 +11,7 @@ static int no_session(struct gb_session *session, struct gb_error *error) {
 }
 
 /* A new record needs an id, and its place in the list, before it goes to the database. */
-static int number_locked(struct gb_change *c) {
+static int number_locked(struct gb_transaction *c) {
     struct gb_session *session = c->session;
     int64_t id;
 
@@ -29,13 +29,13 @@ static int number_locked(struct gb_change *c) {
     return 0;
 }
 
-static int decide_locked(struct gb_change *c) {
+static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
-    if (c->decide_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
+    if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
         return -1;
     if (c->removes)
         b->deleting = true;
@@ -43,11 +43,11 @@ static int decide_locked(struct gb_change *c) {
 }
 
 /* Passes the turn on. Returns who has it now. */
-static struct gb_change *leave_locked(struct gb_session *session, struct gb_buffer *b) {
-    struct gb_change *next = (struct gb_change *)gb_turns_leave(&b->turns);
+static struct gb_transaction *leave_locked(struct gb_session *session, struct gb_buffer *b) {
+    struct gb_transaction *next = (struct gb_transaction *)gb_fifo_lock_release(&b->fifo);
 
     if (next) {
-        next->turn.next = NULL;
+        next->waiter.next = NULL;
         next->buffer = b;
     } else {
         gb_buffer_reap_locked(session, b);
@@ -55,9 +55,9 @@ static struct gb_change *leave_locked(struct gb_session *session, struct gb_buff
     return next;
 }
 
-static void run(struct gb_change *list);
+static void run(struct gb_transaction *list);
 
-static void revert_locked(struct gb_change *c) {
+static void rollback_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     b->deleting = false;
@@ -65,8 +65,8 @@ static void revert_locked(struct gb_change *c) {
         gb_idlist_take(&c->session->buffers_by_id, b->id);
         b->id = 0;
     }
-    if (c->revert_locked)
-        c->revert_locked(c, b);
+    if (c->rollback_locked)
+        c->rollback_locked(c, b);
 }
 
 /* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
@@ -87,7 +87,7 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
 }
 
 /* Under the lock, so that those of one buffer come in order. */
-static void note_locked(struct gb_change *c, bool was_live, int64_t generation, int64_t version) {
+static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
     struct gb_notice notice;
 
@@ -100,27 +100,27 @@ static void note_locked(struct gb_change *c, bool was_live, int64_t generation, 
     else if (c->rec.version == version)
         return; /* a checksum was found out: nobody's business */
     notice = gb_notice_of_buffer(c->session, c->removes ? &c->buffer->rec : &c->rec, type);
-    gb_note(c->session->core, &notice);
+    gb_notice_post(c->session->core, &notice);
 }
 
 /* Leases come and go while the database is busy: they are no part of the change. */
-static void apply_locked(struct gb_change *c) {
+static void publish_locked(struct gb_transaction *c) {
     bool was_live = c->buffer->live;
     int64_t generation = c->buffer->rec.generation;
     int64_t version = c->buffer->rec.version;
 
-    gb_mapped_tell_locked(c->buffer, &c->rec);
-    c->apply_locked(c, c->buffer);
+    gb_guard_tell_locked(c->buffer, &c->rec);
+    c->publish_locked(c, c->buffer);
     note_locked(c, was_live, generation, version);
     lose_empty_locked(c->session, c->buffer);
-    gb_mapped_tell_locked(c->buffer, &c->rec);
+    gb_guard_tell_locked(c->buffer, &c->rec);
 }
 
 static void committed(void *arg, const struct gb_error *error) {
-    struct gb_change *c = arg;
+    struct gb_transaction *c = arg;
     struct gb_session *session = c->session;
     struct gb_content *lost = NULL;
-    struct gb_change *next;
+    struct gb_transaction *next;
 
     pthread_mutex_lock(&session->lock);
     if (error)
@@ -129,10 +129,10 @@ static void committed(void *arg, const struct gb_error *error) {
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
-        apply_locked(c);
+        publish_locked(c);
         lost = lose_homeless_locked(session, c->buffer);
     } else {
-        revert_locked(c);
+        rollback_locked(c);
     }
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
@@ -141,18 +141,18 @@ static void committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-static const struct gb_store_mark *mark_of(const struct gb_change *c) {
+static const struct gb_store_mark *mark_of(const struct gb_transaction *c) {
     return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
 }
 
 /* Returns who has the turn instead, when it came to nothing. */
-static struct gb_change *run_one(struct gb_change *c) {
+static struct gb_transaction *run_one(struct gb_transaction *c) {
     struct gb_session *session = c->session;
-    struct gb_change *next;
+    struct gb_transaction *next;
     int r;
 
     pthread_mutex_lock(&session->lock);
-    r = decide_locked(c);
+    r = validate_locked(c);
     next = r < 0 ? leave_locked(session, c->buffer) : NULL;
     pthread_mutex_unlock(&session->lock);
     if (r < 0)
@@ -167,37 +167,37 @@ static struct gb_change *run_one(struct gb_change *c) {
 /* --- groups ----------------------------------------------------------------------------------------------------------- */
 
 /* Puts a list, linked by the turns that its members need no more, before another. */
-static struct gb_change *join(struct gb_change *first, struct gb_change *then) {
-    struct gb_change *last = first;
+static struct gb_transaction *join(struct gb_transaction *first, struct gb_transaction *then) {
+    struct gb_transaction *last = first;
 
     if (!first)
         return then;
-    while (last->turn.next)
-        last = (struct gb_change *)last->turn.next;
-    last->turn.next = then ? &then->turn : NULL;
+    while (last->waiter.next)
+        last = (struct gb_transaction *)last->waiter.next;
+    last->waiter.next = then ? &then->waiter : NULL;
     return first;
 }
 
 /* Passes all turns on. Returns who has them now. */
-static struct gb_change *leave_all_locked(struct gb_change_group *g) {
-    struct gb_change *list = NULL;
+static struct gb_transaction *leave_all_locked(struct gb_transaction_group *g) {
+    struct gb_transaction *list = NULL;
     size_t i;
 
     for (i = 0; i < g->count; i++)
-        list = join(leave_locked(g->session, g->changes[i]->buffer), list);
+        list = join(leave_locked(g->session, g->transactions[i]->buffer), list);
     return list;
 }
 
-static void revert_all_locked(struct gb_change_group *g, size_t count) {
+static void revert_all_locked(struct gb_transaction_group *g, size_t count) {
     while (count > 0)
-        revert_locked(g->changes[--count]);
+        rollback_locked(g->transactions[--count]);
 }
 
 static void group_committed(void *arg, const struct gb_error *error) {
-    struct gb_change_group *g = arg;
+    struct gb_transaction_group *g = arg;
     struct gb_session *session = g->session;
     struct gb_content *lost = NULL;
-    struct gb_change *next;
+    struct gb_transaction *next;
     size_t i;
 
     pthread_mutex_lock(&session->lock);
@@ -208,9 +208,9 @@ static void group_committed(void *arg, const struct gb_error *error) {
     if (g->error.code != GB_OK)
         revert_all_locked(g, g->count);
     for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
-        apply_locked(c);
+        publish_locked(c);
         gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
     }
     next = leave_all_locked(g);
@@ -221,18 +221,18 @@ static void group_committed(void *arg, const struct gb_error *error) {
 }
 
 /* All turns are there. As run_one. */
-static struct gb_change *run_group(struct gb_change_group *g) {
+static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
-    struct gb_change *next = NULL;
+    struct gb_transaction *next = NULL;
     struct gb_store_edits edits = {.edits = g->edits, .count = g->count};
     size_t i = 0;
     int r = 0;
 
     pthread_mutex_lock(&session->lock);
     while (i < g->count && r == 0) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
-        r = decide_locked(c);
+        r = validate_locked(c);
         if (r < 0)
             g->error = c->error;
         else
@@ -250,7 +250,7 @@ static struct gb_change *run_group(struct gb_change_group *g) {
     return next;
 }
 
-static struct gb_change *granted(struct gb_change_group *g) {
+static struct gb_transaction *granted(struct gb_transaction_group *g) {
     bool all;
 
     pthread_mutex_lock(&g->session->lock);
@@ -260,12 +260,12 @@ static struct gb_change *granted(struct gb_change_group *g) {
 }
 
 /* Each in the list has its turn, and no lock is held. */
-static void run(struct gb_change *list) {
+static void run(struct gb_transaction *list) {
     while (list) {
-        struct gb_change *c = list;
+        struct gb_transaction *c = list;
 
-        list = (struct gb_change *)c->turn.next;
-        c->turn.next = NULL;
+        list = (struct gb_transaction *)c->waiter.next;
+        c->waiter.next = NULL;
         list = join(c->group ? granted(c->group) : run_one(c), list);
     }
 }
@@ -287,61 +287,61 @@ static struct gb_buffer *place_locked(struct gb_session *session, const struct g
     return b;
 }
 
-void gb_change_start(struct gb_change *change) {
-    struct gb_session *session = change->session;
+void gb_transaction_start(struct gb_transaction *transaction) {
+    struct gb_session *session = transaction->session;
     struct gb_buffer *b;
     bool mine = false;
 
-    if (gb_gather_put(change))
+    if (gb_transaction_batch_put(transaction))
         return;
 
     pthread_mutex_lock(&session->lock);
-    b = place_locked(session, &change->name);
-    change->buffer = b;
+    b = place_locked(session, &transaction->name);
+    transaction->buffer = b;
     if (b)
-        mine = gb_turns_enter(&b->turns, &change->turn);
+        mine = gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
     else
-        gb_no_memory(&change->error);
+        gb_no_memory(&transaction->error);
     pthread_mutex_unlock(&session->lock);
     /* One that waits in line may have had its turn, and its end, by now. */
     if (mine)
-        run(change);
+        run(transaction);
     else if (!b)
-        change->end(change);
+        transaction->end(transaction);
 }
 
-int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err) {
-    struct gb_session *session = change->session;
-    struct gb_buffer *b = place_locked(session, &change->name);
+int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {
+    struct gb_session *session = transaction->session;
+    struct gb_buffer *b = place_locked(session, &transaction->name);
 
     if (!b)
         return gb_no_memory(err);
     if (b->live && !b->deleting)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"", session->name.s,
-                            change->name.s);
-    if (b->turns.taken)
+                            transaction->name.s);
+    if (b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
-                            change->name.s);
-    change->buffer = b;
-    gb_turns_enter(&b->turns, &change->turn);
+                            transaction->name.s);
+    transaction->buffer = b;
+    gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
     return 0;
 }
 
-void gb_change_proceed(struct gb_change *change) {
-    run(change);
+void gb_transaction_proceed(struct gb_transaction *transaction) {
+    run(transaction);
 }
 
-void gb_change_abandon(struct gb_change *change, const struct gb_error *error) {
-    change->error = *error;
-    run(change);
+void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_error *error) {
+    transaction->error = *error;
+    run(transaction);
 }
 
 /* A place for every name, each once. */
-static int places_locked(struct gb_change_group *g) {
+static int places_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
         c->group = g;
         c->buffer = place_locked(g->session, &c->name);
@@ -354,26 +354,26 @@ static int places_locked(struct gb_change_group *g) {
     return 0;
 }
 
-static void enter_all_locked(struct gb_change_group *g) {
+static void enter_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++)
-        g->waiting += !gb_turns_enter(&g->changes[i]->buffer->turns, &g->changes[i]->turn);
+        g->waiting += !gb_fifo_lock_acquire(&g->transactions[i]->buffer->fifo, &g->transactions[i]->waiter);
 }
 
 /* The places that nobody has are given up again. */
-static void forget_places_locked(struct gb_change_group *g) {
+static void forget_places_locked(struct gb_transaction_group *g) {
     size_t i;
 
-    for (i = 0; i < g->count && g->changes[i]->buffer; i++) {
-        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->changes[i]->name.s);
+    for (i = 0; i < g->count && g->transactions[i]->buffer; i++) {
+        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->transactions[i]->name.s);
 
         if (b)
             gb_buffer_reap_locked(g->session, b);
     }
 }
 
-void gb_change_group_start(struct gb_change_group *group) {
+void gb_transaction_group_start(struct gb_transaction_group *group) {
     struct gb_session *session = group->session;
     bool mine = false;
     size_t i;
@@ -382,8 +382,8 @@ void gb_change_group_start(struct gb_change_group *group) {
     pthread_mutex_lock(&session->lock);
     r = places_locked(group);
     for (i = 0; i < group->count; i++) {
-        if (group->changes[i]->buffer)
-            group->changes[i]->buffer->grouped = NULL;
+        if (group->transactions[i]->buffer)
+            group->transactions[i]->buffer->grouped = NULL;
     }
     if (r == 0) {
         enter_all_locked(group);

@@ -1,16 +1,16 @@
 /* A durable change of one buffer: waits for its turn, decides under the session's lock, is put into the database,
  * becomes visible. Readers see the record before it or the record after it. */
-#ifndef GB_CORE_CHANGE_H
-#define GB_CORE_CHANGE_H
+#ifndef GB_CORE_BUFFER_TRANSACTION_H
+#define GB_CORE_BUFFER_TRANSACTION_H
 
 #include "core/session/session.h"
 
-struct gb_change_group;
+struct gb_transaction_group;
 
-struct gb_change {
-    struct gb_turn turn;           /* first */
-    struct gb_change_group *group; /* NULL: by itself */
-    struct gb_session *session;    /* borrowed: the owner holds it until end */
+struct gb_transaction {
+    struct gb_fifo_waiter waiter;       /* first */
+    struct gb_transaction_group *group; /* NULL: by itself */
+    struct gb_session *session;         /* borrowed: the owner holds it until end */
     struct gb_name name;
     struct gb_buffer *buffer;   /* while it has the turn */
     const struct gb_call *call; /* whose key is marked with it; NULL: none */
@@ -21,39 +21,39 @@ struct gb_change {
 
     /* Under the session's lock, session live: says what rec is to be (rec.id 0: a new one), or -1. current is NULL
      * when there is no such buffer. */
-    int (*decide_locked)(struct gb_change *change, struct gb_buffer *current, struct gb_error *err);
+    int (*validate_locked)(struct gb_transaction *transaction, struct gb_buffer *current, struct gb_error *err);
     /* Under the session's lock, after the commit: makes it visible. The record's id is set. */
-    void (*apply_locked)(struct gb_change *change, struct gb_buffer *buffer);
+    void (*publish_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
     /* Under the session's lock, when the database refused; may be NULL. */
-    void (*revert_locked)(struct gb_change *change, struct gb_buffer *buffer);
+    void (*rollback_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
     /* Once, without locks; error.code says how it went. May free the change. */
-    void (*end)(struct gb_change *change);
+    void (*end)(struct gb_transaction *transaction);
 };
 
 /* end may run before this returns. */
-void gb_change_start(struct gb_change *change);
+void gb_transaction_start(struct gb_transaction *transaction);
 
 /* In two steps, for a new name that is kept while memory is got. The lock is held. BUFFER_EXISTS, BUFFER_BUSY. */
-int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err);
-void gb_change_proceed(struct gb_change *change);
+int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err);
+void gb_transaction_proceed(struct gb_transaction *transaction);
 /* Gives the reserved name up; end runs with the error. */
-void gb_change_abandon(struct gb_change *change, const struct gb_error *error);
+void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_error *error);
 
 /* Several changes as one: each waits for its turn, then all are decided, put into the database in one transaction and made
  * visible, under one hold of the session's lock; or none is. All turns are asked for at once, so groups cannot wait for each
  * other in a circle. */
-struct gb_change_group {
-    struct gb_session *session;  /* borrowed until end, as all below */
-    struct gb_change **changes;  /* of that session, each of another name; their own end is not called */
-    struct gb_store_edit *edits; /* room for as many */
+struct gb_transaction_group {
+    struct gb_session *session;           /* borrowed until end, as all below */
+    struct gb_transaction **transactions; /* of that session, each of another name; their own end is not called */
+    struct gb_store_edit *edits;          /* room for as many */
     size_t count;
     const struct gb_store_mark *mark; /* committed with it; NULL: none */
     size_t waiting;                   /* turns that are not there yet; the session's lock */
     struct gb_error error;
-    void (*end)(struct gb_change_group *group); /* once, without locks; may free group and changes */
+    void (*end)(struct gb_transaction_group *group); /* once, without locks; may free group and changes */
 };
 
 /* end may run before this returns. */
-void gb_change_group_start(struct gb_change_group *group);
+void gb_transaction_group_start(struct gb_transaction_group *group);
 
 #endif

@@ -138,13 +138,13 @@ void gb_core_pool_refresh(struct gb_core_pool *p) {
 }
 
 void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
-    uint64_t kept;
+    uint64_t cached;
 
     pthread_mutex_lock(&p->stat_lock);
     *ret = p->stat;
     pthread_mutex_unlock(&p->stat_lock);
-    kept = atomic_load(&p->kept_bytes);
-    ret->used_bytes -= kept < ret->used_bytes ? kept : ret->used_bytes;
+    cached = atomic_load(&p->cached_bytes);
+    ret->used_bytes -= cached < ret->used_bytes ? cached : ret->used_bytes;
 }
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
@@ -160,7 +160,7 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
  * still be on its way; what is under way in a stream that is held up is not waited for. */
 void gb_core_pool_notice_frees(struct gb_core_device *device) {
     struct gb_backend *be = device->core->backend;
-    struct gb_ev *ev = gb_events_take(&device->events, NULL);
+    struct gb_ev *ev = gb_event_pool_take(&device->events, NULL);
     struct timespec pause = {.tv_nsec = 50000};
     uint64_t end_ns = gb_clock_ns() + NOTICE_NS;
     bool done = false;
@@ -171,7 +171,7 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
         while (gb_event_query(be, ev->event, &done, NULL) == 0 && !done && gb_clock_ns() < end_ns)
             nanosleep(&pause, NULL);
     }
-    gb_events_give(&device->events, ev);
+    gb_event_pool_give(&device->events, ev);
 }
 
 /* CUDA does this when a stream is synchronized, which nobody here ever does. */
@@ -272,7 +272,7 @@ int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, str
     if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
         return gb_no_memory(err);
     if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
-        if (gb_pooled_note_locked(&s->core->pooled, s) == 0)
+        if (gb_session_pools_update_locked(&s->core->pool_sessions, s) == 0)
             return 0;
         gb_map_take(&s->pools, p->rec.name.s);
     }

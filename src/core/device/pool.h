@@ -1,7 +1,7 @@
 /* A pool in memory: a device's own, or one that a session made. Contents hold a reference, so the backend's pool is
  * destroyed only after the last of its memory was given back. */
-#ifndef GB_CORE_CORE_POOL_H
-#define GB_CORE_CORE_POOL_H
+#ifndef GB_CORE_DEVICE_POOL_H
+#define GB_CORE_DEVICE_POOL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,18 +30,18 @@ struct gb_core_pool {
     struct gb_pool_rec rec;        /* the session's lock; name, id and device never change */
     struct gb_pool *pool;          /* the backend's; NULL: lost. Set before it is live */
     struct gb_error why;           /* it is lost */
-    struct gb_turns turns;         /* the session's lock */
+    struct gb_fifo_lock fifo;      /* the session's lock */
     _Atomic uint64_t occupants;    /* contents that a buffer has or is about to get */
     _Atomic uint64_t live_buffers;
-    _Atomic uint64_t leases;     /* of its contents, those included that no buffer has any more */
-    _Atomic uint64_t kept_bytes; /* free_cache.h; used on the device, and nobody's */
+    _Atomic uint64_t leases;       /* of its contents, those included that no buffer has any more */
+    _Atomic uint64_t cached_bytes; /* free_cache.h; used on the device, and nobody's */
 
     struct gb_core_pool *next; /* of the device's pools; the lane's alone */
     struct gb_task task;       /* when the last reference is gone */
 
     pthread_mutex_t stat_lock;
     struct gb_pool_stat stat;
-    struct gb_memory_tally memory;
+    struct gb_alloc_counters memory;
     struct {
         _Atomic uint64_t looked_ns; /* as of the last sample; before the first: when it was made */
     } past;

@@ -107,7 +107,7 @@ static void destroy_part(struct gb_task *task) {
     struct gb_core *core = part->owner->session->core;
     struct gb_stream *stream = atomic_exchange(&part->stream, NULL);
 
-    gb_events_give(&core->devices[part->device].events, part->ev);
+    gb_event_pool_give(&core->devices[part->device].events, part->ev);
     gb_stream_destroy(core->backend, stream);
     part_gone(part->owner);
 }
@@ -116,7 +116,7 @@ static void part_idle(void *arg, const struct gb_error *error) {
     struct gb_stream_part *part = arg;
     struct gb_core *core = part->owner->session->core;
 
-    gb_core_note(core, error);
+    gb_core_report_error(core, error);
     part->task.run = destroy_part;
     gb_lane_post(&core->devices[part->device].lane, &part->task);
 }
@@ -128,7 +128,7 @@ static void take_down_part(struct gb_task *task) {
     struct gb_stream *stream = atomic_load(&part->stream);
     bool done = false;
 
-    part->ev = gb_events_take(&core->devices[part->device].events, NULL);
+    part->ev = gb_event_pool_take(&core->devices[part->device].events, NULL);
     if (part->ev && gb_event_record(core->backend, part->ev->event, stream, NULL) == 0 &&
         gb_event_query(core->backend, part->ev->event, &done, NULL) == 0 && !done &&
         gb_watch(core->backend, part->ev->event, part_idle, part, NULL) == 0)

@@ -5,8 +5,8 @@
  * content has refs alone to its home, the stream where it was allocated and is freed in order. When the home is gone, all
  * work on it is done, and the session's default stream frees the memory as well. Who uses memory on another stream than
  * its home must therefore hold the content until that work is done. */
-#ifndef GB_CORE_CORE_STREAM_H
-#define GB_CORE_CORE_STREAM_H
+#ifndef GB_CORE_DEVICE_STREAM_H
+#define GB_CORE_DEVICE_STREAM_H
 
 #include <stdatomic.h>
 

@@ -1,11 +1,11 @@
 /* A download, for the files that make it up: download.c, slots.c, and direct.c where the CPU reaches the
  * memory. */
-#ifndef GB_CORE_DOWNLOAD_H
-#define GB_CORE_DOWNLOAD_H
+#ifndef GB_CORE_DOWNLOAD_DOWNLOAD_H
+#define GB_CORE_DOWNLOAD_DOWNLOAD_H
 
 #include "core/transfer/transfer.h"
 
-#define GB_DOWNLOAD_FLIGHTS 2 /* one that is sent, one under way: more would only cool the cache */
+#define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */
 
 #define GB_DOWNLOAD_BOXES                                                                                              \
     64 /* copies into one slot: what waits for them must not wait long, and CUDA's queue is bounded */
@@ -13,7 +13,7 @@
 #define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU: hot in the cache when it is sent */
 
 struct gb_block {
-    struct gb_flight f; /* first */
+    struct gb_staged_copy f; /* first */
     size_t sent;
     bool arrived;
     /* The transfer's lock: */
@@ -23,7 +23,7 @@ struct gb_block {
 };
 
 struct gb_download {
-    struct gb_transfer t; /* first */
+    struct gb_core_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
     struct gb_task task;  /* makes the stream's part */
@@ -46,7 +46,7 @@ struct gb_download {
     char *scratch;  /* where the CPU packs what does not lie side by side */
     size_t scratch_n;
     size_t scratch_sent;
-    struct gb_block blocks[GB_DOWNLOAD_FLIGHTS];
+    struct gb_block blocks[GB_DOWNLOAD_COPIES];
     unsigned first;
     unsigned count;
 };

@@ -1,7 +1,7 @@
 /* The housekeeper: one thread that ends idle sessions and exports, samples the pools, refreshes what is only looked at, saves the
  * counters and marks what a dead device took with it. */
-#ifndef GB_CORE_HOUSE_H
-#define GB_CORE_HOUSE_H
+#ifndef GB_CORE_LIFECYCLE_HOUSEKEEPER_H
+#define GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 
 struct gb_core;
 
-struct gb_house {
+struct gb_housekeeper {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
@@ -30,16 +30,16 @@ struct gb_house {
     struct gb_counters saved;
 };
 
-void gb_house_init(struct gb_core *core);
-void gb_house_done(struct gb_core *core);
+void gb_housekeeper_init(struct gb_core *core);
+void gb_housekeeper_done(struct gb_core *core);
 
-int gb_house_start(struct gb_core *core, struct gb_error *err);
-void gb_house_stop(struct gb_core *core);
+int gb_housekeeper_start(struct gb_core *core, struct gb_error *err);
+void gb_housekeeper_stop(struct gb_core *core);
 
 /* Queues the counters for the database when they changed. The thread's, and at the end. */
-void gb_house_save(struct gb_core *core);
+void gb_housekeeper_save(struct gb_core *core);
 
 /* [any thread, never blocks] Look now. */
-void gb_house_kick(struct gb_core *core);
+void gb_housekeeper_kick(struct gb_core *core);
 
 #endif

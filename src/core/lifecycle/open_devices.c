@@ -5,11 +5,11 @@
 #include "core/memory/kind.h"
 
 /* After each task and, while something is to come, each tick. */
-static bool again(void *device) {
-    bool keeps = gb_kept_again(device);
+static bool retry(void *device) {
+    bool keeps = gb_free_cache_retry(device);
     bool maps = gb_lease_again(device);
 
-    return gb_alloc_again(device) || keeps || maps;
+    return gb_alloc_retry(device) || keeps || maps;
 }
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
@@ -22,18 +22,18 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     if (gb_backend_device_get(core->backend, index, &d->rec, err) < 0 || gb_core_pool_open(d, err) < 0)
         return -1;
     atomic_store(&d->free_bytes, d->rec.free_bytes);
-    gb_events_init(&d->events, core->backend, index);
+    gb_event_pool_init(&d->events, core->backend, index);
     snprintf(name, sizeof(name), "gb-slow-%d", index);
-    if (gb_lane_init(&d->slow, name, gb_kind_alloc_again, d, err) < 0)
+    if (gb_lane_init(&d->slow, name, gb_kind_alloc_retry, d, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-free-%d", index);
     if (gb_lane_init(&d->ends, name, gb_lane_no_more, NULL, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
-    gb_kept_init(&d->kept);
-    if (gb_lane_init(&d->lane, name, again, d, err) < 0)
+    gb_free_cache_init(&d->free_cache);
+    if (gb_lane_init(&d->lane, name, retry, d, err) < 0)
         return -1;
-    d->lane.before = gb_kept_free;
+    d->lane.before = gb_free_cache_free;
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         core->slots_needed |=
             d->rec.kind_missing[kind][0] == '\0' && (!gb_kind_direct_in(d, kind) || !gb_kind_direct_out(d, kind));
@@ -67,10 +67,10 @@ void gb_core_devices_close(struct gb_core *core) {
 
         gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
-        gb_kept_free(d);
-        gb_kept_done(&d->kept);
+        gb_free_cache_free(d);
+        gb_free_cache_done(&d->free_cache);
         gb_lane_done(&d->ends);
-        gb_events_done(&d->events);
+        gb_event_pool_done(&d->events);
         gb_core_pool_close(d->pool);
     }
     free(core->devices);

@@ -87,7 +87,7 @@ static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *
     r = gb_core_pool_enroll_locked(s, p, err);
     pthread_mutex_unlock(&s->lock);
     if (r == 0 && !p->pool)
-        gb_note_pool(s, p, GB_NOTICE_POOL_LOST);
+        gb_notice_post_pool(s, p, GB_NOTICE_POOL_LOST);
     if (r < 0)
         gb_core_pool_unref(p);
     gb_session_unref(s);
@@ -142,7 +142,7 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
     if (call->error.code == GB_ERR_STORAGE_FULL) {
-        core->house.lacks_default = true;
+        core->housekeeper.lacks_default = true;
     } else if (call->error.code != GB_OK) {
         if (err && err->code == GB_OK)
             *err = call->error;
@@ -168,12 +168,12 @@ static void note_lost(struct gb_core *core) {
 
     while ((s = gb_session_after(core, id))) {
         id = s->id;
-        gb_note_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
+        gb_notice_post_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
         gb_session_unref(s);
     }
 }
 
-int gb_core_load(struct gb_core *core, struct gb_error *err) {
+int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
     struct gb_store_ids last;
 
@@ -183,7 +183,7 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_buffer_id, last.buffer);
     atomic_store(&core->last_pool_id, last.pool);
     gb_counters_explain(&counters);
-    gb_tally_set(&core->tally, &counters);
+    gb_live_counters_set(&core->live_counters, &counters);
     core->sampler.counted = counters;
     if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
         return -1;

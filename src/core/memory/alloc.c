@@ -54,7 +54,7 @@ static void note_exhausted(const struct gb_content *c, const struct gb_error *er
     else
         snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
                  (unsigned long long)c->bytes);
-    gb_note_often(c->device->core, &n);
+    gb_notice_post_limited(c->device->core, &n);
 }
 
 void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
@@ -62,7 +62,7 @@ void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint
     struct gb_content c = {
         .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .bytes = bytes};
 
-    gb_memory_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
+    gb_alloc_stats_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
     note_exhausted(&c, error);
 }
 
@@ -70,16 +70,16 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
-    bool pooled = c->kind == GB_KIND_DEVICE;
+    bool pool_sessions = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
         gb_content_count_alloc(c);
     } else {
-        gb_memory_refused(c, error, a->at_limit);
-        gb_trace_refused(c);
-        gb_core_note(core, error);
+        gb_alloc_stats_refused(c, error, a->at_limit);
+        gb_alloc_log_refused(c);
+        gb_core_report_error(core, error);
     }
-    if (pooled)
+    if (pool_sessions)
         gb_core_pool_refresh(c->pool);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
@@ -96,8 +96,8 @@ static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     const struct gb_core_pool *p = c->pool;
     /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
     uint64_t freed = atomic_load(&p->memory.freed_bytes);
-    uint64_t kept = atomic_load(&p->kept_bytes);
-    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + kept;
+    uint64_t cached = atomic_load(&p->cached_bytes);
+    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
 
     a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
     if (!a->at_limit)
@@ -111,7 +111,7 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
     struct gb_stream *stream;
 
-    if (gb_core_stream_part_make(c->home, c->device->index, &stream, err) < 0)
+    if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, err) < 0)
         return -1;
     if (c->bytes == 0)
         return 0;
@@ -123,24 +123,24 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
 static void note_trims(struct gb_content *c, unsigned count) {
     struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_POOL_TRIMMED);
 
-    gb_memory_trimmed(c, count);
+    gb_alloc_stats_trimmed(c, count);
     n.device = c->device->index;
     n.pool = c->pool->rec.name;
     strcpy(n.detail, "to make room for an allocation");
     if (count > 0)
-        gb_note_often(c->device->core, &n);
+        gb_notice_post_limited(c->device->core, &n);
 }
 
 /* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
 
-    gb_kept_free(c->device);
+    gb_free_cache_free(c->device);
     /* Where the pool's own limit refuses, what others keep is of no use. */
     if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
-    gb_memory_retried(c);
+    gb_alloc_stats_retried(c);
     return try(a, err);
 }
 
@@ -165,7 +165,7 @@ static void allocate(struct gb_task *task) {
     if (c->kind != GB_KIND_DEVICE && c->bytes > 0) {
         struct gb_stream *stream;
 
-        if (gb_core_stream_part_make(c->home, c->device->index, &stream, &err) < 0)
+        if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, &err) < 0)
             gb_alloc_finish(a, &err);
         else
             gb_kind_alloc_start(a);
@@ -202,7 +202,7 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
     if (trim || last) {
         r = trim_and_try(a, &err);
     } else {
-        gb_memory_retried(a->content);
+        gb_alloc_stats_retried(a->content);
         r = try(a, &err);
     }
     if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
@@ -211,7 +211,7 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
     return true;
 }
 
-bool gb_alloc_again(void *arg) {
+bool gb_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
     struct gb_alloc **at;
     uint64_t now_ns = gb_clock_ns();
@@ -243,7 +243,7 @@ bool gb_alloc_again(void *arg) {
  * GPU's driver may hold it up, which no HTTP loop must meet. */
 static bool enter_lane(const struct gb_content *c) {
     if (c->bytes == 0) /* the device is not asked */
-        return gb_core_stream_part(c->home, c->device->index) && gb_lane_enter(&c->device->lane);
+        return gb_core_stream_part(c->alloc_stream, c->device->index) && gb_lane_enter(&c->device->lane);
     return c->device->rec.cpu_access && c->kind == GB_KIND_DEVICE && gb_lane_enter(&c->device->lane);
 }
 
@@ -253,7 +253,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
-    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_kept_take(c)) {
+    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_free_cache_take(c)) {
         gb_core_changed(c->device->core);
         a->done(a, NULL);
         return true;

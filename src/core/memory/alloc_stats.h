@@ -1,7 +1,7 @@
 /* What was allocated for buffers and given back, counted for the daemon, its sessions, devices, pools and kinds of memory alike. All of it is since
  * the daemon began (or the session or pool was loaded or made), while the counters of counters.h last; bytes are those that were asked for. */
-#ifndef GB_CORE_MEMORY_H
-#define GB_CORE_MEMORY_H
+#ifndef GB_CORE_MEMORY_ALLOC_STATS_H
+#define GB_CORE_MEMORY_ALLOC_STATS_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -32,7 +32,7 @@ struct gb_memory_numbers {
 
 /* --- the core's ----------------------------------------------------------------------------------------------------- */
 
-/* What the daemon and a session have besides their tally. */
+/* What the daemon and a session have besides their counters. */
 struct gb_level {
     _Atomic uint64_t bytes;
     _Atomic uint64_t peak_bytes;
@@ -40,7 +40,7 @@ struct gb_level {
 };
 
 /* A device's, a pool's, a kind's. */
-struct gb_memory_tally {
+struct gb_alloc_counters {
     struct gb_level level;
     _Atomic uint64_t allocations;
     _Atomic uint64_t allocated_bytes;
@@ -58,17 +58,17 @@ struct gb_memory_tally {
 };
 
 /* Count it wherever it belongs. [any thread] */
-void gb_memory_taken(struct gb_content *content);
-void gb_memory_given(struct gb_content *content);
-void gb_memory_retried(struct gb_content *content);
-void gb_memory_trimmed(struct gb_content *content, unsigned pools);
+void gb_alloc_stats_taken(struct gb_content *content);
+void gb_alloc_stats_freed(struct gb_content *content);
+void gb_alloc_stats_retried(struct gb_content *content);
+void gb_alloc_stats_trimmed(struct gb_content *content, unsigned pools);
 /* For good. pool_limit: it was the pool's own limit. */
-void gb_memory_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
+void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
 
 /* The session or the daemon may hold no more; no device was asked. */
-void gb_memory_denied(struct gb_session *session, const struct gb_error *why);
+void gb_alloc_stats_denied(struct gb_session *session, const struct gb_error *why);
 
 void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret);
-void gb_memory_read(struct gb_memory_tally *tally, struct gb_memory_numbers *ret);
+void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret);
 
 #endif

@@ -1,7 +1,7 @@
 /* The bytes of a buffer: memory of a pool with a count of who reads it. Its bytes count against the session's quota from
  * gb_content_new_locked, before the device is asked, until the memory was given back. */
-#ifndef GB_CORE_CONTENT_H
-#define GB_CORE_CONTENT_H
+#ifndef GB_CORE_MEMORY_CONTENT_H
+#define GB_CORE_MEMORY_CONTENT_H
 
 #include "core/runtime/runtime.h"
 #include "core/share/lease_table.h"
@@ -13,10 +13,10 @@ struct gb_content {
     struct gb_session *session;
     struct gb_core_device *device;
     enum gb_kind kind;
-    struct gb_core_pool *pool;   /* a reference; the device's own for other kinds than DEVICE */
-    struct gb_core_stream *home; /* where it is allocated, and freed in order; see stream.h */
-    struct gb_name buffer;       /* that it was made for */
-    struct gb_trace_link trace;
+    struct gb_core_pool *pool;           /* a reference; the device's own for other kinds than DEVICE */
+    struct gb_core_stream *alloc_stream; /* where it is allocated, and freed in order; see stream.h */
+    struct gb_name buffer;               /* that it was made for */
+    struct gb_alloc_log_link alloc_log;
     uint64_t bytes;
     void *ptr;                    /* NULL: nothing allocated (yet), or zero bytes */
     atomic_bool blank;            /* reads as zeros, which are put there when somebody needs them */
@@ -29,9 +29,9 @@ struct gb_content {
     struct gb_lease_list leases; /* each with a reference; none may be written in place or freed meanwhile */
     unsigned lease_count;
     unsigned lease_writers;
-    bool granting;           /* one for writing is on its way to the database: nobody may begin to read */
+    bool mapping_for_write;  /* one for writing is on its way to the database: nobody may begin to read */
     bool held;               /* mapped, and no buffer has it any more */
-    bool escaped;            /* a lease for writing was ended from outside: its process may write on */
+    bool tainted;            /* a lease for writing was ended from outside: its process may write on */
     struct gb_content *next; /* in a list of those to be dropped */
     struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;
@@ -43,7 +43,7 @@ struct gb_content {
 
 /* Reserves and makes a description, for a buffer of that name; no memory yet. QUOTA_EXCEEDED. The session's lock is held. */
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
-                          struct gb_core_stream *home, const struct gb_name *buffer, uint64_t bytes,
+                          struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
                           struct gb_content **ret, struct gb_error *err);
 /* One of memory that another process owns, which counts against no quota of bytes. kind and ptr are set when it is there;
  * kind is none of a pool. NULL when memory is exhausted. */
@@ -56,7 +56,7 @@ void gb_content_detach_locked(struct gb_content *content);
 
 /* On a lane, before the memory is read, or written in part: fresh memory that nobody wrote is zeroed, in the order of its
  * home; ready is recorded behind that. NULL is accepted. */
-int gb_content_settle(struct gb_content *content, struct gb_error *err);
+int gb_content_materialize(struct gb_content *content, struct gb_error *err);
 
 /* Drops a reference; NULL is accepted. The last one queues the free in the order of its home, and the bytes leave the
  * quota. Work on other streams must be done before. then(arg), if given, runs once: after that free when this was the last
@@ -119,6 +119,6 @@ void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint
                      const struct gb_error *error);
 
 /* The lane's: tries those again that wait. True while there are any. */
-bool gb_alloc_again(void *device);
+bool gb_alloc_retry(void *device);
 
 #endif

@@ -4,8 +4,8 @@
  *
  * Everything that is done on the lane begins by freeing what is kept, so that nobody finds less memory than there is; what
  * nobody takes is freed after a tick or two. Only where the CPU does not reach the memory: elsewhere the pool is asked at once. */
-#ifndef GB_CORE_KEPT_H
-#define GB_CORE_KEPT_H
+#ifndef GB_CORE_MEMORY_FREE_CACHE_H
+#define GB_CORE_MEMORY_FREE_CACHE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 struct gb_content;
 struct gb_core_device;
 
-struct gb_kept {
+struct gb_free_cache {
     pthread_mutex_t lock;     /* a leaf */
     struct gb_content *first; /* linked by next; the last let go first */
     atomic_uint count;
@@ -24,25 +24,25 @@ struct gb_kept {
     uint64_t freed_ns;        /* when all were freed last; the lane's alone */
 };
 
-#define GB_KEPT_COUNT 64
-#define GB_KEPT_BYTES (256ull << 20)
+#define GB_FREE_CACHE_COUNT 64
+#define GB_FREE_CACHE_BYTES (256ull << 20)
 
-void gb_kept_init(struct gb_kept *kept);
-void gb_kept_done(struct gb_kept *kept);
+void gb_free_cache_init(struct gb_free_cache *free_cache);
+void gb_free_cache_done(struct gb_free_cache *free_cache);
 
 /* [any thread, never blocks] Takes content, whose last reference is gone, whose quota is given back, and which no work on
  * another stream than its home uses. False: it is not to be kept. */
-bool gb_kept_put(struct gb_content *content);
+bool gb_free_cache_put(struct gb_content *content);
 
 /* [any thread, never blocks] Memory for content, if some of that pool, home and size is kept: its ptr is set, and it is counted
  * as an allocation. */
-bool gb_kept_take(struct gb_content *content);
+bool gb_free_cache_take(struct gb_content *content);
 
 /* On the lane: frees all. */
-void gb_kept_free(void *device);
+void gb_free_cache_free(void *device);
 
 /* On the lane, each tick: frees all when none was added since the last one, and now and then in any case. True while it wants
  * to be called again. */
-bool gb_kept_again(struct gb_core_device *device);
+bool gb_free_cache_retry(struct gb_core_device *device);
 
 #endif

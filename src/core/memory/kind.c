@@ -50,8 +50,8 @@ static void let_in(struct gb_content *c, const struct gb_core_device *device) {
 
 int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
                     uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
-    struct gb_place to = gb_content_place(dst, dst_offset);
-    struct gb_place from = gb_content_place(src, src_offset);
+    struct gb_location to = gb_content_location(dst, dst_offset);
+    struct gb_location from = gb_content_location(src, src_offset);
 
     *ret_way = GB_WAY_NONE;
     if (bytes == 0)
@@ -68,12 +68,12 @@ int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_conte
 
 int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
                     struct gb_error *err) {
-    struct gb_place to = gb_content_place(dst, offset);
+    struct gb_location to = gb_content_location(dst, offset);
 
     if (bytes == 0)
         return 0;
     if (dst->kind != GB_KIND_DEVICE)
-        return gb_place_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
+        return gb_location_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
     return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
 }
 
@@ -111,8 +111,8 @@ static void make_room(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
 
-    gb_memory_trimmed(c, gb_core_pool_make_room(c->device->pool, c->bytes));
-    gb_memory_retried(c);
+    gb_alloc_stats_trimmed(c, gb_core_pool_make_room(c->device->pool, c->bytes));
+    gb_alloc_stats_retried(c);
     a->room_made = true;
     a->task.run = allocate;
     gb_lane_post(&c->device->slow, &a->task);
@@ -149,7 +149,7 @@ static void allocate(struct gb_task *task) {
         end(a);
 }
 
-bool gb_kind_alloc_again(void *arg) {
+bool gb_kind_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
     struct gb_alloc *list = device->slow_starved;
     struct gb_alloc *next;
@@ -179,23 +179,23 @@ static struct gb_content *content_of(struct gb_task *task) {
 static void free_memory(struct gb_task *task) {
     struct gb_content *c = content_of(task);
     struct gb_core *core = c->device->core;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
     bool freed = false;
     int tries;
 
     /* Before it is free: the next may get the same address at once, and be told first. */
-    gb_trace_given(c);
+    gb_alloc_log_freed(c);
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
         freed = (c->adoption ? gb_mem_import_end(core->backend, &place, &err)
                              : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
-        gb_core_note(core, &err);
+        gb_core_report_error(core, &err);
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
     if (freed && !c->adoption)
-        gb_memory_given(c);
+        gb_alloc_stats_freed(c);
     gb_core_changed(core);
     gb_content_end(c);
 }
@@ -203,7 +203,7 @@ static void free_memory(struct gb_task *task) {
 static void unused(void *arg, const struct gb_error *error) {
     struct gb_content *c = arg;
 
-    gb_core_note(c->device->core, error);
+    gb_core_report_error(c->device->core, error);
     c->task.run = free_memory;
     gb_lane_post(&c->device->ends, &c->task);
 }
@@ -224,7 +224,7 @@ static int watch_use(struct gb_content *c, struct gb_stream *part) {
     bool done = true;
 
     if (!c->used)
-        c->used = gb_events_take(&c->device->events, NULL);
+        c->used = gb_event_pool_take(&c->device->events, NULL);
     if (!c->used || gb_event_record(be, c->used->event, part, NULL) < 0 ||
         gb_event_query(be, c->used->event, &done, NULL) < 0)
         return -1;
@@ -239,7 +239,7 @@ static int watch_use(struct gb_content *c, struct gb_stream *part) {
 /* On the lane. */
 static void wait_for_use(struct gb_task *task) {
     struct gb_content *c = content_of(task);
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
     int tries;
 
     /* A home that is gone has done all its work. */

@@ -1,11 +1,11 @@
 /* Memory of any kind behind one content: where it is, who reaches it, and getting what is not from a pool. */
-#ifndef GB_CORE_KIND_H
-#define GB_CORE_KIND_H
+#ifndef GB_CORE_MEMORY_KIND_H
+#define GB_CORE_MEMORY_KIND_H
 
 #include "core/memory/content.h"
 
-static inline struct gb_place gb_content_place(const struct gb_content *content, uint64_t offset) {
-    return (struct gb_place){content->kind, content->device->index, (char *)content->ptr + offset};
+static inline struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset) {
+    return (struct gb_location){content->kind, content->device->index, (char *)content->ptr + offset};
 }
 
 /* Only kind DEVICE comes from a pool: INVALID_ARGUMENT when another names one. */
@@ -37,7 +37,7 @@ int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, str
 void gb_kind_alloc_start(struct gb_alloc *alloc);
 
 /* The slow lane's: tries those again that wait. True while there are any. */
-bool gb_kind_alloc_again(void *device);
+bool gb_kind_alloc_retry(void *device);
 
 /* The last reference is gone: frees it once the work is done that uses it, then gb_content_end. */
 void gb_kind_free_start(struct gb_content *content);

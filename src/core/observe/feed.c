@@ -74,7 +74,7 @@ int gb_feed_init(struct gb_core *core, struct gb_error *err) {
     gb_store_feed_watch(core->store, noted, core);
     if (!ended_in_order(f))
         strcpy(started.detail, "the daemon before this one did not stop in order: its last moments may not be told of");
-    gb_note(core, &started);
+    gb_notice_post(core, &started);
     return 0;
 }
 
@@ -84,7 +84,7 @@ void gb_feed_done(struct gb_core *core) {
     free(core->feed.tail);
     pthread_cond_destroy(&core->feed.grown);
     pthread_mutex_destroy(&core->feed.lock);
-    pthread_mutex_destroy(&core->feed.storm_lock);
+    pthread_mutex_destroy(&core->feed.limiter_lock);
 }
 
 void gb_feed_watch(struct gb_core *core, void (*wake)(void *arg), void *arg) {

@@ -1,6 +1,6 @@
 /* The feed: what happened, newest in memory, the rest in the database. */
-#ifndef GB_CORE_FEED_H
-#define GB_CORE_FEED_H
+#ifndef GB_CORE_OBSERVE_FEED_H
+#define GB_CORE_OBSERVE_FEED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* The last reading of how each device is. NVML may take its time, and with a sick driver for ever: it is asked on a thread that
  * nobody waits for, and what a reader gets is the last reading, whose time shows how old it is. */
-#ifndef GB_CORE_HEALTH_H
-#define GB_CORE_HEALTH_H
+#ifndef GB_CORE_OBSERVE_HEALTH_H
+#define GB_CORE_OBSERVE_HEALTH_H
 
 #include <pthread.h>
 #include <stdbool.h>

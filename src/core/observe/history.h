@@ -1,6 +1,6 @@
 /* The past: samples that the housekeeper takes, and questions about them. Comes with core.h. */
-#ifndef GB_CORE_PAST_H
-#define GB_CORE_PAST_H
+#ifndef GB_CORE_OBSERVE_HISTORY_H
+#define GB_CORE_OBSERVE_HISTORY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

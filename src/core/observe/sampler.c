@@ -81,7 +81,7 @@ static double seconds(uint64_t from_ns, uint64_t to_ns) {
 
 /* --- pools, sessions, devices -------------------------------------------------------------------------------------------------- */
 
-static void count_memory(struct gb_history_sample *s, struct gb_memory_tally *m) {
+static void count_memory(struct gb_history_sample *s, struct gb_alloc_counters *m) {
     s->counter[GB_COUNTER_allocations] = increase(&m->past.allocations, atomic_load(&m->allocations));
     s->counter[GB_COUNTER_frees] = increase(&m->past.frees, atomic_load(&m->frees));
     s->counter[GB_COUNTER_allocation_failures] = increase(&m->past.failures, atomic_load(&m->failures));
@@ -113,7 +113,7 @@ static void add_session(struct sweep *w, struct gb_session *s) {
 
     if (!sample)
         return;
-    gb_tally_read(&s->tally, &counters);
+    gb_live_counters_read(&s->live_counters, &counters);
     count(sample, &s->past.counted, &counters);
     s->past.counted = counters;
     sample->counter[GB_COUNTER_covered_s] = seconds(s->past.looked_ns, w->at_ns);
@@ -317,7 +317,7 @@ bool gb_sampler_take(struct gb_core *core) {
     gauge_daemon(w, sums);
     count_outside(w);
     count_process(w);
-    gb_tally_read(&core->tally, &w->counters);
+    gb_live_counters_read(&core->live_counters, &w->counters);
     count(&w->samples[0], &core->sampler.counted, &w->counters); /* which a restart finds in the database */
     w->samples[0].counter[GB_COUNTER_covered_s] = seconds(core->sampler.counted_ns, w->at_ns);
     free(sums);

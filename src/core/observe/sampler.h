@@ -1,6 +1,6 @@
 /* Takes samples of everything that has numbers and sends them to the database, a few at a time. */
-#ifndef GB_CORE_SAMPLER_H
-#define GB_CORE_SAMPLER_H
+#ifndef GB_CORE_OBSERVE_SAMPLER_H
+#define GB_CORE_OBSERVE_SAMPLER_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Statistics: what the core counts. Comes with core.h. */
-#ifndef GB_CORE_STATS_H
-#define GB_CORE_STATS_H
+#ifndef GB_CORE_OBSERVE_STATS_H
+#define GB_CORE_OBSERVE_STATS_H
 
 #include "core/memory/alloc_stats.h"
 #include "model/model.h"

@@ -23,7 +23,7 @@ static void finish(struct attr_op *op, const struct gb_error *error) {
 }
 
 static int ask(struct gb_content *c, struct gb_mem_attr *ret, struct gb_error *err) {
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
 
     return gb_mem_attributes(c->device->core->backend, &place, c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL, ret,
                              err);
@@ -46,7 +46,7 @@ static void ask_all(struct gb_task *task) {
         r = ask(d, attr, &err);
     if (r == 0 && h && h->ptr && d && d->ptr)
         attr->host_address = host.host_address;
-    gb_core_note(op->session->core, r < 0 ? &err : NULL);
+    gb_core_report_error(op->session->core, r < 0 ? &err : NULL);
     finish(op, r < 0 ? &err : NULL);
 }
 

@@ -8,7 +8,7 @@
 
 /* One call that changes a buffer. */
 struct buffer_op {
-    struct gb_change change;
+    struct gb_transaction transaction;
     struct gb_session *session;
     struct gb_call *call;
     struct gb_buffer_params params;
@@ -21,8 +21,8 @@ struct buffer_op {
     bool counted;                  /* create: a place in the quota is reserved */
 };
 
-static struct buffer_op *op_of(struct gb_change *change) {
-    return (struct buffer_op *)((char *)change - offsetof(struct buffer_op, change));
+static struct buffer_op *op_of(struct gb_transaction *transaction) {
+    return (struct buffer_op *)((char *)transaction - offsetof(struct buffer_op, transaction));
 }
 
 /* error may be part of op; GB_OK in it is success. */
@@ -66,24 +66,24 @@ static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *sess
     op->call = call;
     if (check)
         op->check = *check;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
+    op->transaction.session = s;
+    op->transaction.call = call;
+    op->transaction.name = *name;
     return op;
 }
 
 static int check(struct buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->session->name.s, op->change.name.s);
+                            op->session->name.s, op->transaction.name.s);
     return op->check.check ? op->check.check(op->check.arg, &b->rec, err) : 0;
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------------------- */
 
-static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct buffer_op *op = op_of(change);
-    struct gb_buffer_rec *rec = &change->rec;
+static int create_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
+    struct gb_buffer_rec *rec = &transaction->rec;
     const struct gb_buffer_params *p = &op->params;
 
     (void)b;
@@ -111,24 +111,24 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
     return 0;
 }
 
-static void create_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
-    gb_buffer_set_locked(op->session, b, &change->rec, op->content);
+    gb_buffer_set_locked(op->session, b, &transaction->rec, op->content);
     op->content = NULL;
     op->counted = false;
-    op->call->buffer = change->rec;
+    op->call->buffer = transaction->rec;
     op->call->created = true;
 }
 
 static void content_gone(void *arg) {
     struct buffer_op *op = arg;
 
-    op_end(op, &op->change.error);
+    op_end(op, &op->transaction.error);
 }
 
-static void create_end(struct gb_change *change) {
-    struct buffer_op *op = op_of(change);
+static void create_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
 
     if (op->counted) {
         pthread_mutex_lock(&op->session->lock);
@@ -143,7 +143,7 @@ static int zero(struct gb_content *c, struct gb_error *err) {
     if (c->bytes == 0)
         return 0;
     atomic_store(&c->blank, true);
-    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_settle(c, err);
+    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_materialize(c, err);
 }
 
 static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
@@ -155,11 +155,11 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
     if (err.code == GB_OK)
         zero(op->content, &err);
     if (err.code == GB_OK) {
-        gb_change_proceed(&op->change);
+        gb_transaction_proceed(&op->transaction);
         return;
     }
-    gb_core_note(op->session->core, &err);
-    gb_change_abandon(&op->change, &err);
+    gb_core_report_error(op->session->core, &err);
+    gb_transaction_abandon(&op->transaction, &err);
 }
 
 /* While it waits for memory. */
@@ -180,7 +180,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
         return -1;
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
-        gb_change_reserve_locked(&op->change, err) < 0)
+        gb_transaction_reserve_locked(&op->transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
@@ -209,7 +209,7 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     if (r < 0)
         return -1;
     if (!op->content) { /* a mirrored buffer: each side comes when it is needed */
-        gb_change_proceed(&op->change);
+        gb_transaction_proceed(&op->transaction);
         return 0;
     }
     op->alloc.content = op->content;
@@ -228,21 +228,21 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
     if (!op)
         return;
     op->params = *params;
-    op->change.decide_locked = create_decide_locked;
-    op->change.apply_locked = create_apply_locked;
-    op->change.end = create_end;
+    op->transaction.validate_locked = create_decide_locked;
+    op->transaction.publish_locked = create_apply_locked;
+    op->transaction.end = create_end;
     if (create_start(op, wait_ms, &err) == 0)
         return;
-    if (op->change.buffer)
-        gb_change_abandon(&op->change, &err);
+    if (op->transaction.buffer)
+        gb_transaction_abandon(&op->transaction, &err);
     else
         op_end(op, &err);
 }
 
 /* --- patch -------------------------------------------------------------------------------------------------------------------- */
 
-static int patch_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct buffer_op *op = op_of(change);
+static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
     const struct gb_buffer_params *p = &op->params;
 
     if (check(op, b, err) < 0)
@@ -250,30 +250,30 @@ static int patch_decide_locked(struct gb_change *change, struct gb_buffer *b, st
     if (p->has_shape && p->bytes != b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer has %llu bytes; shape and dtype give %llu",
                             (unsigned long long)b->rec.bytes, (unsigned long long)p->bytes);
-    change->rec = b->rec;
+    transaction->rec = b->rec;
     if (p->has_shape) {
-        change->rec.dtype = p->dtype;
-        change->rec.shape = p->shape;
+        transaction->rec.dtype = p->dtype;
+        transaction->rec.shape = p->shape;
     }
     if (p->has_labels)
-        memcpy(change->rec.labels, p->labels, sizeof(p->labels));
-    change->rec.version++;
-    change->rec.updated_at_us = gb_wall_us();
+        memcpy(transaction->rec.labels, p->labels, sizeof(p->labels));
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
     return 0;
 }
 
-static void patch_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
-    op->call->buffer = change->rec;
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->session, b, &transaction->rec, b->content);
+    op->call->buffer = transaction->rec;
 }
 
-static void patch_end(struct gb_change *change) {
-    op_end(op_of(change), &change->error);
+static void patch_end(struct gb_transaction *transaction) {
+    op_end(op_of(transaction), &transaction->error);
 }
 
 void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check_,
@@ -283,34 +283,34 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
     if (!op)
         return;
     op->params = *params;
-    op->change.decide_locked = patch_decide_locked;
-    op->change.apply_locked = patch_apply_locked;
-    op->change.end = patch_end;
-    gb_change_start(&op->change);
+    op->transaction.validate_locked = patch_decide_locked;
+    op->transaction.publish_locked = patch_apply_locked;
+    op->transaction.end = patch_end;
+    gb_transaction_start(&op->transaction);
 }
 
 /* --- delete ------------------------------------------------------------------------------------------------------------------- */
 
-static int delete_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    if (check(op_of(change), b, err) < 0)
+static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (check(op_of(transaction), b, err) < 0)
         return -1;
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    return op_of(change)->unmapped
+    return op_of(transaction)->unmapped
                ? 0
-               : gb_mapped_check_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
+               : gb_guard_check_unmapped_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
 }
 
-static void delete_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void delete_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
     op->call->buffer = b->rec;
-    op->call->held_bytes = gb_mapped_bytes_locked(b);
+    op->call->held_bytes = gb_guard_mapped_bytes_locked(b);
     op->content = gb_buffer_clear_locked(op->session, b);
 }
 
-static void delete_end(struct gb_change *change) {
-    struct buffer_op *op = op_of(change);
+static void delete_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
 
     if (op->content && !op->content->next)
         gb_content_retire(op->content, content_gone, op);
@@ -323,11 +323,11 @@ static void delete_start(struct buffer_op *op, bool unmapped) {
     if (!op)
         return;
     op->unmapped = unmapped;
-    op->change.removes = true;
-    op->change.decide_locked = delete_decide_locked;
-    op->change.apply_locked = delete_apply_locked;
-    op->change.end = delete_end;
-    gb_change_start(&op->change);
+    op->transaction.removes = true;
+    op->transaction.validate_locked = delete_decide_locked;
+    op->transaction.publish_locked = delete_apply_locked;
+    op->transaction.end = delete_end;
+    gb_transaction_start(&op->transaction);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,

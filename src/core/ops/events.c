@@ -46,7 +46,7 @@ static void mark_unref(struct mark *m) {
     if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
         return;
     for (i = 0; i < m->core->device_count; i++)
-        gb_events_give(&m->core->devices[i].events, m->evs[i]);
+        gb_event_pool_give(&m->core->devices[i].events, m->evs[i]);
     free(m);
 }
 
@@ -67,7 +67,7 @@ static void event_unref(struct gb_core_event *e) {
     free(e);
 }
 
-void gb_events_forget(struct gb_session *session) {
+void gb_session_forget_events(struct gb_session *session) {
     struct gb_core_event *e;
     size_t at = 0;
 
@@ -258,7 +258,7 @@ static int record(struct order_op *op, struct gb_error *err) {
 
     if (!part)
         return 0;
-    ev = gb_events_take(&core->devices[op->device].events, err);
+    ev = gb_event_pool_take(&core->devices[op->device].events, err);
     op->mark->evs[op->device] = ev;
     return ev ? gb_event_record(core->backend, ev->event, part, err) : -1;
 }
@@ -284,7 +284,7 @@ static void op_end(struct order_op *op, const struct gb_error *error) {
     struct gb_call *call = op->call;
     struct mark *mark;
 
-    gb_core_note(s->core, error);
+    gb_core_report_error(s->core, error);
     pthread_mutex_lock(&s->lock);
     if (op->records && !error) {
         mark = op->event->mark;

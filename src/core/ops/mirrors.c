@@ -31,14 +31,14 @@ int gb_mirror_check(const struct gb_buffer *b, struct gb_error *err) {
 /* --- sync ---------------------------------------------------------------------------------------------------------------------- */
 
 struct sync {
-    struct gb_write *write;
+    struct gb_device_write *write;
     struct gb_upload_params params;
     bool stale;
 };
 
 /* What is to be copied, if anything. */
 static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, struct gb_error *err) {
-    struct gb_write *w = sync->write;
+    struct gb_device_write *w = sync->write;
     struct gb_buffer *b;
 
     if (find_locked(s, &sync->params.buffer.name, &sync->params.check, &b, err) < 0)
@@ -51,7 +51,7 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
         gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
     if (!sync->stale)
         return 0;
-    if (gb_mapped_check_locked(b, "wait until it has ended", err) < 0)
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
     w->source_rec = b->rec;
     w->bytes = b->rec.bytes;
@@ -62,7 +62,7 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_call *call) {
-    struct sync sync = {.write = gb_write_new(GB_WRITE_SYNC, call)};
+    struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     int r = -1;
@@ -84,11 +84,11 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
         pthread_mutex_unlock(&s->lock);
     }
     if (r == 0 && sync.stale) {
-        gb_write_start(core, &sync.params, sync.write);
+        gb_device_write_start(core, &sync.params, sync.write);
     } else {
         if (r == 0)
-            GB_TALLY(core, s, mirror_copies_avoided, 1);
-        gb_write_fail(&sync.params.check, sync.write, call, &err);
+            GB_COUNT(core, s, mirror_copies_avoided, 1);
+        gb_device_write_fail(&sync.params.check, sync.write, call, &err);
     }
     gb_session_unref(s);
 }
@@ -101,15 +101,15 @@ struct release_op {
     struct gb_content *gone;
 };
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct release_op *op = (struct release_op *)change;
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct release_op *op = (struct release_op *)transaction;
     bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
     enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(op->base.session, &change->name, &op->base.check, &b, err) < 0 ||
-        gb_mapped_check_locked(b, "wait until it has ended", err) < 0 ||
-        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_sealed_check_locked(b, err) < 0))
+    if (find_locked(op->base.session, &transaction->name, &op->base.check, &b, err) < 0 ||
+        gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
+        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
@@ -119,42 +119,42 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
         return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
                             "only the %s side has the buffer's bytes: sync the other first, or release both",
                             gb_head_name(b->rec.head));
-    change->rec = b->rec;
+    transaction->rec = b->rec;
     if (all && (b->rec.head != GB_HEAD_UNINITIALIZED || b->rec.state != GB_BUFFER_READY)) {
-        change->rec.generation++;
-        change->rec.has_crc32c = false;
-        change->rec.crc32c = 0;
+        transaction->rec.generation++;
+        transaction->rec.has_crc32c = false;
+        transaction->rec.crc32c = 0;
     }
-    change->rec.state = GB_BUFFER_READY;
-    change->rec.head = move.next;
-    change->rec.version++;
-    change->rec.updated_at_us = gb_wall_us();
+    transaction->rec.state = GB_BUFFER_READY;
+    transaction->rec.head = move.next;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct release_op *op = (struct release_op *)change;
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct release_op *op = (struct release_op *)transaction;
     int side;
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->base.session, b, &change->rec, b->content);
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->base.session, b, &transaction->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
-    op->base.call->buffer = change->rec;
+    op->base.call->buffer = transaction->rec;
 }
 
 static void finish(void *arg) {
     struct release_op *op = arg;
 
-    gb_buffer_op_end(&op->base, &op->base.change.error);
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
 }
 
-static void end(struct gb_change *change) {
-    struct release_op *op = (struct release_op *)change;
+static void end(struct gb_transaction *transaction) {
+    struct release_op *op = (struct release_op *)transaction;
 
     gb_content_drop_list(op->gone, finish, op);
 }
@@ -173,8 +173,8 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *sessio
     }
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
-    op->base.change.decide_locked = decide_locked;
-    op->base.change.apply_locked = apply_locked;
-    op->base.change.end = end;
-    gb_change_start(&op->base.change);
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
+    gb_transaction_start(&op->base.transaction);
 }

@@ -30,7 +30,7 @@ static void patched(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK) {
-        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
+        gb_notice_post_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
         gb_pool_op_leave(op);
         return;
     }
@@ -95,11 +95,11 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
         atomic_store(&p->state, GB_POOL_LIVE);
     }
     lost_buffers = s->lost_buffers - lost_buffers;
-    next = (struct gb_pool_op *)gb_turns_leave(&p->turns);
+    next = (struct gb_pool_op *)gb_fifo_lock_release(&p->fifo);
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK)
-        gb_note_pool(s, p, GB_NOTICE_POOL_DELETED);
-    gb_note_lost(s, lost_buffers, "their pool was deleted");
+        gb_notice_post_pool(s, p, GB_NOTICE_POOL_DELETED);
+    gb_notice_post_lost(s, lost_buffers, "their pool was deleted");
     gb_content_drop_all(lost);
     gb_core_pool_unref(forgotten);
     if (op->error.code == GB_OK && p->device) {

@@ -21,7 +21,7 @@ static void made(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK)
-        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CREATED);
+        gb_notice_post_pool(s, op->pool, GB_NOTICE_POOL_CREATED);
     gb_core_pool_unref(forgotten);
     gb_pool_op_leave(op);
 }
@@ -93,7 +93,7 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
         return -1;
     }
     op->pool = gb_core_pool_ref(p);
-    gb_turns_enter(&p->turns, &op->turn);
+    gb_fifo_lock_acquire(&p->fifo, &op->waiter);
     return 0;
 }
 

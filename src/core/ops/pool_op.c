@@ -39,7 +39,7 @@ void gb_pool_op_end(struct gb_pool_op *op) {
     struct gb_error error = op->error;
     struct gb_call *call = op->call;
 
-    gb_core_note(session->core, &error);
+    gb_core_report_error(session->core, &error);
     gb_core_changed(session->core);
     if (op->check.free_arg)
         op->check.free_arg(op->check.arg);
@@ -55,7 +55,7 @@ void gb_pool_op_leave(struct gb_pool_op *op) {
     struct gb_pool_op *next;
 
     pthread_mutex_lock(&s->lock);
-    next = (struct gb_pool_op *)gb_turns_leave(&op->pool->turns);
+    next = (struct gb_pool_op *)gb_fifo_lock_release(&op->pool->fifo);
     pthread_mutex_unlock(&s->lock);
     gb_pool_op_end(op);
     gb_pool_op_run(next);
@@ -80,7 +80,7 @@ struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_co
         return NULL;
     gb_map_take(&s->pools, p->rec.name.s);
     gb_idlist_take(&s->pools_by_id, p->rec.id);
-    gb_pooled_note_locked(&s->core->pooled, s);
+    gb_session_pools_update_locked(&s->core->pool_sessions, s);
     return p;
 }
 
@@ -97,7 +97,7 @@ static void merge_params(const struct gb_pool_params *p, struct gb_pool_config *
 
 /* --- in turn -------------------------------------------------------------------------------------------------------------- */
 
-static int decide_locked(struct gb_pool_op *op, struct gb_error *err) {
+static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
     uint64_t occupants = atomic_load(&p->occupants);
 
@@ -139,8 +139,8 @@ void gb_pool_op_run(struct gb_pool_op *op) {
         struct gb_session *s = op->session;
 
         pthread_mutex_lock(&s->lock);
-        r = decide_locked(op, &op->error);
-        next = r < 0 ? (struct gb_pool_op *)gb_turns_leave(&op->pool->turns) : NULL;
+        r = validate_locked(op, &op->error);
+        next = r < 0 ? (struct gb_pool_op *)gb_fifo_lock_release(&op->pool->fifo) : NULL;
         pthread_mutex_unlock(&s->lock);
         if (r < 0) {
             gb_pool_op_end(op);
@@ -163,11 +163,11 @@ static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool 
         return gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
                             p->rec.name.s);
     op->pool = gb_core_pool_ref(p);
-    *ret_mine = gb_turns_enter(&p->turns, &op->turn);
+    *ret_mine = gb_fifo_lock_acquire(&p->fifo, &op->waiter);
     return 0;
 }
 
-static void change(struct gb_pool_op *op, const struct gb_name *name) {
+static void transaction(struct gb_pool_op *op, const struct gb_name *name) {
     bool mine = false;
     int r;
 
@@ -188,7 +188,7 @@ void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, co
     if (!op)
         return;
     op->params = *params;
-    change(op, &params->name);
+    transaction(op, &params->name);
 }
 
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
@@ -198,5 +198,5 @@ void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const s
     if (!op)
         return;
     op->force = force;
-    change(op, pool);
+    transaction(op, pool);
 }

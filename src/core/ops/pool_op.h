@@ -1,13 +1,13 @@
 /* One call that makes, changes or removes a pool, for the files that make it up: pool_op.c, pool_make.c, pool_change.c. */
-#ifndef GB_CORE_POOL_OP_H
-#define GB_CORE_POOL_OP_H
+#ifndef GB_CORE_OPS_POOL_OP_H
+#define GB_CORE_OPS_POOL_OP_H
 
 #include "core/session/session.h"
 
 enum gb_pool_what { GB_POOL_MAKES, GB_POOL_PATCHES, GB_POOL_REMOVES };
 
 struct gb_pool_op {
-    struct gb_turn turn; /* first */
+    struct gb_fifo_waiter waiter; /* first */
     struct gb_task task;
     enum gb_pool_what what;
     struct gb_session *session;

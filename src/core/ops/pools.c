@@ -27,7 +27,7 @@ void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
                                  .updated_at_us = p->rec.updated_at_us,
                                  .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
     gb_core_pool_stat(p, &ret->stat);
-    gb_memory_read(&p->memory, &ret->memory);
+    gb_alloc_counters_read(&p->memory, &ret->memory);
 }
 
 unsigned gb_pool_count(struct gb_core *core) {
@@ -129,7 +129,7 @@ static void note_trimmed(const struct pool_op *op) {
     n.device = op->pool->rec.device;
     n.has_bytes = true;
     n.bytes = t->before_bytes > t->after_bytes ? t->before_bytes - t->after_bytes : 0;
-    gb_note(op->session->core, &n);
+    gb_notice_post(op->session->core, &n);
 }
 
 static int trim(struct pool_op *op, struct gb_error *err) {
@@ -146,7 +146,7 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     op->call->trim.after_bytes = stat.reserved_bytes;
     op->call->trim.kept =
         stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
-    atomic_fetch_add(&p->core->tally.trims, 1);
+    atomic_fetch_add(&p->core->live_counters.trims, 1);
     atomic_fetch_add(&p->memory.trims, 1);
     note_trimmed(op);
     return 0;
@@ -173,7 +173,7 @@ static void run_op(struct gb_task *task) {
 
     free(op);
     gb_core_pool_refresh(p);
-    gb_core_note(p->core, &err);
+    gb_core_report_error(p->core, &err);
     gb_core_changed(p->core);
     pthread_mutex_lock(&s->lock);
     gb_core_pool_view(p, &call->pool);

@@ -1,14 +1,14 @@
 /* Reading a buffer for itself: every byte once, for checksums. Included by core.h. */
-#ifndef GB_CORE_SCAN_H
-#define GB_CORE_SCAN_H
+#ifndef GB_CORE_OPS_SCAN_H
+#define GB_CORE_OPS_SCAN_H
 
 #define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
 
 /* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
-enum gb_reading_use {
-    GB_READING_LOOK,  /* a client wants to know */
-    GB_READING_WRITE, /* a change waits for it */
-    GB_READING_USES,
+enum gb_hash_reader_use {
+    GB_HASH_READER_LOOK,  /* a client wants to know */
+    GB_HASH_READER_WRITE, /* a change waits for it */
+    GB_HASH_READER_USES,
 };
 
 struct gb_scan_params {

@@ -6,7 +6,7 @@
 
 /* One call that changes a session. */
 struct session_op {
-    struct gb_turn turn; /* first */
+    struct gb_fifo_waiter waiter; /* first */
     struct gb_session *session;
     struct gb_call *call;
     struct gb_session_params params;
@@ -62,7 +62,7 @@ static void created(void *arg, const struct gb_error *error) {
     op->call->created = true;
     atomic_fetch_add(&s->core->live_sessions, 1);
     atomic_store(&s->state, GB_SESSION_LIVE);
-    gb_note_session(s, GB_NOTICE_SESSION_CREATED);
+    gb_notice_post_session(s, GB_NOTICE_SESSION_CREATED);
     op_end(op, NULL);
 }
 
@@ -96,13 +96,13 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
 
 static void run(struct session_op *op);
 
-static int decide_locked(struct session_op *op, struct gb_error *err) {
+static int validate_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->session;
 
     if (gb_session_alive(s, err) < 0 || (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0))
         return -1;
     if (op->removes) {
-        if (gb_mapped_check_session_locked(s, err) < 0)
+        if (gb_guard_check_session_locked(s, err) < 0)
             return -1;
         atomic_store(&s->state, GB_SESSION_DELETING);
         return 0;
@@ -124,10 +124,10 @@ static void patched(void *arg, const struct gb_error *error) {
         s->rec = op->rec;
         gb_session_view_locked(s, &op->call->session);
     }
-    next = (struct session_op *)gb_turns_leave(&s->turns);
+    next = (struct session_op *)gb_fifo_lock_release(&s->fifo);
     pthread_mutex_unlock(&s->lock);
     if (!error)
-        gb_note_session(s, GB_NOTICE_SESSION_CHANGED);
+        gb_notice_post_session(s, GB_NOTICE_SESSION_CHANGED);
     op_end(op, error);
     run(next);
 }
@@ -153,7 +153,7 @@ static void end_intakes(struct gb_session *s) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_session_alive(s, &why);
-    gb_intakes_end(s, &why);
+    gb_multiparts_end(s, &why);
 }
 
 static void deleted(void *arg, const struct gb_error *error) {
@@ -178,7 +178,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         atomic_store(&s->state, GB_SESSION_LIVE);
     }
     gb_session_view_locked(s, &op->call->session);
-    next = (struct session_op *)gb_turns_leave(&s->turns);
+    next = (struct session_op *)gb_fifo_lock_release(&s->fifo);
     pthread_mutex_unlock(&s->lock);
     if (error) {
         op_end(op, error);
@@ -188,7 +188,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         gb_session_withdraw(s); /* op has a reference too */
-        gb_note(s->core, &notice);
+        gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;
         behind_frees(&op->task);
     }
@@ -205,8 +205,8 @@ static void run(struct session_op *op) {
         struct gb_session *s = op->session;
 
         pthread_mutex_lock(&s->lock);
-        r = decide_locked(op, &err);
-        next = r < 0 ? (struct session_op *)gb_turns_leave(&s->turns) : NULL;
+        r = validate_locked(op, &err);
+        next = r < 0 ? (struct session_op *)gb_fifo_lock_release(&s->fifo) : NULL;
         pthread_mutex_unlock(&s->lock);
         if (r < 0)
             op_end(op, &err);
@@ -218,8 +218,8 @@ static void run(struct session_op *op) {
 }
 
 /* Takes over the reference to the session; NULL: err says why. */
-static void change(struct gb_session *s, const struct gb_session_params *params, const struct gb_session_check *check,
-                   struct gb_error *err, struct gb_call *call) {
+static void transaction(struct gb_session *s, const struct gb_session_params *params,
+                        const struct gb_session_check *check, struct gb_error *err, struct gb_call *call) {
     struct session_op *op = s ? calloc(1, sizeof(*op)) : NULL;
     bool mine;
 
@@ -240,7 +240,7 @@ static void change(struct gb_session *s, const struct gb_session_params *params,
     if (check)
         op->check = *check;
     pthread_mutex_lock(&s->lock);
-    mine = gb_turns_enter(&s->turns, &op->turn);
+    mine = gb_fifo_lock_acquire(&s->fifo, &op->waiter);
     pthread_mutex_unlock(&s->lock);
     if (mine)
         run(op);
@@ -250,7 +250,7 @@ void gb_session_patch(struct gb_core *core, const struct gb_name *name, const st
                       const struct gb_session_check *check, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
 
-    change(gb_session_use(core, name, &err), params, check, &err, call);
+    transaction(gb_session_use(core, name, &err), params, check, &err, call);
 }
 
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
@@ -262,7 +262,7 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
         gb_error_set(&err, GB_ERR_SESSION_PROTECTED, "the session \"default\" always exists");
     else
         s = gb_session_find(core, name, &err);
-    change(s, NULL, check, &err, call);
+    transaction(s, NULL, check, &err, call);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------- */

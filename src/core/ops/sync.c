@@ -51,8 +51,8 @@ static void synced(void *arg, const struct gb_error *error) {
     struct sync_part *part = arg;
     struct sync_op *op = part->op;
 
-    gb_core_note(op->core, error);
-    gb_events_give(&op->core->devices[part->device].events, part->ev);
+    gb_core_report_error(op->core, error);
+    gb_event_pool_give(&op->core->devices[part->device].events, part->ev);
     if (error) {
         pthread_mutex_lock(&op->lock);
         if (op->error.code == GB_OK)
@@ -70,7 +70,7 @@ static void sync_part(struct gb_task *task) {
     struct gb_error err = GB_ERROR_INIT;
     int r = -1;
 
-    part->ev = gb_events_take(&core->devices[part->device].events, &err);
+    part->ev = gb_event_pool_take(&core->devices[part->device].events, &err);
     if (part->ev && part->stream)
         r = gb_event_record(be, part->ev->event, gb_core_stream_part(part->stream, part->device), &err);
     else if (part->ev)

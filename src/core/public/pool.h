@@ -2,8 +2,8 @@
  *
  * Every session sees the devices' own pools, "default" (device 0) and "default.N", and has those that it made. Those are
  * persisted and made again at the next start, empty. */
-#ifndef GB_CORE_POOL_H
-#define GB_CORE_POOL_H
+#ifndef GB_CORE_PUBLIC_POOL_H
+#define GB_CORE_PUBLIC_POOL_H
 
 #include "backend/backend.h"
 #include "base/error.h"

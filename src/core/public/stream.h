@@ -3,8 +3,8 @@
  * A stream is an order of work by name inside a session, with a part on each device, made when first needed there. Work
  * queued through a name is in order on each device; across devices and streams events order it. The stream "default" is
  * always there. Streams and events are not persisted. */
-#ifndef GB_CORE_STREAM_H
-#define GB_CORE_STREAM_H
+#ifndef GB_CORE_PUBLIC_STREAM_H
+#define GB_CORE_PUBLIC_STREAM_H
 
 #include "base/error.h"
 #include "model/model.h"

@@ -18,7 +18,7 @@ void gb_call_unref(struct gb_call *call) {
     if (!call || atomic_fetch_sub(&call->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&call->lock);
-    gb_gather_unref(call->gather);
+    gb_transaction_batch_unref(call->batch);
     if (call->lease)
         gb_export_done(&call->lease->export);
     free(call->lease);
@@ -73,7 +73,7 @@ bool gb_call_cancel(struct gb_call *call, bool act) {
 void gb_call_finish(struct gb_call *call, const struct gb_error *error) {
     if (error && call->error.code == GB_OK)
         call->error = *error;
-    gb_gather_leave(call);
+    gb_transaction_batch_leave(call);
     atomic_store(&call->finished, true);
     if (call->done)
         call->done(call->arg);

@@ -24,7 +24,7 @@ struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_t
     return n;
 }
 
-void gb_note(struct gb_core *core, const struct gb_notice *notice) {
+void gb_notice_post(struct gb_core *core, const struct gb_notice *notice) {
     gb_store_note(core->store, notice);
 }
 
@@ -35,12 +35,12 @@ static bool same(const struct gb_notice *a, const struct gb_notice *b) {
 }
 
 /* The one of its kind, else a free one, else NULL. */
-static struct gb_storm *find_locked(struct gb_feed *f, const struct gb_notice *notice) {
-    struct gb_storm *room = NULL;
+static struct gb_rate_limiter *find_locked(struct gb_feed *f, const struct gb_notice *notice) {
+    struct gb_rate_limiter *room = NULL;
     size_t i;
 
-    for (i = 0; i < GB_FEED_STORMS; i++) {
-        struct gb_storm *s = &f->storms[i];
+    for (i = 0; i < GB_FEED_RATE_LIMITERS; i++) {
+        struct gb_rate_limiter *s = &f->limiters[i];
 
         if (s->active && same(&s->notice, notice))
             return s;
@@ -50,21 +50,21 @@ static struct gb_storm *find_locked(struct gb_feed *f, const struct gb_notice *n
     return room;
 }
 
-void gb_note_often(struct gb_core *core, const struct gb_notice *notice) {
+void gb_notice_post_limited(struct gb_core *core, const struct gb_notice *notice) {
     struct gb_feed *f = &core->feed;
-    struct gb_storm *s;
+    struct gb_rate_limiter *s;
 
-    pthread_mutex_lock(&f->storm_lock);
+    pthread_mutex_lock(&f->limiter_lock);
     s = find_locked(f, notice);
     if (s && !s->active) {
-        *s = (struct gb_storm){.active = true, .until_ns = gb_clock_ns() + GB_NS_PER_S};
-        gb_note(core, notice);
+        *s = (struct gb_rate_limiter){.active = true, .until_ns = gb_clock_ns() + GB_NS_PER_S};
+        gb_notice_post(core, notice);
     } else if (s) {
         s->more++;
     }
     if (s)
         s->notice = *notice;
-    pthread_mutex_unlock(&f->storm_lock);
+    pthread_mutex_unlock(&f->limiter_lock);
 }
 
 void gb_feed_tick(struct gb_core *core) {
@@ -72,32 +72,32 @@ void gb_feed_tick(struct gb_core *core) {
     uint64_t now_ns = gb_clock_ns();
     size_t i;
 
-    pthread_mutex_lock(&f->storm_lock);
-    for (i = 0; i < GB_FEED_STORMS; i++) {
-        struct gb_storm *s = &f->storms[i];
+    pthread_mutex_lock(&f->limiter_lock);
+    for (i = 0; i < GB_FEED_RATE_LIMITERS; i++) {
+        struct gb_rate_limiter *s = &f->limiters[i];
 
         if (!s->active || now_ns < s->until_ns)
             continue;
         s->active = s->more > 0;
         if (s->active) {
             s->notice.count = s->more;
-            gb_note(core, &s->notice);
+            gb_notice_post(core, &s->notice);
         }
         s->more = 0;
         s->until_ns = now_ns + GB_NS_PER_S;
     }
-    pthread_mutex_unlock(&f->storm_lock);
+    pthread_mutex_unlock(&f->limiter_lock);
 }
 
 /* --- of what -------------------------------------------------------------------------------------------------------- */
 
-void gb_note_session(struct gb_session *session, enum gb_notice_type type) {
+void gb_notice_post_session(struct gb_session *session, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_of(session, type);
 
-    gb_note(session->core, &n);
+    gb_notice_post(session->core, &n);
 }
 
-void gb_note_pool(struct gb_session *session, const struct gb_core_pool *pool, enum gb_notice_type type) {
+void gb_notice_post_pool(struct gb_session *session, const struct gb_core_pool *pool, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_of(session, type);
 
     n.pool = pool->rec.name;
@@ -105,26 +105,26 @@ void gb_note_pool(struct gb_session *session, const struct gb_core_pool *pool, e
     if (type == GB_NOTICE_POOL_LOST)
         snprintf(n.detail, sizeof(n.detail), "%s",
                  pool->device ? "the device could not make it again" : "the device that it was on is not here");
-    gb_note(session->core, &n);
+    gb_notice_post(session->core, &n);
 }
 
-void gb_note_lease(const struct gb_lease *lease, enum gb_notice_type type) {
+void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_of(lease->session, type);
 
     n.buffer = lease->buffer;
     n.lease = lease->id;
     snprintf(n.detail, sizeof(n.detail), "%s", lease->write ? "for writing" : "for reading");
-    gb_note(lease->core, &n);
+    gb_notice_post(lease->core, &n);
 }
 
-void gb_note_lost(struct gb_session *session, uint64_t count, const char *why) {
+void gb_notice_post_lost(struct gb_session *session, uint64_t count, const char *why) {
     struct gb_notice n = gb_notice_of(session, GB_NOTICE_BUFFER_LOST);
 
     if (count == 0)
         return;
     n.count = count;
     snprintf(n.detail, sizeof(n.detail), "%s", why);
-    gb_note(session->core, &n);
+    gb_notice_post(session->core, &n);
 }
 
 struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
@@ -146,5 +146,5 @@ void gb_feed_health(struct gb_core *core, int device, const char *detail) {
 
     n.device = device;
     snprintf(n.detail, sizeof(n.detail), "%s", detail);
-    gb_note(core, &n);
+    gb_notice_post(core, &n);
 }

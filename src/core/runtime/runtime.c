@@ -28,9 +28,9 @@ static void wait_for_all(struct gb_core *core) {
 
 /* --- health ----------------------------------------------------------------------------------------------------------------------- */
 
-void gb_core_note(struct gb_core *core, const struct gb_error *err) {
+void gb_core_report_error(struct gb_core *core, const struct gb_error *err) {
     if (err && err->code == GB_ERR_DEVICE_LOST)
-        gb_house_kick(core);
+        gb_housekeeper_kick(core);
 }
 
 int gb_core_alive(struct gb_core *core, struct gb_error *err) {
@@ -72,11 +72,11 @@ static int start(struct gb_core *core, struct gb_error *err) {
     }
     if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
         return -1;
-    if (gb_feed_init(core, err) < 0 || gb_core_load(core, err) < 0)
+    if (gb_feed_init(core, err) < 0 || gb_core_restore(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
         return -1;
-    return gb_house_start(core, err);
+    return gb_housekeeper_start(core, err);
 }
 
 int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err) {
@@ -90,19 +90,19 @@ int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, stru
     core->started_at_us = gb_wall_us();
     atomic_init(&core->sequence, 1);
     pthread_mutex_init(&core->sessions_lock, NULL);
-    gb_pooled_init(&core->pooled);
+    gb_session_pools_init(&core->pool_sessions);
     pthread_mutex_init(&core->objects_lock, NULL);
     pthread_mutex_init(&core->blank_lock, NULL);
     pthread_cond_init(&core->objects_gone, NULL);
-    gb_house_init(core);
+    gb_housekeeper_init(core);
     gb_sampler_init(core);
     gb_tokens_init(&core->tokens);
     gb_keys_init(core);
     gb_leases_init(core);
     pthread_mutex_init(&core->feed.lock, NULL);
-    pthread_mutex_init(&core->feed.storm_lock, NULL);
+    pthread_mutex_init(&core->feed.limiter_lock, NULL);
     gb_cond_init(&core->feed.grown);
-    if (gb_trace_init(&core->trace, config->allocation_log, err) < 0 ||
+    if (gb_alloc_log_init(&core->alloc_log, config->allocation_log, err) < 0 ||
         gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
         gb_core_close(core);
         return -1;
@@ -126,7 +126,7 @@ static void forget_sessions(struct gb_core *core) {
         pools = gb_session_take_pools_locked(s);
         pthread_mutex_unlock(&s->lock);
         gb_session_alive(s, &why);
-        gb_intakes_end(s, &why);
+        gb_multiparts_end(s, &why);
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         gb_session_withdraw(s);
@@ -140,9 +140,9 @@ void gb_core_close(struct gb_core *core) {
     if (!core)
         return;
     atomic_store(&core->closing, true);
-    gb_house_stop(core);
+    gb_housekeeper_stop(core);
     gb_sampler_wait(core);
-    if (core->house.began && core->config.history.interval_s > 0)
+    if (core->housekeeper.began && core->config.history.interval_s > 0)
         gb_sampler_take(core);
     gb_health_watch_stop(core->health);
     core->health = NULL;
@@ -153,7 +153,7 @@ void gb_core_close(struct gb_core *core) {
         gb_lane_done(&core->compute[i]);
     gb_lane_done(&core->inspect);
     gb_sampler_wait(core);
-    gb_house_save(core);
+    gb_housekeeper_save(core);
     wait_for_all(core);
     gb_core_devices_close(core);
     gb_slots_done(&core->slots);
@@ -162,14 +162,14 @@ void gb_core_close(struct gb_core *core) {
     gb_tokens_done(&core->tokens);
     gb_keys_done(&core->keys);
     gb_leases_done(&core->leases);
-    gb_trace_done(&core->trace);
+    gb_alloc_log_done(&core->alloc_log);
     gb_feed_done(core);
     gb_sampler_done(core);
-    gb_house_done(core);
+    gb_housekeeper_done(core);
     pthread_cond_destroy(&core->objects_gone);
     pthread_mutex_destroy(&core->blank_lock);
     pthread_mutex_destroy(&core->objects_lock);
-    gb_pooled_done(&core->pooled);
+    gb_session_pools_done(&core->pool_sessions);
     pthread_mutex_destroy(&core->sessions_lock);
     free(core);
 }

@@ -4,8 +4,8 @@
  * the callers'. Locks, in this order: the sessions map, one session, one transfer, then the leaves (slots, events, lanes,
  * a pool's numbers, tokens). None is held across a call of the backend or the store, nor across a caller's callback,
  * but for a transfer's wake lock, which is held across wake alone. */
-#ifndef GB_CORE_CORE_INTERNAL_H
-#define GB_CORE_CORE_INTERNAL_H
+#ifndef GB_CORE_RUNTIME_RUNTIME_H
+#define GB_CORE_RUNTIME_RUNTIME_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,7 +41,7 @@ struct gb_core_device {
     _Atomic uint64_t pools_live; /* as of the last housekeeping, as the next two */
     _Atomic uint64_t pools_used_bytes;
     _Atomic uint64_t reserved_bytes;
-    struct gb_memory_tally memory;
+    struct gb_alloc_counters memory;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_task relief;      /* gives back what pools keep above their threshold */
@@ -51,8 +51,8 @@ struct gb_core_device {
     struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
     struct gb_alloc *slow_starved; /* the slow lane's alone */
     uint64_t slow_next_ns;
-    struct gb_events events;
-    struct gb_kept kept;
+    struct gb_event_pool events;
+    struct gb_free_cache free_cache;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     uint64_t starved_trim_ns;
@@ -78,15 +78,15 @@ struct gb_core {
     pthread_mutex_t sessions_lock; /* for the two below */
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
-    struct gb_pooled pooled;
+    struct gb_session_pools pool_sessions;
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_intake;
-    _Atomic uint64_t intake_bytes; /* that open ones hold */
+    _Atomic uint64_t multipart_bytes; /* that open ones hold */
 
     _Atomic uint64_t sequence;
-    struct gb_tally tally;
+    struct gb_live_counters live_counters;
     _Atomic uint64_t live_sessions;
     _Atomic uint64_t live_buffers;
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
@@ -97,18 +97,18 @@ struct gb_core {
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;
-    struct gb_trace trace;
-    struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
+    struct gb_alloc_log alloc_log;
+    struct gb_kind_live_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
     struct gb_level level;
-    struct gb_memory_tally memory[GB_KIND_COUNT];
+    struct gb_alloc_counters memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
     struct gb_lane inspect;                   /* the same that a change waits for */
-    atomic_uint scans[GB_READING_USES];
+    atomic_uint scans[GB_HASH_READER_USES];
     atomic_uint scan_number;
     atomic_bool closing;
 
-    struct gb_house house;
+    struct gb_housekeeper housekeeper;
     struct gb_health_watch *health; /* NULL: nobody looks */
     struct gb_sampler sampler;
     struct gb_tokens tokens;
@@ -132,7 +132,7 @@ static inline void gb_core_changed(struct gb_core *core) {
 }
 
 /* Tells the housekeeper when err says that the device died. */
-void gb_core_note(struct gb_core *core, const struct gb_error *err);
+void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
 /* -1 with DEVICE_LOST when the device is dead. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
@@ -145,7 +145,7 @@ int gb_core_devices_open(struct gb_core *core, struct gb_error *err);
 void gb_core_devices_close(struct gb_core *core);
 
 /* restore.c */
-int gb_core_load(struct gb_core *core, struct gb_error *err);
+int gb_core_restore(struct gb_core *core, struct gb_error *err);
 bool gb_core_has_default(struct gb_core *core);
 void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
 
@@ -157,10 +157,10 @@ int gb_call_withdraw(struct gb_call *call, struct gb_error *err);
 /* For the store: NULL when the call has no key, or is NULL. */
 const struct gb_store_mark *gb_call_mark(const struct gb_call *call);
 /* transaction_batch.c. True: the change waits for the others of its call's gather, and goes on with them. */
-struct gb_change;
-bool gb_gather_put(struct gb_change *change);
+struct gb_transaction;
+bool gb_transaction_batch_put(struct gb_transaction *transaction);
 /* The call ends: one that has put no change is not waited for any more. */
-void gb_gather_leave(struct gb_call *call);
+void gb_transaction_batch_leave(struct gb_call *call);
 int gb_cancelled(struct gb_error *err); /* sets CANCELLED; -1 */
 
 /* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */

@@ -2,40 +2,40 @@
 
 #include "core/session/session.h"
 
-void gb_pooled_init(struct gb_pooled *pooled) {
-    pthread_mutex_init(&pooled->lock, NULL);
-    pooled->sessions = (struct gb_idlist){0};
+void gb_session_pools_init(struct gb_session_pools *pool_sessions) {
+    pthread_mutex_init(&pool_sessions->lock, NULL);
+    pool_sessions->sessions = (struct gb_idlist){0};
 }
 
-void gb_pooled_done(struct gb_pooled *pooled) {
-    gb_idlist_done(&pooled->sessions);
-    pthread_mutex_destroy(&pooled->lock);
+void gb_session_pools_done(struct gb_session_pools *pool_sessions) {
+    gb_idlist_done(&pool_sessions->sessions);
+    pthread_mutex_destroy(&pool_sessions->lock);
 }
 
-int gb_pooled_note_locked(struct gb_pooled *pooled, struct gb_session *s) {
+int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *s) {
     int64_t found = 0;
     int r = 0;
 
-    pthread_mutex_lock(&pooled->lock);
-    gb_idlist_after(&pooled->sessions, s->id - 1, &found);
+    pthread_mutex_lock(&pool_sessions->lock);
+    gb_idlist_after(&pool_sessions->sessions, s->id - 1, &found);
     if (s->pools_by_id.count == 0)
-        gb_idlist_take(&pooled->sessions, s->id);
+        gb_idlist_take(&pool_sessions->sessions, s->id);
     else if (found != s->id)
-        r = gb_idlist_put(&pooled->sessions, s->id, s);
-    pthread_mutex_unlock(&pooled->lock);
+        r = gb_idlist_put(&pool_sessions->sessions, s->id, s);
+    pthread_mutex_unlock(&pool_sessions->lock);
     return r;
 }
 
 /* The next one that can be seen, with a reference. What stands in the list may be on its way out: it is asked for by its id. */
 static struct gb_session *after(struct gb_core *core, int64_t *id) {
-    struct gb_pooled *pooled = &core->pooled;
+    struct gb_session_pools *pool_sessions = &core->pool_sessions;
     struct gb_session *s;
     void *next;
 
     for (;;) {
-        pthread_mutex_lock(&pooled->lock);
-        next = gb_idlist_after(&pooled->sessions, *id, id);
-        pthread_mutex_unlock(&pooled->lock);
+        pthread_mutex_lock(&pool_sessions->lock);
+        next = gb_idlist_after(&pool_sessions->sessions, *id, id);
+        pthread_mutex_unlock(&pool_sessions->lock);
         if (!next)
             return NULL;
         s = gb_session_after(core, *id - 1);

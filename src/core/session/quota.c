@@ -13,7 +13,7 @@ static void note_exceeded(struct gb_session *session, uint64_t bytes, const char
     n.bytes = bytes;
     snprintf(n.detail, sizeof(n.detail), "%s: limit%s %llu, used%s %llu, requested%s %llu", which, unit,
              (unsigned long long)limit, unit, (unsigned long long)used, unit, (unsigned long long)requested);
-    gb_note_often(session->core, &n);
+    gb_notice_post_limited(session->core, &n);
 }
 
 static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
@@ -56,7 +56,7 @@ int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t c
 }
 
 static int refuse(struct gb_session *session, const struct gb_error *why, struct gb_error *err) {
-    gb_memory_denied(session, why);
+    gb_alloc_stats_denied(session, why);
     if (err && err->code == GB_OK)
         *err = *why;
     return -1;

@@ -49,7 +49,7 @@ void gb_session_release(struct gb_session *s) {
     gb_idlist_done(&s->pools_by_id);
     gb_map_done(&s->events);
     gb_idlist_done(&s->events_by_id);
-    gb_idlist_done(&s->intakes);
+    gb_idlist_done(&s->multiparts);
     pthread_mutex_destroy(&s->lock);
     free(s);
     gb_core_leave(core);
@@ -64,7 +64,7 @@ void gb_session_unref(struct gb_session *session) {
         return;
     pools = gb_session_take_pools_locked(session); /* nobody else is left */
     gb_session_drop_pools(&pools);
-    gb_events_forget(session);
+    gb_session_forget_events(session);
     atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
     while ((st = gb_map_next(&session->streams, &at))) {
         gb_core_stream_take_down(st);
@@ -82,7 +82,7 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
 
     session->pools_by_id = (struct gb_idlist){0};
     if (pools.count > 0)
-        gb_pooled_note_locked(&session->core->pooled, session);
+        gb_session_pools_update_locked(&session->core->pool_sessions, session);
     for (i = 0; i < pools.count; i++) {
         struct gb_core_pool *p = pools.items[i].value;
 

@@ -1,6 +1,6 @@
 /* A session in memory, and the buffers in it. */
-#ifndef GB_CORE_SESSION_H
-#define GB_CORE_SESSION_H
+#ifndef GB_CORE_SESSION_SESSION_H
+#define GB_CORE_SESSION_SESSION_H
 
 #include "core/memory/content.h"
 #include "core/runtime/runtime.h"
@@ -22,7 +22,7 @@ struct gb_session {
     _Atomic int state;
     _Atomic uint64_t touched_ns; /* last sign of life, monotonic */
     atomic_uint transfers;       /* running: a sign of life that lasts */
-    struct gb_tally tally;
+    struct gb_live_counters live_counters;
     struct { /* as of the last sample; the sampler's alone */
         struct gb_counters counted;
         uint64_t looked_ns; /* before the first: when it was made */
@@ -31,7 +31,7 @@ struct gb_session {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
-    struct gb_turns turns;
+    struct gb_fifo_lock fifo;
     uint64_t used_bytes; /* of all contents, reserved ones included */
     uint64_t used_pinned_bytes;
     uint64_t counted_buffers; /* live and reserved */
@@ -50,10 +50,10 @@ struct gb_session {
     uint64_t streams_held; /* those that drain included */
     struct gb_map events;  /* by name: struct gb_core_event */
     struct gb_idlist events_by_id;
-    int64_t last_order_id;    /* of streams and events */
-    struct gb_idlist intakes; /* each with a reference; completed ones are remembered for a while */
-    uint64_t intakes_open;
-    uint64_t intake_bytes;
+    int64_t last_order_id;       /* of streams and events */
+    struct gb_idlist multiparts; /* each with a reference; completed ones are remembered for a while */
+    uint64_t multiparts_open;
+    uint64_t multipart_bytes;
 
     atomic_uint streams_open; /* while it is taken down */
 };
@@ -70,12 +70,12 @@ struct gb_buffer {
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
                                          * At least as large as the buffer while it is current */
-    struct gb_turns turns;
+    struct gb_fifo_lock fifo;
 };
 
 /* Where a buffer's bytes may be: the sides, and what one has that is not mirrored. NULL: nothing there. */
-#define GB_BUFFER_PLACES (GB_SIDES + 1)
-static inline struct gb_content *gb_buffer_place(const struct gb_buffer *buffer, int i) {
+#define GB_BUFFER_CONTENTS (GB_SIDES + 1)
+static inline struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i) {
     return i < GB_SIDES ? buffer->sides[i] : buffer->content;
 }
 
@@ -113,7 +113,7 @@ bool gb_session_idle(struct gb_session *session);
 void gb_session_release(struct gb_session *session);
 
 /* events.c: at the end, nobody else is left. */
-void gb_events_forget(struct gb_session *session);
+void gb_session_forget_events(struct gb_session *session);
 
 /* The next of its pools by id, with a reference; NULL at the end. */
 struct gb_core_pool *gb_session_pool_after(struct gb_session *session, int64_t *id);
@@ -123,12 +123,12 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);
 
 /* multipart.c: ends those of which nothing has come for a while; all of them. Without locks. */
-void gb_intakes_expire(struct gb_session *session);
-void gb_intakes_end(struct gb_session *session, const struct gb_error *why);
+void gb_multiparts_expire(struct gb_session *session);
+void gb_multiparts_end(struct gb_session *session, const struct gb_error *why);
 
 /* --- quota ------------------------------------------------------------------------------------------------------------ */
 
-/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_memory_denied); tell: it
+/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_alloc_stats_denied); tell: it
  * is told to the feed. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
 /* Counts them in, or nothing, but that it was refused. */

@@ -14,7 +14,7 @@
 
 struct adopt_op {
     struct gb_task task; /* first */
-    struct gb_change change;
+    struct gb_transaction transaction;
     struct gb_core *core;
     struct gb_session *session; /* a reference */
     struct gb_core_device *device;
@@ -24,8 +24,8 @@ struct adopt_op {
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
 };
 
-static struct adopt_op *op_of(struct gb_change *change) {
-    return (struct adopt_op *)((char *)change - offsetof(struct adopt_op, change));
+static struct adopt_op *op_of(struct gb_transaction *transaction) {
+    return (struct adopt_op *)((char *)transaction - offsetof(struct adopt_op, transaction));
 }
 
 /* A stranger's: closing it may take as long as they like. */
@@ -40,7 +40,7 @@ static void put_fd(struct gb_core *core, int fd) {
 
 static void finish(void *arg) {
     struct adopt_op *op = arg;
-    struct gb_error error = op->change.error;
+    struct gb_error error = op->transaction.error;
     struct gb_session *session = op->session;
     struct gb_call *call = op->call;
 
@@ -50,11 +50,11 @@ static void finish(void *arg) {
     gb_session_unref(session);
 }
 
-static void end(struct gb_change *change) {
-    struct adopt_op *op = op_of(change);
+static void end(struct gb_transaction *transaction) {
+    struct adopt_op *op = op_of(transaction);
     struct gb_content *c = op->content;
 
-    gb_core_note(op->core, &change->error);
+    gb_core_report_error(op->core, &transaction->error);
     if (op->counted) {
         pthread_mutex_lock(&op->session->lock);
         gb_quota_give_locked(op->session, 0, 1);
@@ -78,7 +78,7 @@ static int check_name(const struct gb_buffer *b, struct gb_error *err) {
                             "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
                             "another name",
                             b->name.s);
-    return gb_sealed_check_locked(b, err);
+    return gb_guard_check_unsealed_locked(b, err);
 }
 
 static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
@@ -100,8 +100,8 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct adopt_op *op = op_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct adopt_op *op = op_of(transaction);
 
     if (op->content->adoption->cut)
         return cut(err);
@@ -114,17 +114,17 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
         op->counted = true;
     }
     if (b) {
-        change->rec = b->rec;
+        transaction->rec = b->rec;
     } else {
-        change->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
-        strcpy(change->rec.labels, "{}");
+        transaction->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
+        strcpy(transaction->rec.labels, "{}");
     }
-    describe(op, &change->rec);
+    describe(op, &transaction->rec);
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct adopt_op *op = op_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct adopt_op *op = op_of(transaction);
     struct gb_content *c = op->content;
 
     op->call->created = !b->live;
@@ -133,8 +133,8 @@ static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
     op->counted = false;
     /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
     if (c->adoption->cut)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &change->rec, c->adoption->cut ? NULL : c);
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->session, b, &transaction->rec, c->adoption->cut ? NULL : c);
     if (!c->adoption->cut)
         op->content = NULL;
     op->call->buffer = b->rec;
@@ -146,18 +146,18 @@ static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
 static void import(struct gb_task *task) {
     struct adopt_op *op = (struct adopt_op *)task;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_place place;
+    struct gb_location place;
     int r = gb_mem_import(op->core->backend, &op->params.import, &place, &err);
 
     put_fd(op->core, op->params.import.fd);
     if (r < 0) {
-        op->change.error = err;
-        end(&op->change);
+        op->transaction.error = err;
+        end(&op->transaction);
         return;
     }
     op->content->kind = place.kind;
     op->content->ptr = place.ptr;
-    gb_change_start(&op->change);
+    gb_transaction_start(&op->transaction);
 }
 
 /* --- the beginning -------------------------------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
-        gb_memory_denied(s, err);
+        gb_alloc_stats_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -229,12 +229,12 @@ static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params
         free(op);
         return NULL;
     }
-    op->change = (struct gb_change){.session = op->session,
-                                    .name = p->name,
-                                    .call = call,
-                                    .decide_locked = decide_locked,
-                                    .apply_locked = apply_locked,
-                                    .end = end};
+    op->transaction = (struct gb_transaction){.session = op->session,
+                                              .name = p->name,
+                                              .call = call,
+                                              .validate_locked = validate_locked,
+                                              .publish_locked = publish_locked,
+                                              .end = end};
     return op;
 }
 
@@ -257,6 +257,6 @@ void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params,
         return;
     }
     put_fd(core, params->import.fd);
-    op->change.error = err;
-    end(&op->change);
+    op->transaction.error = err;
+    end(&op->transaction);
 }

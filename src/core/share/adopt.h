@@ -5,8 +5,8 @@
  * an upload, a copy or a fill of an adopted buffer is in place whatever it asked for, and what wants fresh memory (parts,
  * groups) is refused with ADOPTED. As the owner writes when it likes, its bytes have no checksum; nor can they be sealed, or
  * mapped by others. They count as a buffer, and not among the session's bytes. */
-#ifndef GB_CORE_ADOPT_H
-#define GB_CORE_ADOPT_H
+#ifndef GB_CORE_SHARE_ADOPT_H
+#define GB_CORE_SHARE_ADOPT_H
 
 #include "core/core.h"
 #include "model/export.h"

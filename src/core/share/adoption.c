@@ -145,7 +145,7 @@ static void cut(struct gb_adoption *adoption) {
     if (b && b->live && b->content && b->content->adoption == adoption) {
         lost = gb_buffer_lose_locked(s, b);
         notice = gb_notice_of_buffer(s, &b->rec, GB_NOTICE_BUFFER_LOST);
-        gb_note(s->core, &notice);
+        gb_notice_post(s->core, &notice);
     }
     pthread_mutex_unlock(&s->lock);
     for (; lost; lost = next) { /* this may be a thread that must not wait for a device */

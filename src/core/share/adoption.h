@@ -1,6 +1,6 @@
 /* What ties a content to the process that owns its memory, for the files of adopted memory and those that ask whether it is. */
-#ifndef GB_CORE_ADOPTION_H
-#define GB_CORE_ADOPTION_H
+#ifndef GB_CORE_SHARE_ADOPTION_H
+#define GB_CORE_SHARE_ADOPTION_H
 
 #include <stdatomic.h>
 #include <sys/queue.h>

@@ -88,7 +88,7 @@ void gb_lease_unref(struct gb_lease *lease) {
     if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
         return;
     gb_holder_unref(lease->holder);
-    free(lease->change);
+    free(lease->transaction);
     gb_session_unref(lease->session);
     free(lease);
 }
@@ -96,8 +96,8 @@ void gb_lease_unref(struct gb_lease *lease) {
 static bool has(const struct gb_buffer *b, const struct gb_content *c) {
     int i;
 
-    for (i = 0; i < GB_BUFFER_PLACES; i++) {
-        if (gb_buffer_place(b, i) == c)
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        if (gb_buffer_content_at(b, i) == c)
             return true;
     }
     return false;
@@ -197,7 +197,7 @@ int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
     c->lease_writers += lease->write;
     atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
     lease->session->leases++;
-    gb_mapped_count_locked(gb_lease_buffer_locked(lease));
+    gb_guard_count_locked(gb_lease_buffer_locked(lease));
     return 0;
 }
 
@@ -244,7 +244,7 @@ bool gb_lease_withdraw_locked(struct gb_lease *lease) {
     let_go_locked(lease->session, c);
     b = gb_lease_buffer_locked(lease);
     if (b)
-        gb_mapped_count_locked(b);
+        gb_guard_count_locked(b);
     /* At once: who counts references under this lock finds as many as there are users. */
     return drop_one(c);
 }

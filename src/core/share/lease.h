@@ -5,8 +5,8 @@
  * fill that the one who alone maps it asks for itself), a delete, a sync or release of a mirrored buffer is refused with
  * MAPPED, and a full replacement goes into memory of its own beside it. What
  * is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last lease ends. */
-#ifndef GB_CORE_LEASE_H
-#define GB_CORE_LEASE_H
+#ifndef GB_CORE_SHARE_LEASE_H
+#define GB_CORE_SHARE_LEASE_H
 
 #include <sys/types.h>
 
@@ -27,7 +27,7 @@ struct gb_holder;
 /* [now] Who is at the other end, for those who ask what maps a buffer. */
 int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct gb_holder **ret, struct gb_error *err);
 
-/* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_write_params). */
+/* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_device_write_params). */
 uint64_t gb_holder_id(const struct gb_holder *holder);
 
 /* [now] Whether it has a lease, or owns the memory of a buffer; those that are being made or ended included. */

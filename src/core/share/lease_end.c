@@ -6,12 +6,12 @@
 
 /* --- a new generation ---------------------------------------------------------------------------------------------- */
 
-void gb_lease_commit(struct gb_lease *lease, const struct gb_change *how) {
-    lease->change->decided = false;
-    lease->change->change = *how;
-    lease->change->change.session = lease->session;
-    lease->change->change.name = lease->buffer;
-    gb_change_start(&lease->change->change);
+void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how) {
+    lease->transaction->decided = false;
+    lease->transaction->transaction = *how;
+    lease->transaction->transaction.session = lease->session;
+    lease->transaction->transaction.name = lease->buffer;
+    gb_transaction_start(&lease->transaction->transaction);
 }
 
 void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_buffer_rec *ret) {
@@ -24,39 +24,39 @@ void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_b
     ret->updated_at_us = gb_wall_us();
 }
 
-void gb_lease_apply_locked(struct gb_change *change, struct gb_buffer *b) {
+void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST) {
-        change->rec.state = GB_BUFFER_LOST;
-        change->rec.head = GB_HEAD_UNINITIALIZED;
+        transaction->rec.state = GB_BUFFER_LOST;
+        transaction->rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(change->session, b, &change->rec, b->content);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_lease *lease = gb_lease_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     enum gb_head head;
 
     (void)b;
     b = gb_lease_current_locked(lease, &head);
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer has other bytes by now");
-    gb_lease_describe(b, head, &change->rec);
-    lease->change->decided = true;
+    gb_lease_describe(b, head, &transaction->rec);
+    lease->transaction->decided = true;
     return 0;
 }
 
-static void left(struct gb_change *change) {
-    struct gb_lease *lease = gb_lease_of(change);
+static void left(struct gb_transaction *transaction) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     struct gb_session *s = lease->session;
     struct gb_error none = GB_ERROR_INIT;
 
     /* The database would not have it: true in memory all the same, and the next start calls the bytes lost anyway. */
-    if (change->error.code != GB_OK && lease->change->decided) {
-        lease->error = change->error;
+    if (transaction->error.code != GB_OK && lease->transaction->decided) {
+        lease->error = transaction->error;
         pthread_mutex_lock(&s->lock);
-        if (decide_locked(change, NULL, &none) == 0)
-            gb_lease_apply_locked(change, gb_lease_buffer_locked(lease));
+        if (validate_locked(transaction, NULL, &none) == 0)
+            gb_lease_apply_locked(transaction, gb_lease_buffer_locked(lease));
         pthread_mutex_unlock(&s->lock);
     }
     gb_lease_over(lease);
@@ -107,8 +107,8 @@ void gb_lease_over(struct gb_lease *lease) {
     pthread_mutex_unlock(&s->lock);
     if (lease->granted) {
         atomic_fetch_sub(&lease->core->leases.live, 1);
-        GB_TALLY(lease->core, s, unmaps, 1);
-        gb_note_lease(lease, GB_NOTICE_LEASE_ENDED);
+        GB_COUNT(lease->core, s, unmaps, 1);
+        gb_notice_post_lease(lease, GB_NOTICE_LEASE_ENDED);
     }
     if (!lease->event) {
         drop(lease);
@@ -129,15 +129,15 @@ static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit)
     if (lease->step != GB_LEASE_LIVE)
         return false;
     if (outside && lease->write) /* the record says so when the lease is withdrawn: until then it is one that writes */
-        lease->content->escaped = true;
+        lease->content->tainted = true;
     *ret_commit = lease->write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
     lease->step = *ret_commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
     return true;
 }
 
 static void leave(struct gb_lease *lease, bool commit) {
-    static const struct gb_change how = {
-        .decide_locked = decide_locked, .apply_locked = gb_lease_apply_locked, .end = left};
+    static const struct gb_transaction how = {
+        .validate_locked = validate_locked, .publish_locked = gb_lease_apply_locked, .end = left};
 
     if (commit)
         gb_lease_commit(lease, &how);

@@ -1,6 +1,6 @@
 /* A lease, for the files that make it up: lease.c keeps them, lease_map.c grants one, lease_end.c ends it. */
-#ifndef GB_CORE_LEASE_INTERNAL_H
-#define GB_CORE_LEASE_INTERNAL_H
+#ifndef GB_CORE_SHARE_LEASE_INTERNAL_H
+#define GB_CORE_SHARE_LEASE_INTERNAL_H
 
 #include "core/buffer/transaction.h"
 #include "core/memory/kind.h"
@@ -33,7 +33,7 @@ enum gb_lease_step {
 
 /* The durable part of one that writes, at its beginning and at its end. */
 struct gb_lease_change {
-    struct gb_change change; /* first */
+    struct gb_transaction transaction; /* first */
     struct gb_lease *lease;
     bool decided; /* what fails after that is the database's fault */
 };
@@ -52,12 +52,12 @@ struct gb_lease {
     unsigned ways;
     uint64_t ttl_s; /* 0: ends with its holder */
     uint64_t deadline_ns;
-    struct gb_lease_change *change; /* NULL: it reads */
-    struct gb_export export;        /* until it is granted */
-    struct gb_event *event;         /* that was exported; NULL: none */
-    struct gb_lease *next_waiting;  /* the lane's */
-    struct gb_call *call;           /* to be finished: of the map, then of the end; NULL: nobody waits */
-    struct gb_error error;          /* what it is finished with */
+    struct gb_lease_change *transaction; /* NULL: it reads */
+    struct gb_export export;             /* until it is granted */
+    struct gb_event *event;              /* that was exported; NULL: none */
+    struct gb_lease *next_waiting;       /* the lane's */
+    struct gb_call *call;                /* to be finished: of the map, then of the end; NULL: nobody waits */
+    struct gb_error error;               /* what it is finished with */
 
     /* The session's lock: */
     enum gb_lease_step step;
@@ -106,13 +106,13 @@ void gb_holder_unref(struct gb_holder *holder);
 void gb_lease_over(struct gb_lease *lease);
 
 /* Of one that writes: how->decide_locked and what follows it. */
-void gb_lease_commit(struct gb_lease *lease, const struct gb_change *how);
+void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);
 /* What the record becomes: other bytes than before, which nobody has counted. */
 void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct gb_buffer_rec *ret);
-void gb_lease_apply_locked(struct gb_change *change, struct gb_buffer *buffer);
+void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
 
-static inline struct gb_lease *gb_lease_of(struct gb_change *change) {
-    return ((struct gb_lease_change *)change)->lease;
+static inline struct gb_lease *gb_lease_of(struct gb_transaction *transaction) {
+    return ((struct gb_lease_change *)transaction)->lease;
 }
 
 #endif

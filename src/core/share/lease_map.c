@@ -31,7 +31,8 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
         return -1;
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
-    if ((lease->write && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(lease->content->pool, err) < 0)
+    if ((lease->write && gb_guard_check_unsealed_locked(b, err) < 0) ||
+        gb_core_pool_check(lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
 }
@@ -54,10 +55,10 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->export = GB_EXPORT_INIT;
     call->lease = calloc(1, sizeof(*call->lease));
     if (p->write)
-        lease->change = calloc(1, sizeof(*lease->change));
-    if (lease->change)
-        lease->change->lease = lease;
-    if (call->lease && (lease->change || !p->write)) {
+        lease->transaction = calloc(1, sizeof(*lease->transaction));
+    if (lease->transaction)
+        lease->transaction->lease = lease;
+    if (call->lease && (lease->transaction || !p->write)) {
         call->lease->export = GB_EXPORT_INIT;
         call->lease->write = p->write;
         return lease;
@@ -95,7 +96,7 @@ static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params
 /* --- the answer ----------------------------------------------------------------------------------------------------- */
 
 static void fail(struct gb_lease *lease, const struct gb_error *error) {
-    gb_core_note(lease->core, error);
+    gb_core_report_error(lease->core, error);
     lease->error = *error;
     gb_lease_over(lease);
 }
@@ -105,7 +106,7 @@ static int cut(struct gb_error *err) {
 }
 
 /* From here on it can end at any moment. */
-static int publish_locked(struct gb_lease *lease, struct gb_error *err) {
+static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
     if (lease->cut)
         return cut(err);
     lease->step = GB_LEASE_LIVE;
@@ -118,7 +119,7 @@ static int publish_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->call->lease->expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
     lease->call = NULL;
-    gb_note_lease(lease, GB_NOTICE_LEASE_GRANTED);
+    gb_notice_post_lease(lease, GB_NOTICE_LEASE_GRANTED);
     return 0;
 }
 
@@ -134,10 +135,10 @@ static void grant(struct gb_lease *lease) {
     call->lease->export = lease->export;
     atomic_fetch_add(&core->leases.live, 1);
     pthread_mutex_lock(&s->lock);
-    r = publish_locked(lease, &err);
+    r = publish_grant_locked(lease, &err);
     pthread_mutex_unlock(&s->lock);
     if (r == 0) {
-        GB_TALLY(core, s, maps, 1);
+        GB_COUNT(core, s, maps, 1);
         gb_core_changed(core);
         gb_call_finish(call, NULL);
     } else {
@@ -151,8 +152,8 @@ static void grant(struct gb_lease *lease) {
 
 /* --- for writing: a generation of its own ------------------------------------------------------------------------------ */
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_lease *lease = gb_lease_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     enum gb_head head;
 
     (void)b;
@@ -161,30 +162,30 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     b = gb_lease_current_locked(lease, &head);
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    if (gb_sealed_check_locked(b, err) < 0 || check_unread_locked(lease->content, err) < 0)
+    if (gb_guard_check_unsealed_locked(b, err) < 0 || check_unread_locked(lease->content, err) < 0)
         return -1;
-    gb_lease_describe(b, head, &change->rec);
-    lease->content->granting = true;
+    gb_lease_describe(b, head, &transaction->rec);
+    lease->content->mapping_for_write = true;
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_lease *lease = gb_lease_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_lease *lease = gb_lease_of(transaction);
 
-    lease->content->granting = false;
-    gb_lease_apply_locked(change, b);
-    lease->generation = change->rec.generation;
+    lease->content->mapping_for_write = false;
+    gb_lease_apply_locked(transaction, b);
+    lease->generation = transaction->rec.generation;
     lease->call->buffer = b->rec;
 }
 
-static void revert_locked(struct gb_change *change, struct gb_buffer *b) {
+static void rollback_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     (void)b;
-    gb_lease_of(change)->content->granting = false;
+    gb_lease_of(transaction)->content->mapping_for_write = false;
 }
 
-static void committed(struct gb_change *change) {
-    struct gb_lease *lease = gb_lease_of(change);
-    struct gb_error error = change->error;
+static void committed(struct gb_transaction *transaction) {
+    struct gb_lease *lease = gb_lease_of(transaction);
+    struct gb_error error = transaction->error;
 
     if (error.code == GB_OK)
         grant(lease);
@@ -193,8 +194,10 @@ static void committed(struct gb_change *change) {
 }
 
 static void proceed(struct gb_lease *lease) {
-    static const struct gb_change how = {
-        .decide_locked = decide_locked, .apply_locked = apply_locked, .revert_locked = revert_locked, .end = committed};
+    static const struct gb_transaction how = {.validate_locked = validate_locked,
+                                              .publish_locked = publish_locked,
+                                              .rollback_locked = rollback_locked,
+                                              .end = committed};
 
     if (lease->write)
         gb_lease_commit(lease, &how);
@@ -209,7 +212,7 @@ static int share_event(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     struct gb_backend *be = lease->core->backend;
     struct gb_lease_grant *g = lease->call->lease;
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
 
     if (!part && gb_core_stream_part_make(lease->session->standard, c->device->index, &part, err) < 0)
         return -1;
@@ -309,7 +312,7 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
 /* In order; what was tried in vain keeps its reason. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
     struct gb_pool *pool = c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL;
     enum gb_export_way way;
 
@@ -339,14 +342,14 @@ static void make(struct gb_task *task) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_content_settle(lease->content, &err) < 0 || find_way(lease, &err) < 0) {
+    if (gb_content_materialize(lease->content, &err) < 0 || find_way(lease, &err) < 0) {
         fail(lease, &err);
         return;
     }
     /* Where no event can be had, or given, it is waited for here. */
     if (complete(lease, &err) == 0 && lease->ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
         share_event(lease, &why) < 0)
-        gb_core_note(lease->core, &why);
+        gb_core_report_error(lease->core, &why);
     if (look(lease))
         return;
     lease->next_waiting = device->mapping;

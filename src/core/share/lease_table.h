@@ -1,6 +1,6 @@
 /* The table behind lease.h. */
-#ifndef GB_CORE_LEASE_TABLE_H
-#define GB_CORE_LEASE_TABLE_H
+#ifndef GB_CORE_SHARE_LEASE_TABLE_H
+#define GB_CORE_SHARE_LEASE_TABLE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -28,8 +28,8 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, c
         return 0;
     pthread_mutex_lock(&s->lock);
     b = gb_map_get(&s->buffers, name->s);
-    for (i = 0; i < GB_BUFFER_PLACES && b && b->live; i++) {
-        const struct gb_content *c = gb_buffer_place(b, i);
+    for (i = 0; i < GB_BUFFER_CONTENTS && b && b->live; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
         const struct gb_lease *lease;
 
         if (!c)

@@ -10,7 +10,7 @@ static bool complete_locked(struct gb_upload *u) {
     if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
         return false;
     u->committing = true;
-    gb_transfer_ref(&u->t);
+    gb_core_transfer_ref(&u->t);
     return true;
 }
 
@@ -23,9 +23,9 @@ static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
 
 /* Of the whole buffer, as far as it is known without reading it: as it came, or as it was where it is copied from. */
 static bool knows_crc(const struct gb_upload *u, uint32_t *ret) {
-    const struct gb_write *w = u->write;
+    const struct gb_device_write *w = u->write;
     const struct gb_buffer_rec *source = w ? &w->source_rec : NULL;
-    bool copied = w && w->what == GB_WRITE_COPY && w->bytes == source->bytes && source->has_crc32c;
+    bool copied = w && w->what == GB_DEVICE_WRITE_COPY && w->bytes == source->bytes && source->has_crc32c;
     bool known = !u->merge && (copied || !w);
 
     *ret = !known ? 0 : w ? source->crc32c : u->crc;
@@ -79,7 +79,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if ((b && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
+    if ((b && gb_guard_check_unsealed_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
         return -1;
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
@@ -105,19 +105,19 @@ static int decide_sync_locked(struct gb_upload *u, const struct gb_buffer *b, st
     return 0;
 }
 
-static struct gb_upload *upload_of(struct gb_change *change) {
-    return (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
+static struct gb_upload *upload_of(struct gb_transaction *transaction) {
+    return (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
 }
 
 static bool syncs(const struct gb_upload *u) {
-    return u->write && u->write->what == GB_WRITE_SYNC;
+    return u->write && u->write->what == GB_DEVICE_WRITE_SYNC;
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = upload_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = upload_of(transaction);
 
     if (syncs(u))
-        return decide_sync_locked(u, b, &change->rec, err);
+        return decide_sync_locked(u, b, &transaction->rec, err);
     if (check_current(u, b, err) < 0)
         return -1;
     /* The buffer that was to be replaced may have been deleted since. */
@@ -127,31 +127,31 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
         u->counted = true;
     }
     if (b)
-        change->rec = b->rec;
+        transaction->rec = b->rec;
     else
-        new_record(u, &change->rec);
-    describe(u, &change->rec);
+        new_record(u, &transaction->rec);
+    describe(u, &transaction->rec);
     /* Whoever maps, or mapped, what was written in place may write on; so may whoever's memory it is. */
-    if (u->content->adoption || (u->placed && (u->content->lease_writers > 0 || u->content->escaped)))
-        change->rec.has_crc32c = false;
+    if (u->content->adoption || (u->placed && (u->content->lease_writers > 0 || u->content->tainted)))
+        transaction->rec.has_crc32c = false;
     return 0;
 }
 
 /* What was written where it is belongs to the buffer already: what is left over is the upload's own reference. */
 static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
     if (!gb_upload_has_locked(u, b)) { /* the device died while the database was busy */
-        u->change.rec.state = GB_BUFFER_LOST;
-        u->change.rec.head = GB_HEAD_UNINITIALIZED;
+        u->transaction.rec.state = GB_BUFFER_LOST;
+        u->transaction.rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(u->t.session, b, &u->change.rec, b->content);
+    gb_buffer_set_locked(u->t.session, b, &u->transaction.rec, b->content);
     u->replaced = u->content;
     if (u->in_place)
         b->in_place = false;
     u->in_place = false;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_upload *u = upload_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_upload *u = upload_of(transaction);
 
     u->created = !b->live;
     if (b->live && u->counted)
@@ -160,10 +160,10 @@ static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
     if (u->placed) {
         apply_placed_locked(u, b);
     } else if (u->mirrored) {
-        gb_buffer_set_locked(u->t.session, b, &change->rec, NULL);
+        gb_buffer_set_locked(u->t.session, b, &transaction->rec, NULL);
         u->replaced = gb_buffer_set_side_locked(b, u->side, u->content);
     } else {
-        u->replaced = gb_buffer_set_locked(u->t.session, b, &change->rec, u->content);
+        u->replaced = gb_buffer_set_locked(u->t.session, b, &transaction->rec, u->content);
     }
     u->content = NULL;
 }
@@ -172,33 +172,33 @@ static void tally_upload(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
 
-    GB_TALLY(core, s, uploads, 1);
-    GB_TALLY(core, s, upload_bytes, u->params.bytes);
-    GB_TALLY(core, s, upload_ns, gb_clock_ns() - u->t.started_ns);
-    GB_TALLY(core, s, upload_copy_ns, u->t.copy_ns);
-    GB_TALLY(core, s, upload_queue_ns, u->t.queue_ns);
-    gb_kind_tally_add(&core->kinds[GB_UPLOAD][u->kind], u->params.bytes, u->t.copy_ns, u->t.queue_ns);
+    GB_COUNT(core, s, uploads, 1);
+    GB_COUNT(core, s, upload_bytes, u->params.bytes);
+    GB_COUNT(core, s, upload_ns, gb_clock_ns() - u->t.started_ns);
+    GB_COUNT(core, s, upload_copy_ns, u->t.copy_ns);
+    GB_COUNT(core, s, upload_queue_ns, u->t.queue_ns);
+    gb_kind_live_counters_add(&core->kinds[GB_UPLOAD][u->kind], u->params.bytes, u->t.copy_ns, u->t.queue_ns);
 }
 
-static void tally(struct gb_upload *u) {
+static void live_counters(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
 
-    GB_TALLY(core, s, mirror_copies, u->mirror_copied);
-    GB_TALLY(core, s, mirror_copy_bytes, u->mirror_copied ? u->bytes - u->params.bytes : 0);
+    GB_COUNT(core, s, mirror_copies, u->mirror_copied);
+    GB_COUNT(core, s, mirror_copy_bytes, u->mirror_copied ? u->bytes - u->params.bytes : 0);
     if (!u->write) {
         tally_upload(u);
-    } else if (u->write->what == GB_WRITE_COPY) {
-        GB_TALLY(core, s, device_copies, 1);
-        GB_TALLY(core, s, device_copy_bytes, u->params.bytes);
-        GB_TALLY(core, s, device_copy_ns, u->t.copy_ns);
-        GB_TALLY(core, s, device_copy_queue_ns, u->t.queue_ns);
-    } else if (u->write->what == GB_WRITE_FILL) {
-        GB_TALLY(core, s, fills, 1);
-        GB_TALLY(core, s, fill_bytes, u->params.bytes);
+    } else if (u->write->what == GB_DEVICE_WRITE_COPY) {
+        GB_COUNT(core, s, device_copies, 1);
+        GB_COUNT(core, s, device_copy_bytes, u->params.bytes);
+        GB_COUNT(core, s, device_copy_ns, u->t.copy_ns);
+        GB_COUNT(core, s, device_copy_queue_ns, u->t.queue_ns);
+    } else if (u->write->what == GB_DEVICE_WRITE_FILL) {
+        GB_COUNT(core, s, fills, 1);
+        GB_COUNT(core, s, fill_bytes, u->params.bytes);
     } else {
-        GB_TALLY(core, s, mirror_copies, 1);
-        GB_TALLY(core, s, mirror_copy_bytes, u->params.bytes);
+        GB_COUNT(core, s, mirror_copies, 1);
+        GB_COUNT(core, s, mirror_copy_bytes, u->params.bytes);
     }
 }
 
@@ -206,26 +206,26 @@ static void finished(void *arg) {
     struct gb_upload *u = arg;
     struct gb_core *core = u->t.core;
 
-    tally(u);
-    if (!u->intake)
+    live_counters(u);
+    if (!u->multipart)
         atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
     pthread_mutex_lock(&u->t.lock);
     u->finished = true;
-    gb_transfer_unlock_wake(&u->t);
-    if (u->joint)
-        gb_joint_finished(u->joint);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unlock_wake(&u->t);
+    if (u->group)
+        gb_upload_group_finished(u->group);
+    gb_core_transfer_unref(&u->t);
 }
 
-/* Nothing was changed: an intake may be completed another time. */
+/* Nothing was changed: a multipart upload may be completed another time. */
 static void refuse(struct gb_upload *u, const struct gb_error *error) {
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     pthread_mutex_lock(&u->t.lock);
     u->refused = *error;
     u->committing = false;
     u->ended = false;
-    gb_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unlock_wake(&u->t);
 }
 
 void gb_upload_committed(struct gb_upload *u) {
@@ -235,45 +235,45 @@ void gb_upload_committed(struct gb_upload *u) {
     gb_content_retire(replaced, finished, u);
 }
 
-static void commit_end(struct gb_change *change) {
-    struct gb_upload *u = upload_of(change);
+static void commit_end(struct gb_transaction *transaction) {
+    struct gb_upload *u = upload_of(transaction);
 
-    if (change->error.code == GB_OK) {
+    if (transaction->error.code == GB_OK) {
         gb_upload_committed(u);
         return;
     }
-    if (u->intake)
-        refuse(u, &change->error);
+    if (u->multipart)
+        refuse(u, &transaction->error);
     else
-        gb_transfer_fail(&u->t, &change->error);
-    gb_transfer_unref(&u->t);
+        gb_core_transfer_fail(&u->t, &transaction->error);
+    gb_core_transfer_unref(&u->t);
 }
 
 static void fill_change(struct gb_upload *u) {
-    u->change = (struct gb_change){.session = u->t.session,
-                                   .call = u->write ? u->write->call : NULL,
-                                   .mark = u->mark,
-                                   .name = u->params.buffer.name,
-                                   .decide_locked = decide_locked,
-                                   .apply_locked = apply_locked,
-                                   .end = commit_end};
+    u->transaction = (struct gb_transaction){.session = u->t.session,
+                                             .call = u->write ? u->write->call : NULL,
+                                             .mark = u->mark,
+                                             .name = u->params.buffer.name,
+                                             .validate_locked = validate_locked,
+                                             .publish_locked = publish_locked,
+                                             .end = commit_end};
 }
 
 static void commit(struct gb_upload *u, const struct gb_error *error) {
     if (error) {
-        gb_transfer_fail(&u->t, error);
-        gb_transfer_unref(&u->t);
+        gb_core_transfer_fail(&u->t, error);
+        gb_core_transfer_unref(&u->t);
         return;
     }
     fill_change(u);
-    if (u->joint)
-        gb_joint_ready(u);
+    if (u->group)
+        gb_upload_group_ready(u);
     else
-        gb_change_start(&u->change);
+        gb_transaction_start(&u->transaction);
 }
 
 static void begin_commit(struct gb_upload *u) {
-    if (u->carrier)
+    if (u->target)
         gb_part_arrived(u);
     else if (u->attached)
         gb_upload_hand_back(u, commit);
@@ -286,7 +286,7 @@ void gb_upload_unlock_advance(struct gb_upload *u) {
         pthread_mutex_unlock(&u->t.lock);
         begin_commit(u);
     } else {
-        gb_transfer_unlock_wake(&u->t);
+        gb_core_transfer_unlock_wake(&u->t);
     }
 }
 
@@ -298,13 +298,13 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (gb_upload_watch_rest(upload, err) < 0)
         return -1;
     pthread_mutex_lock(&upload->t.lock);
-    r = gb_transfer_check_locked(&upload->t, err);
+    r = gb_core_transfer_check_locked(&upload->t, err);
     if (r == 0 && upload->filled != upload->params.bytes)
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
                          (unsigned long long)upload->params.bytes);
     if (r == 0) {
         upload->ended = true;
-        upload->t.want_wake = !upload->joint;
+        upload->t.want_wake = !upload->group;
         complete = complete_locked(upload);
     }
     pthread_mutex_unlock(&upload->t.lock);
@@ -329,19 +329,19 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     pthread_mutex_unlock(&upload->t.lock);
     if (!done)
         return r;
-    *ret_rec = upload->change.rec;
+    *ret_rec = upload->transaction.rec;
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;
 }
 
-/* --- of a carrier ----------------------------------------------------------------------------------------------------------- */
+/* --- of a target ----------------------------------------------------------------------------------------------------------- */
 
 int gb_upload_opened(struct gb_upload *upload, struct gb_error *err) {
     int r;
 
     pthread_mutex_lock(&upload->t.lock);
-    r = gb_transfer_check_locked(&upload->t, err);
+    r = gb_core_transfer_check_locked(&upload->t, err);
     if (r == 0)
         r = upload->open;
     upload->t.want_wake = r == 0;

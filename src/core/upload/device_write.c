@@ -18,7 +18,7 @@ static bool within(uint64_t offset, uint64_t bytes, uint64_t all) {
 }
 
 /* How many bytes, before anything is known of the destination. Of a fill without a number: not known yet. */
-static int measure(struct gb_write *w, const struct gb_write_params *p, struct gb_error *err) {
+static int measure(struct gb_device_write *w, const struct gb_device_write_params *p, struct gb_error *err) {
     w->bytes = p->bytes;
     if (p->copy) {
         if (!p->has_bytes && p->from_offset <= w->source_rec.bytes)
@@ -35,8 +35,8 @@ static int measure(struct gb_write *w, const struct gb_write_params *p, struct g
     return 0;
 }
 
-static int check_grain(const struct gb_write *w, struct gb_error *err) {
-    if (w->what != GB_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
+static int check_grain(const struct gb_device_write *w, struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
         return 0;
     return gb_error_set(
         err, GB_ERR_INVALID_ARGUMENT,
@@ -45,23 +45,26 @@ static int check_grain(const struct gb_write *w, struct gb_error *err) {
 }
 
 /* A copy makes what is not there. */
-static int plan_new(struct gb_write *w, const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
-    if (w->what != GB_WRITE_COPY || w->offset > 0)
+static int plan_new(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_plan *plan,
+                    struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_COPY || w->offset > 0)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
                             p->buffer.session.s, p->buffer.name.s);
     plan->bytes = plan->payload = w->bytes;
     return 0;
 }
 
-int gb_write_plan(struct gb_write *w, const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
+int gb_device_write_plan(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_plan *plan,
+                         struct gb_error *err) {
     const struct gb_buffer *b = plan->buffer;
 
     if (!b)
         return plan_new(w, p, plan, err);
-    if (w->what == GB_WRITE_SYNC && (!b->rec.mirrored || b->id != w->source_rec.id ||
-                                     b->rec.generation != w->source_rec.generation || b->rec.state != GB_BUFFER_READY))
+    if (w->what == GB_DEVICE_WRITE_SYNC &&
+        (!b->rec.mirrored || b->id != w->source_rec.id || b->rec.generation != w->source_rec.generation ||
+         b->rec.state != GB_BUFFER_READY))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    if (!w->has_bytes && w->what == GB_WRITE_FILL)
+    if (!w->has_bytes && w->what == GB_DEVICE_WRITE_FILL)
         w->bytes = w->offset <= b->rec.bytes ? b->rec.bytes - w->offset : 0;
     if (!within(w->offset, w->bytes, b->rec.bytes))
         return out_of_bounds("buffer", w->offset, w->bytes, b->rec.bytes, err);
@@ -74,8 +77,8 @@ int gb_write_plan(struct gb_write *w, const struct gb_upload_params *p, struct g
     return gb_plan_mergeable(plan, err);
 }
 
-int gb_write_check_overlap(const struct gb_write *w, const struct gb_plan *plan, struct gb_error *err) {
-    if (!w || !w->source || w->source != plan->place || w->what != GB_WRITE_COPY)
+int gb_device_write_check_overlap(const struct gb_device_write *w, const struct gb_plan *plan, struct gb_error *err) {
+    if (!w || !w->source || w->source != plan->place || w->what != GB_DEVICE_WRITE_COPY)
         return 0;
     if (w->bytes == 0 || w->from + w->bytes <= plan->at || plan->at + w->bytes <= w->from)
         return 0;
@@ -89,27 +92,27 @@ int gb_write_check_overlap(const struct gb_write *w, const struct gb_plan *plan,
 /* --- on the lane ----------------------------------------------------------------------------------------------------------------- */
 
 static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
-    struct gb_write *w = u->write;
-    struct gb_place place = gb_content_place(u->content, u->at);
+    struct gb_device_write *w = u->write;
+    struct gb_location place = gb_content_location(u->content, u->at);
 
     w->way = GB_WAY_NONE;
     if (w->bytes == 0)
         return 0;
-    if (w->what != GB_WRITE_FILL) /* the source is a mirrored buffer that nobody has written yet */
+    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer that nobody has written yet */
         return gb_content_zero(u->content, u->at, w->bytes, stream, err);
-    return gb_place_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
+    return gb_location_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
 }
 
 static void written(void *arg, const struct gb_error *error) {
-    struct gb_flight *f = arg;
+    struct gb_staged_copy *f = arg;
     struct gb_upload *u = gb_upload_of(f->transfer);
 
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     if (!error)
-        gb_flight_account(f);
+        gb_staged_copy_account(f);
     gb_content_drop_later(u->base);
     u->base = NULL;
-    if (u->write->what == GB_WRITE_COPY) {
+    if (u->write->what == GB_DEVICE_WRITE_COPY) {
         gb_content_drop_later(u->write->source);
         u->write->source = NULL;
     }
@@ -118,15 +121,15 @@ static void written(void *arg, const struct gb_error *error) {
     if (error && u->t.error.code == GB_OK)
         u->t.error = *error;
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
-int gb_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+int gb_device_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
-    struct gb_write *w = u->write;
-    struct gb_flight *f = &u->flights[0];
+    struct gb_device_write *w = u->write;
+    struct gb_staged_copy *f = &u->copies[0];
 
-    if (gb_content_settle(w->source, err) < 0)
+    if (gb_content_materialize(w->source, err) < 0)
         return -1;
     if (w->source && w->source->ready && gb_stream_wait(be, stream, w->source->ready->event, err) < 0)
         return -1;
@@ -134,18 +137,18 @@ int gb_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_erro
     if (w->source ? gb_content_move(u->content, u->at, w->source, w->from, w->bytes, stream, &w->way, err) < 0
                   : fill(u, stream, err) < 0)
         return -1;
-    if (gb_flight_shut(f, err) < 0)
+    if (gb_staged_copy_close(f, err) < 0)
         return -1;
     pthread_mutex_lock(&u->t.lock);
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
+    gb_core_transfer_ref(&u->t);
     if (gb_watch(be, f->end->event, written, f, err) == 0)
         return 0;
     pthread_mutex_lock(&u->t.lock);
     u->pending--;
     pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_unref(&u->t); /* never the last: the lane has one */
+    gb_core_transfer_unref(&u->t); /* never the last: the lane has one */
     return -1;
 }
 
@@ -153,7 +156,7 @@ int gb_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_erro
 
 /* The upload has come to its end: it finishes the call when all of it is cleaned up. */
 static void wake(void *arg) {
-    struct gb_write *w = arg;
+    struct gb_device_write *w = arg;
     struct gb_call *call = w->call;
     struct gb_upload *u = w->upload;
     int r;
@@ -165,12 +168,12 @@ static void wake(void *arg) {
         return;
     if (r > 0) /* one that was cancelled may be on its way still */
         call->way = w->way;
-    call->copied = r > 0 && w->what == GB_WRITE_SYNC;
+    call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC;
     w->ended = true;
     gb_upload_free(u);
 }
 
-void gb_write_end(struct gb_write *w) {
+void gb_device_write_end(struct gb_device_write *w) {
     struct gb_call *call = w->call;
     struct gb_error error = w->error;
 
@@ -180,20 +183,20 @@ void gb_write_end(struct gb_write *w) {
         gb_call_finish(call, error.code == GB_OK ? NULL : &error);
 }
 
-void gb_write_fail(const struct gb_buffer_check *check, struct gb_write *w, struct gb_call *call,
-                   const struct gb_error *error) {
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_call *call,
+                          const struct gb_error *error) {
     if (check->free_arg)
         check->free_arg(check->arg);
     if (w) {
         w->error = *error;
-        gb_write_end(w);
+        gb_device_write_end(w);
     } else {
         gb_call_finish(call, error);
     }
 }
 
-struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call) {
-    struct gb_write *w = calloc(1, sizeof(*w));
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_call *call) {
+    struct gb_device_write *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
@@ -202,17 +205,18 @@ struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call) {
     return w;
 }
 
-void gb_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_write *w) {
+void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_device_write *w) {
     struct gb_error err = GB_ERROR_INIT;
 
     p->wake = wake;
     p->arg = w;
     if (gb_upload_open(core, p, w, &err) < 0)
-        gb_write_fail(&p->check, w, w->call, &err);
+        gb_device_write_fail(&p->check, w, w->call, &err);
 }
 
 /* The source as it is now. */
-static int hold(struct gb_core *core, const struct gb_write_params *p, struct gb_write *w, struct gb_error *err) {
+static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
+                struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, &p->from_session, err);
     int r;
 
@@ -226,7 +230,8 @@ static int hold(struct gb_core *core, const struct gb_write_params *p, struct gb
 }
 
 /* What a destination that is not there would be like. */
-static void describe_new(const struct gb_write_params *p, const struct gb_write *w, struct gb_buffer_params *b) {
+static void describe_new(const struct gb_device_write_params *p, const struct gb_device_write *w,
+                         struct gb_buffer_params *b) {
     const struct gb_buffer_rec *src = &w->source_rec;
     bool all = w->bytes == src->bytes;
 
@@ -241,19 +246,19 @@ static void describe_new(const struct gb_write_params *p, const struct gb_write 
         b->pool = src->pool;
 }
 
-void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params, struct gb_call *call) {
-    struct gb_write *w = gb_write_new(params->copy ? GB_WRITE_COPY : GB_WRITE_FILL, call);
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call) {
+    struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
     struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
     struct gb_error err = GB_ERROR_INIT;
 
     if (!w) {
         gb_no_memory(&err);
-        gb_write_fail(&params->check, NULL, call, &err);
+        gb_device_write_fail(&params->check, NULL, call, &err);
         return;
     }
     if (gb_core_alive(core, &err) < 0 || (params->copy && hold(core, params, w, &err) < 0) ||
         measure(w, params, &err) < 0) {
-        gb_write_fail(&params->check, w, call, &err);
+        gb_device_write_fail(&params->check, w, call, &err);
         return;
     }
     w->from = params->from_offset;
@@ -270,5 +275,5 @@ void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params,
     p.side_named = params->side_named;
     p.holder = params->holder;
     p.check = params->check;
-    gb_write_start(core, &p, w);
+    gb_device_write_start(core, &p, w);
 }

@@ -1,6 +1,6 @@
 /* Writes that a device does itself, mirrored buffers, and what the device knows of a buffer. Comes with core.h. */
-#ifndef GB_CORE_WRITE_H
-#define GB_CORE_WRITE_H
+#ifndef GB_CORE_UPLOAD_DEVICE_WRITE_H
+#define GB_CORE_UPLOAD_DEVICE_WRITE_H
 
 #include "core/core.h"
 
@@ -8,7 +8,7 @@
 
 /* Bytes from another buffer (copy) or a pattern (fill) into [offset, offset + bytes) of a buffer, in the order of a
  * stream of the destination's session. */
-struct gb_write_params {
+struct gb_device_write_params {
     struct gb_name session;
     struct gb_name name;
     struct gb_name stream; /* "" is "default" */
@@ -34,7 +34,7 @@ struct gb_write_params {
  * INVALID_ARGUMENT: ranges out of bounds, in_place ranges of one buffer that overlap; BUFFER_NOT_FOUND; BUFFER_BUSY;
  * BUFFER_PARTIAL, CONTENT_LOST of the source, or of a destination that is to be kept in part.
  * Result: call->buffer, created, way, times. */
-void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params, struct gb_call *call);
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call);
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------------------- */
 

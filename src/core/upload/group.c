@@ -2,13 +2,13 @@
 
 #include "core/upload/upload.h"
 
-struct gb_joint {
+struct gb_upload_group {
     atomic_uint refs; /* the caller's, the commit's, and one of each upload */
     struct gb_session *session;
     size_t count;
     struct gb_upload **uploads; /* the caller's references; NULL: not begun */
-    struct gb_change **changes;
-    struct gb_change_group group;
+    struct gb_transaction **transactions;
+    struct gb_transaction_group tx_group;
 
     size_t at; /* the caller's: which one is filled */
 
@@ -26,21 +26,21 @@ struct gb_joint {
     struct gb_error error;
 };
 
-static void wake_caller(struct gb_joint *j) {
+static void wake_caller(struct gb_upload_group *j) {
     pthread_mutex_lock(&j->wake_lock);
     if (j->wake)
         j->wake(j->arg);
     pthread_mutex_unlock(&j->wake_lock);
 }
 
-static void fail(struct gb_joint *j, const struct gb_error *error) {
+static void fail(struct gb_upload_group *j, const struct gb_error *error) {
     pthread_mutex_lock(&j->lock);
     if (j->error.code == GB_OK)
         j->error = *error;
     pthread_mutex_unlock(&j->lock);
 }
 
-static int check(struct gb_joint *j, struct gb_error *err) {
+static int check(struct gb_upload_group *j, struct gb_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&j->lock);
@@ -53,21 +53,21 @@ static int check(struct gb_joint *j, struct gb_error *err) {
     return r;
 }
 
-void gb_joint_unref(struct gb_joint *j) {
+void gb_upload_group_unref(struct gb_upload_group *j) {
     if (!j || atomic_fetch_sub(&j->refs, 1) != 1)
         return;
     gb_session_unref(j->session);
     pthread_mutex_destroy(&j->wake_lock);
     pthread_mutex_destroy(&j->lock);
     free(j->uploads);
-    free(j->changes);
-    free(j->group.edits);
+    free(j->transactions);
+    free(j->tx_group.edits);
     free(j);
 }
 
 /* --- the commit ------------------------------------------------------------------------------------------------------- */
 
-void gb_joint_finished(struct gb_joint *j) {
+void gb_upload_group_finished(struct gb_upload_group *j) {
     bool last;
 
     pthread_mutex_lock(&j->lock);
@@ -77,51 +77,52 @@ void gb_joint_finished(struct gb_joint *j) {
     if (!last)
         return;
     wake_caller(j);
-    gb_joint_unref(j); /* the commit's */
+    gb_upload_group_unref(j); /* the commit's */
 }
 
-static void committed(struct gb_change_group *group) {
-    struct gb_joint *j = (struct gb_joint *)((char *)group - offsetof(struct gb_joint, group));
+static void committed(struct gb_transaction_group *tx_group) {
+    struct gb_upload_group *j =
+        (struct gb_upload_group *)((char *)tx_group - offsetof(struct gb_upload_group, tx_group));
     size_t i;
 
-    if (group->error.code != GB_OK) {
-        fail(j, &group->error);
+    if (tx_group->error.code != GB_OK) {
+        fail(j, &tx_group->error);
         for (i = 0; i < j->count; i++)
-            gb_transfer_unref(&j->uploads[i]->t);
+            gb_core_transfer_unref(&j->uploads[i]->t);
         wake_caller(j);
-        gb_joint_unref(j);
+        gb_upload_group_unref(j);
         return;
     }
     for (i = 0; i < j->count; i++)
         gb_upload_committed(j->uploads[i]);
-    gb_joint_finished(j); /* this function's own */
+    gb_upload_group_finished(j); /* this function's own */
 }
 
 /* All are there. */
-static void commit(struct gb_joint *j) {
+static void commit(struct gb_upload_group *j) {
     size_t i;
 
     atomic_fetch_add(&j->refs, 1);
     j->unfinished = j->count + 1;
     for (i = 0; i < j->count; i++)
-        j->changes[i] = &j->uploads[i]->change;
-    j->group.session = j->session;
-    j->group.changes = j->changes;
-    j->group.count = j->count;
-    j->group.end = committed;
-    gb_change_group_start(&j->group);
+        j->transactions[i] = &j->uploads[i]->transaction;
+    j->tx_group.session = j->session;
+    j->tx_group.transactions = j->transactions;
+    j->tx_group.count = j->count;
+    j->tx_group.end = committed;
+    gb_transaction_group_start(&j->tx_group);
 }
 
 /* True: the caller must call commit after unlocking. */
-static bool complete_locked(struct gb_joint *j) {
+static bool complete_locked(struct gb_upload_group *j) {
     if (!j->ended || j->ready < j->count || j->committing || j->abandoned || j->error.code != GB_OK)
         return false;
     j->committing = true;
     return true;
 }
 
-void gb_joint_ready(struct gb_upload *u) {
-    struct gb_joint *j = u->joint;
+void gb_upload_group_ready(struct gb_upload *u) {
+    struct gb_upload_group *j = u->group;
     bool complete;
     bool late;
 
@@ -135,7 +136,7 @@ void gb_joint_ready(struct gb_upload *u) {
     if (complete)
         commit(j);
     else if (late)
-        gb_transfer_unref(&u->t);
+        gb_core_transfer_unref(&u->t);
 }
 
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
@@ -149,12 +150,12 @@ static void upload_woke(void *arg) {
     error = u->t.error;
     pthread_mutex_unlock(&u->t.lock);
     if (error.code != GB_OK)
-        fail(u->joint, &error);
-    wake_caller(u->joint);
+        fail(u->group, &error);
+    wake_caller(u->group);
 }
 
-static struct gb_joint *make(struct gb_session *s, const struct gb_joint_params *params) {
-    struct gb_joint *j = calloc(1, sizeof(*j));
+static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload_group_params *params) {
+    struct gb_upload_group *j = calloc(1, sizeof(*j));
     pthread_mutexattr_t attr;
 
     if (!j)
@@ -169,16 +170,16 @@ static struct gb_joint *make(struct gb_session *s, const struct gb_joint_params 
     j->wake = params->wake;
     j->arg = params->arg;
     j->uploads = calloc(params->count + 1, sizeof(*j->uploads));
-    j->changes = calloc(params->count + 1, sizeof(*j->changes));
-    j->group.edits = calloc(params->count + 1, sizeof(*j->group.edits));
-    if (j->uploads && j->changes && j->group.edits)
+    j->transactions = calloc(params->count + 1, sizeof(*j->transactions));
+    j->tx_group.edits = calloc(params->count + 1, sizeof(*j->tx_group.edits));
+    if (j->uploads && j->transactions && j->tx_group.edits)
         return j;
-    gb_joint_unref(j);
+    gb_upload_group_unref(j);
     return NULL;
 }
 
-static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_joint_params *params, size_t i,
-                     struct gb_error *err) {
+static int begin_one(struct gb_core *core, struct gb_upload_group *j, const struct gb_upload_group_params *params,
+                     size_t i, struct gb_error *err) {
     struct gb_upload_params p = {.fresh = true};
     struct gb_upload *u;
 
@@ -192,7 +193,7 @@ static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_j
         return -1;
     u->t.arg = u;
     u->t.wake_on_error = true;
-    u->joint = j;
+    u->group = j;
     u->unstarted = true;
     atomic_fetch_add(&j->refs, 1);
     j->uploads[i] = u;
@@ -204,7 +205,7 @@ static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_j
                         params->session.s);
 }
 
-int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {
+int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {
     struct gb_session *s;
     int r;
 
@@ -216,14 +217,14 @@ int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t
     pthread_mutex_lock(&s->lock);
     r = gb_quota_check_locked(s, bytes, 0, true, err);
     if (r < 0 && err)
-        gb_memory_denied(s, err);
+        gb_alloc_stats_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
 }
 
 /* What is full is told to the core, as far as the present one. */
-static int advance(struct gb_joint *j, struct gb_error *err) {
+static int advance(struct gb_upload_group *j, struct gb_error *err) {
     while (j->at < j->count && j->uploads[j->at]->filled == j->uploads[j->at]->params.bytes) {
         if (gb_upload_end(j->uploads[j->at], err) < 0)
             return -1;
@@ -232,15 +233,15 @@ static int advance(struct gb_joint *j, struct gb_error *err) {
     return 0;
 }
 
-int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, struct gb_joint **ret,
-                   struct gb_error *err) {
-    struct gb_joint *j;
+int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_params *params,
+                          struct gb_upload_group **ret, struct gb_error *err) {
+    struct gb_upload_group *j;
     struct gb_session *s;
     size_t i;
     int r;
 
     /* The numbers of all read better than those of the one that did not fit any more. */
-    if (gb_joint_check(core, &params->session, params->bytes, err) < 0)
+    if (gb_upload_group_check(core, &params->session, params->bytes, err) < 0)
         return -1;
     s = gb_session_use(core, &params->session, err);
     if (!s)
@@ -251,7 +252,7 @@ int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, s
     for (i = 0; i < params->count && r == 0; i++)
         r = begin_one(core, j, params, i, err);
     if (r < 0) {
-        gb_joint_free(j);
+        gb_upload_group_free(j);
         return -1;
     }
     for (i = 0; i < j->count; i++)
@@ -262,7 +263,7 @@ int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, s
 
 /* --- the bytes -------------------------------------------------------------------------------------------------------- */
 
-int gb_joint_room(struct gb_joint *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+int gb_upload_group_room(struct gb_upload_group *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     if (check(j, err) < 0 || advance(j, err) < 0)
         return -1;
     if (j->at == j->count)
@@ -270,18 +271,18 @@ int gb_joint_room(struct gb_joint *j, void **ret_ptr, size_t *ret_n, struct gb_e
     return gb_upload_room(j->uploads[j->at], ret_ptr, ret_n, err);
 }
 
-int gb_joint_fill(struct gb_joint *j, size_t n, struct gb_error *err) {
+int gb_upload_group_fill(struct gb_upload_group *j, size_t n, struct gb_error *err) {
     if (gb_upload_fill(j->uploads[j->at], n, err) < 0)
         return -1;
     return advance(j, err);
 }
 
-void gb_joint_pause(struct gb_joint *j, bool stalled) {
+void gb_upload_group_pause(struct gb_upload_group *j, bool stalled) {
     if (j->at < j->count)
         gb_upload_pause(j->uploads[j->at], stalled);
 }
 
-int gb_joint_end(struct gb_joint *j, struct gb_error *err) {
+int gb_upload_group_end(struct gb_upload_group *j, struct gb_error *err) {
     bool complete;
 
     if (check(j, err) < 0 || advance(j, err) < 0)
@@ -297,7 +298,7 @@ int gb_joint_end(struct gb_joint *j, struct gb_error *err) {
     return 0;
 }
 
-int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, struct gb_error *err) {
+int gb_upload_group_result(struct gb_upload_group *j, struct gb_transfer_times *ret_times, struct gb_error *err) {
     struct gb_transfer_times sum = {.queue_ms = 0};
     struct gb_transfer_times one;
     bool done;
@@ -318,19 +319,19 @@ int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, str
     return 1;
 }
 
-const struct gb_buffer_rec *gb_joint_record(const struct gb_joint *j, size_t i, bool *ret_created) {
+const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group *j, size_t i, bool *ret_created) {
     *ret_created = j->uploads[i]->created;
-    return &j->uploads[i]->change.rec;
+    return &j->uploads[i]->transaction.rec;
 }
 
-void gb_joint_blame(struct gb_joint *j, enum gb_code why) {
+void gb_upload_group_blame(struct gb_upload_group *j, enum gb_code why) {
     size_t i;
 
     for (i = 0; j && i < j->count; i++)
         gb_upload_blame(j->uploads[i], why);
 }
 
-void gb_joint_free(struct gb_joint *j) {
+void gb_upload_group_free(struct gb_upload_group *j) {
     bool abandoned;
     size_t i;
 
@@ -348,8 +349,8 @@ void gb_joint_free(struct gb_joint *j) {
 
         /* Those that waited for the others wait no more. */
         if (abandoned && u->joined)
-            gb_transfer_unref(&u->t); /* never the last: the caller has one */
+            gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
         gb_upload_free(u);
     }
-    gb_joint_unref(j);
+    gb_upload_group_unref(j);
 }

@@ -118,14 +118,14 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
 /* Nobody else may use what is about to be overwritten, but who asks for this write; own: references that it has itself. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
                         unsigned own, struct gb_error *err) {
-    if (c->lease_count > 0 && (p->holder == 0 || !gb_mapped_by_locked(c, p->holder)))
-        return gb_mapped_check_locked(b, "wait until it has ended, or write without in_place", err);
-    if (atomic_load(&c->refs) > 1 + own + c->lease_count || b->turns.taken)
+    if (c->lease_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
+        return gb_guard_check_unmapped_locked(b, "wait until it has ended, or write without in_place", err);
+    if (atomic_load(&c->refs) > 1 + own + c->lease_count || b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
 
-static int plan_in_place(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
+static int plan_in_place(const struct gb_upload_params *p, const struct gb_device_write *w, struct gb_plan *plan,
                          struct gb_error *err) {
     struct gb_buffer *b = plan->buffer;
 
@@ -149,7 +149,7 @@ static int plan_in_place(const struct gb_upload_params *p, const struct gb_write
 
 /* --- mirrored -------------------------------------------------------------------------------------------------------------------- */
 
-static int check_sides(const struct gb_upload_params *p, const struct gb_write *w, const struct gb_plan *plan,
+static int check_sides(const struct gb_upload_params *p, const struct gb_device_write *w, const struct gb_plan *plan,
                        struct gb_error *err) {
     const struct gb_buffer *b = plan->buffer;
     bool named = p->side_named || (w ? !p->to_device_side : p->to_device_side);
@@ -175,11 +175,11 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_write *
 }
 
 /* The side that is written, where it is when it is large enough; and what must be there before. */
-static int plan_side(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
+static int plan_side(const struct gb_upload_params *p, const struct gb_device_write *w, struct gb_plan *plan,
                      struct gb_error *err) {
     struct gb_buffer *b = plan->buffer;
     enum gb_head head = b ? b->rec.head : GB_HEAD_UNINITIALIZED;
-    bool sync = w && w->what == GB_WRITE_SYNC;
+    bool sync = w && w->what == GB_DEVICE_WRITE_SYNC;
     struct gb_mirror_move move;
 
     plan->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
@@ -196,7 +196,7 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
     plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
     if (plan->place && plan->place->bytes < plan->bytes)
         plan->place = NULL;
-    if (plan->place && !plan->merge && (plan->place->escaped || (plan->place->lease_count > 0 && !sync)))
+    if (plan->place && !plan->merge && (plan->place->tainted || (plan->place->lease_count > 0 && !sync)))
         plan->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
     plan->in_place = plan->place && !sync;
     return plan->place ? check_unused(p, b, plan->place, w && w->source == plan->place, err) : 0;
@@ -204,14 +204,14 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_write *w,
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------------- */
 
-static int plan_place(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
+static int plan_place(const struct gb_upload_params *p, const struct gb_device_write *w, struct gb_plan *plan,
                       struct gb_error *err) {
     struct gb_buffer *b = plan->buffer;
 
     if (plan->mirrored)
         return plan_side(p, w, plan, err);
     plan->base = plan->merge ? b->content : NULL;
-    if (b && (p->fresh || (w && w->call && gb_gather_atomic(w->call->gather))) &&
+    if (b && (p->fresh || (w && w->call && gb_transaction_batch_atomic(w->call->batch))) &&
         gb_adopted_check_locked(
             b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
         return -1;
@@ -220,7 +220,7 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_write *w
     return 0;
 }
 
-int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_write *w,
+int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_device_write *w,
                         struct gb_plan *plan, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
     int r;
@@ -233,10 +233,10 @@ int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, 
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b && !(w && w->what == GB_WRITE_SYNC) && gb_sealed_check_locked(b, err) < 0)
+    if (b && !(w && w->what == GB_DEVICE_WRITE_SYNC) && gb_guard_check_unsealed_locked(b, err) < 0)
         return -1;
     if (w)
-        r = gb_write_plan(w, p, plan, err);
+        r = gb_device_write_plan(w, p, plan, err);
     else
         r = p->partial ? plan_partial(p, plan, err) : plan_full(p, plan, err);
     if (r < 0 || check_sides(p, w, plan, err) < 0)
@@ -248,7 +248,7 @@ int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, 
         return -1;
     if (plan->kind == GB_KIND_DEVICE)
         plan->pool_name = plan->pool->rec.name;
-    if (plan_place(p, w, plan, err) < 0 || gb_write_check_overlap(w, plan, err) < 0)
+    if (plan_place(p, w, plan, err) < 0 || gb_device_write_check_overlap(w, plan, err) < 0)
         return -1;
     return check_limit(s, plan, !p->asked_before, err);
 }

@@ -5,7 +5,7 @@
 static void usable(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
 
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     gb_content_drop_later(u->base);
     u->base = NULL;
     pthread_mutex_lock(&u->t.lock);
@@ -16,7 +16,7 @@ static void usable(void *arg, const struct gb_error *error) {
     u->open = true;
     u->pending--;
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* The bytes before and after the payload: from the old memory, from the other side, or zeros. */
@@ -51,12 +51,12 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     struct gb_backend *be = u->t.core->backend;
     bool done = true;
 
-    u->usable = gb_events_take(&u->t.device->events, err);
+    u->usable = gb_event_pool_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
         gb_event_query(be, u->usable->event, &done, err) < 0)
         return -1;
     /* Freed in the order of its home: on another stream the copy must be done before. */
-    if (u->base && (done || u->base->home == u->t.stream)) {
+    if (u->base && (done || u->base->alloc_stream == u->t.stream)) {
         *ret_base = u->base;
         u->base = NULL;
     }
@@ -65,9 +65,9 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     pthread_mutex_lock(&u->t.lock);
     u->pending++;
     pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
+    gb_core_transfer_ref(&u->t);
     if (gb_watch(be, u->usable->event, usable, u, err) < 0) {
-        gb_transfer_unref(&u->t); /* never the last: the lane has one */
+        gb_core_transfer_unref(&u->t); /* never the last: the lane has one */
         return -1;
     }
     *ret_watched = true;
@@ -78,18 +78,18 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
                  struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
 
-    if (u->write && gb_flight_open(&u->flights[0], stream, err) < 0)
+    if (u->write && gb_staged_copy_open(&u->copies[0], stream, err) < 0)
         return -1;
-    if ((u->placed && gb_content_settle(c, err) < 0) || gb_content_settle(u->base, err) < 0)
+    if ((u->placed && gb_content_materialize(c, err) < 0) || gb_content_materialize(u->base, err) < 0)
         return -1;
     if (u->placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
         return -1;
     if (queue_rest(u, stream, err) < 0)
         return -1;
     if (u->write)
-        return gb_write_queue(u, stream, err);
+        return gb_device_write_queue(u, stream, err);
     if (u->direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
         u->attached = true;
         if (gb_mem_attach(be, &place, true, stream, err) < 0)
@@ -105,15 +105,15 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
 static void settled(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
 
-    gb_core_note(u->t.core, error);
-    gb_transfer_unref(&u->t);
+    gb_core_report_error(u->t.core, error);
+    gb_core_transfer_unref(&u->t);
 }
 
 static void settle_slowly(struct gb_task *task) {
     struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
 
-    gb_stream_sync(u->t.core->backend, gb_transfer_part(&u->t), NULL);
-    gb_transfer_unref(&u->t);
+    gb_stream_sync(u->t.core->backend, gb_core_transfer_part(&u->t), NULL);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* What was queued may be under way: the lane's reference is kept until it cannot be. */
@@ -121,7 +121,7 @@ static void settle(struct gb_upload *u, struct gb_stream *stream) {
     struct gb_backend *be = u->t.core->backend;
 
     if (!u->usable)
-        u->usable = gb_events_take(&u->t.device->events, NULL);
+        u->usable = gb_event_pool_take(&u->t.device->events, NULL);
     if (u->usable && gb_event_record(be, u->usable->event, stream, NULL) == 0 &&
         gb_watch(be, u->usable->event, settled, u, NULL) == 0)
         return;
@@ -139,12 +139,12 @@ static void prepare(struct gb_upload *u) {
 
     u->prepared_ns = gb_clock_ns();
     if (gb_core_stream_part_make(u->t.stream, u->t.device->index, &stream, &err) < 0) {
-        gb_transfer_fail(&u->t, &err);
-        gb_transfer_unref(&u->t);
+        gb_core_transfer_fail(&u->t, &err);
+        gb_core_transfer_unref(&u->t);
         return;
     }
     if (queue(u, stream, &watched, &base, &err) < 0) {
-        gb_transfer_fail(&u->t, &err);
+        gb_core_transfer_fail(&u->t, &err);
         settle(u, stream);
         gb_content_drop(base, NULL, NULL); /* its home is this stream */
         return;
@@ -155,7 +155,7 @@ static void prepare(struct gb_upload *u) {
     if (!watched || !u->direct)
         u->open = true;
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
 void gb_upload_prepare(struct gb_task *task) {
@@ -169,8 +169,8 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
         prepare(u);
         return;
     }
-    gb_transfer_fail(&u->t, error);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_fail(&u->t, error);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* --- managed memory ------------------------------------------------------------------------------------------------------------- */
@@ -179,20 +179,20 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
 static int hand_back(struct gb_upload *u, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    struct gb_place place = gb_content_place(c, 0);
-    struct gb_stream *stream = gb_transfer_part(&u->t);
+    struct gb_location place = gb_content_location(c, 0);
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
     struct gb_ev *ready;
 
     if (gb_mem_attach(be, &place, false, stream, err) < 0)
         return -1;
-    ready = gb_events_take(&u->t.device->events, err);
+    ready = gb_event_pool_take(&u->t.device->events, err);
     if (!ready)
         return -1;
     if (gb_event_record(be, ready->event, stream, err) < 0) {
-        gb_events_give(&u->t.device->events, ready);
+        gb_event_pool_give(&u->t.device->events, ready);
         return -1;
     }
-    gb_events_give(&u->t.device->events, c->ready);
+    gb_event_pool_give(&u->t.device->events, c->ready);
     c->ready = ready;
     return 0;
 }

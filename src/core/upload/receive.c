@@ -16,16 +16,16 @@ static size_t least(uint64_t a, uint64_t b) {
 
 /* A slot to fill; false: wait for wake. While copies are under way the end of one wakes, so no place in the line is needed. */
 static bool begin_slot_locked(struct gb_upload *u) {
-    struct gb_flight *f = NULL;
+    struct gb_staged_copy *f = NULL;
     unsigned i;
 
-    for (i = 0; i < GB_UPLOAD_FLIGHTS && !f; i++) {
-        if (!u->flights[i].busy)
-            f = &u->flights[i];
+    for (i = 0; i < GB_UPLOAD_COPIES && !f; i++) {
+        if (!u->copies[i].busy)
+            f = &u->copies[i];
     }
     if (!f)
         return false;
-    f->slot = u->in_flight > 0 ? gb_slots_try(&u->t.core->slots) : gb_transfer_slot_locked(&u->t);
+    f->slot = u->in_flight > 0 ? gb_slots_try(&u->t.core->slots) : gb_core_transfer_slot_locked(&u->t);
     if (!f->slot)
         return false;
     f->busy = true;
@@ -40,7 +40,7 @@ static bool begin_slot_locked(struct gb_upload *u) {
 static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
     uint64_t left = u->params.bytes - u->filled;
 
-    if (gb_transfer_check_locked(&u->t, err) < 0)
+    if (gb_core_transfer_check_locked(&u->t, err) < 0)
         return -1;
     if (left == 0 || u->ended)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the payload has %llu bytes and no more",
@@ -80,7 +80,7 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
 }
 
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
-    struct gb_flight *f = upload->filling;
+    struct gb_staged_copy *f = upload->filling;
     char *at;
 
     if (n > upload->room)
@@ -110,7 +110,7 @@ int gb_upload_flush(struct gb_upload *upload, struct gb_error *err) {
 }
 
 void gb_upload_pause(struct gb_upload *upload, bool stalled) {
-    struct gb_flight *f = upload->filling;
+    struct gb_staged_copy *f = upload->filling;
 
     if (stalled)
         (void)gb_upload_watch_rest(upload, NULL); /* what goes wrong stands in the transfer */
@@ -124,7 +124,7 @@ void gb_upload_pause(struct gb_upload *upload, bool stalled) {
         return;
     }
     upload->filling = NULL;
-    gb_flight_release(f);
+    gb_staged_copy_release(f);
     pthread_mutex_lock(&upload->t.lock);
     f->busy = false;
     pthread_mutex_unlock(&upload->t.lock);

@@ -62,7 +62,7 @@ size_t gb_scatter_slot(const struct gb_upload *u) {
     return bytes;
 }
 
-int gb_scatter_queue(struct gb_upload *u, struct gb_flight *f, struct gb_error *err) {
+int gb_scatter_queue(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
     uint64_t at = u->filled - f->bytes;
     uint64_t done;
     uint64_t offset;
@@ -73,11 +73,11 @@ int gb_scatter_queue(struct gb_upload *u, struct gb_flight *f, struct gb_error *
     for (done = 0; done < f->bytes; done += cut.bytes) {
         gb_view_cut(&u->params.view, at + done, f->bytes - done, SLOT_BOXES, &cut);
         for (i = 0; i < cut.boxes; i++) {
-            struct gb_place place;
+            struct gb_location place;
 
             gb_cut_box(&cut, i, &offset, &packed);
-            place = gb_content_place(u->content, offset);
-            if (gb_flight_box(f, &place, done + packed, &cut.box, GB_COPY_TO_DEVICE, err) < 0)
+            place = gb_content_location(u->content, offset);
+            if (gb_staged_copy_box(f, &place, done + packed, &cut.box, GB_COPY_TO_DEVICE, err) < 0)
                 return -1;
         }
     }

@@ -12,7 +12,7 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
     if (r == 0 && !plan->place && plan->kind == GB_KIND_PINNED)
         r = gb_quota_check_pinned_locked(s, plan->bytes, tell, err);
     if (r < 0 && err && tell)
-        gb_memory_denied(s, err);
+        gb_alloc_stats_denied(s, err);
     return r;
 }
 
@@ -97,13 +97,13 @@ void gb_upload_start(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     unsigned i;
 
-    for (i = 0; i < GB_UPLOAD_FLIGHTS; i++)
-        u->flights[i].transfer = &u->t;
+    for (i = 0; i < GB_UPLOAD_COPIES; i++)
+        u->copies[i].transfer = &u->t;
     u->unstarted = false;
-    if (!u->intake)
+    if (!u->multipart)
         atomic_fetch_add(u->write ? &core->writes_running : &core->uploads_running, 1);
     gb_core_changed(core);
-    gb_transfer_ref(&u->t); /* the lane's */
+    gb_core_transfer_ref(&u->t); /* the lane's */
     if (u->placed) {
         u->task.run = gb_upload_prepare;
         gb_lane_post(&u->t.device->lane, &u->task);
@@ -115,8 +115,8 @@ void gb_upload_start(struct gb_upload *u) {
     gb_alloc_start(&u->alloc, u->params.wait_ms);
 }
 
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                                 struct gb_error *err) {
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 struct gb_device_write *write, struct gb_error *err) {
     struct gb_session *s;
     struct gb_upload *u;
     int r;
@@ -134,13 +134,13 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     }
     u->params = *params;
     u->write = write;
-    gb_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
+    gb_core_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
     pthread_mutex_lock(&s->lock);
     r = begin_locked(u, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     if (r < 0) {
-        gb_transfer_done(&u->t);
+        gb_core_transfer_done(&u->t);
         free(u);
         return NULL;
     }
@@ -171,25 +171,25 @@ static bool cancel(void *arg, bool act) {
     struct gb_upload *u = arg;
     bool r = gb_upload_cancel(u, act);
 
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
     return r;
 }
 
-int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
-                    struct gb_upload **ret, struct gb_error *err) {
+int gb_upload_open_target(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart *multipart,
+                          struct gb_upload **ret, struct gb_error *err) {
     struct gb_upload *u = gb_upload_make(core, params, NULL, err);
 
     if (!u)
         return -1;
-    u->intake = intake;
+    u->multipart = multipart;
     u->t.want_wake = true;
-    gb_transfer_silence(&u->t);
+    gb_core_transfer_silence(&u->t);
     gb_upload_start(u);
     *ret = u;
     return 0;
 }
 
-int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
+int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_device_write *write,
                    struct gb_error *err) {
     struct gb_upload *u = gb_upload_make(core, params, write, err);
 
@@ -198,9 +198,9 @@ int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, 
     write->upload = u;
     u->ended = true;
     u->t.want_wake = true;
-    gb_transfer_ref(&u->t); /* it may come to its end meanwhile */
+    gb_core_transfer_ref(&u->t); /* it may come to its end meanwhile */
     gb_call_offer(write->call, hold, cancel, u);
     gb_upload_start(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
     return 0;
 }

@@ -1,19 +1,19 @@
 /* An upload, for the files that make it up: upload_plan.c says what it needs, upload.c begins, prepare.c queues what
  * comes first, receive.c takes bytes, pipeline.c sends them, commit.c commits, abort.c cleans up. A device write (device_write.c) is an
  * upload whose payload is queued on the lane. */
-#ifndef GB_CORE_UPLOAD_H
-#define GB_CORE_UPLOAD_H
+#ifndef GB_CORE_UPLOAD_UPLOAD_H
+#define GB_CORE_UPLOAD_UPLOAD_H
 
 #include "core/buffer/transaction.h"
 #include "core/transfer/transfer.h"
 
-#define GB_UPLOAD_FLIGHTS 4 /* one that fills, the others under way */
+#define GB_UPLOAD_COPIES 4 /* one that fills, the others under way */
 
-enum gb_write_what { GB_WRITE_COPY, GB_WRITE_FILL, GB_WRITE_SYNC };
+enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC };
 
 /* What makes an upload a device write. */
-struct gb_write {
-    enum gb_write_what what;
+struct gb_device_write {
+    enum gb_device_write_what what;
     struct gb_call *call;
     struct gb_upload *upload;
     struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
@@ -49,16 +49,16 @@ struct gb_plan {
 };
 
 struct gb_upload {
-    struct gb_transfer t; /* first */
+    struct gb_core_transfer t; /* first */
     struct gb_upload_params params;
-    struct gb_write *write; /* NULL: the caller brings the payload */
-    struct gb_joint *joint; /* a reference; NULL: by itself */
-    bool unstarted;         /* of a joint: nothing runs yet */
-    bool joined;            /* it waits there for the others; the joint's lock */
+    struct gb_device_write *write; /* NULL: the caller brings the payload */
+    struct gb_upload_group *group; /* a reference; NULL: by itself */
+    bool unstarted;                /* of a upload group: nothing runs yet */
+    bool joined;                   /* it waits there for the others; the upload group's lock */
 
-    /* One of an intake's; see internal.h. The list is the intake's lock's. */
-    struct gb_intake *intake;  /* a reference; NULL: none of this */
-    struct gb_upload *carrier; /* whose part this is, with a reference; NULL: it is the carrier */
+    /* One of a multipart upload's; see internal.h. The list is the multipart upload's lock's. */
+    struct gb_multipart *multipart; /* a reference; NULL: none of this */
+    struct gb_upload *target;       /* whose part this is, with a reference; NULL: it is the target */
     struct gb_upload *part_next;
     bool keeps;                       /* what came counts even when the end does not */
     bool arrived;                     /* its range is marked */
@@ -101,10 +101,10 @@ struct gb_upload {
     bool touched; /* the buffer's memory may differ from what it was */
     size_t room;
     uint32_t crc;
-    struct gb_flight *filling;
-    struct gb_flight *loose; /* sent, and not watched; the oldest first */
-    struct gb_flight *loose_last;
-    unsigned loose_count;
+    struct gb_staged_copy *filling;
+    struct gb_staged_copy *unwatched; /* sent, and not watched; the oldest first */
+    struct gb_staged_copy *unwatched_last;
+    unsigned unwatched_count;
     size_t filling_max;  /* bytes that it is to hold */
     uint64_t filling_ns; /* since when */
     char *scratch;       /* scattered, where the CPU writes: gathered here first */
@@ -117,50 +117,52 @@ struct gb_upload {
     bool finished;
     unsigned pending; /* watches that must fire before the commit */
     unsigned in_flight;
-    struct gb_flight flights[GB_UPLOAD_FLIGHTS];
+    struct gb_staged_copy copies[GB_UPLOAD_COPIES];
 
-    struct gb_change change;
+    struct gb_transaction transaction;
     bool created;
 };
 
-static inline struct gb_upload *gb_upload_of(struct gb_transfer *transfer) {
+static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
     return (struct gb_upload *)transfer;
 }
 
 /* upload_plan.c, under the session's lock: says what params and write (may be NULL) need, or why not. */
-int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params, struct gb_write *write,
-                        struct gb_plan *plan, struct gb_error *err);
+int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params,
+                        struct gb_device_write *write, struct gb_plan *plan, struct gb_error *err);
 int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err);
 
 /* upload.c: an upload that nothing was queued for yet, with the caller's reference; and its start. */
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                                 struct gb_error *err);
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 struct gb_device_write *write, struct gb_error *err);
 void gb_upload_start(struct gb_upload *upload);
 
 /* group.c: one of several is there: its copies are done, its commit waits for the others. Takes over a reference of it. */
-void gb_joint_ready(struct gb_upload *upload);
+void gb_upload_group_ready(struct gb_upload *upload);
 /* It was committed, and what it replaced is gone. */
-void gb_joint_finished(struct gb_joint *joint);
-void gb_joint_unref(struct gb_joint *joint);
+void gb_upload_group_finished(struct gb_upload_group *group);
+void gb_upload_group_unref(struct gb_upload_group *group);
 /* commit.c: after the commit; finished() for it follows. */
 void gb_upload_committed(struct gb_upload *upload);
 
 /* upload.c: a device write. write is the upload's from success on; its call is finished at the end. */
-int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
+int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_device_write *write,
                    struct gb_error *err);
 
 /* device_write.c */
-struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call); /* NULL when memory is exhausted */
-void gb_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_write *write);
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what,
+                                            struct gb_call *call); /* NULL when memory is exhausted */
+void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
 /* Frees it (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
-void gb_write_fail(const struct gb_buffer_check *check, struct gb_write *write, struct gb_call *call,
-                   const struct gb_error *error);
-void gb_write_end(struct gb_write *write); /* finishes the call, frees */
-int gb_write_plan(struct gb_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
-                  struct gb_error *err);
-int gb_write_check_overlap(const struct gb_write *write, const struct gb_plan *plan, struct gb_error *err);
-/* On the lane, after gb_flight_open of flights[0]: queues the payload and watches it. */
-int gb_write_queue(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write, struct gb_call *call,
+                          const struct gb_error *error);
+void gb_device_write_end(struct gb_device_write *write); /* finishes the call, frees */
+int gb_device_write_plan(struct gb_device_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
+                         struct gb_error *err);
+int gb_device_write_check_overlap(const struct gb_device_write *write, const struct gb_plan *plan,
+                                  struct gb_error *err);
+/* On the lane, after gb_staged_copy_open of staged copies[0]: queues the payload and watches it. */
+int gb_device_write_queue(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
 
 /* mirrors.c: may it be synced or released at all? */
 int gb_mirror_check(const struct gb_buffer *buffer, struct gb_error *err);
@@ -176,11 +178,11 @@ void gb_upload_unlock_advance(struct gb_upload *upload);
 /* Is what it writes in place still the buffer's? */
 bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
 
-/* upload.c: what an intake's bytes belong to. */
-int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
-                    struct gb_upload **ret, struct gb_error *err);
+/* upload.c: what a multipart upload's bytes belong to. */
+int gb_upload_open_target(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart *multipart,
+                          struct gb_upload **ret, struct gb_error *err);
 
-/* commit.c, of a carrier. Are its bytes to be written now? 1; 0: wake follows; -1. */
+/* commit.c, of a target. Are its bytes to be written now? 1; 0: wake follows; -1. */
 int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
 /* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). mark: committed with it. */
 void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
@@ -191,11 +193,11 @@ int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_
 bool gb_upload_refused(struct gb_upload *upload);
 
 /* scatter.c: a payload that does not lie side by side. Room in the scratch; the scratch's bytes to their places; so
- * many bytes are to be in a slot; a full slot's copies, between gb_flight_open and _shut. */
+ * many bytes are to be in a slot; a full slot's copies, between gb_staged_copy_open and _shut. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
 void gb_scatter_fill(struct gb_upload *upload, size_t n);
 size_t gb_scatter_slot(const struct gb_upload *upload);
-int gb_scatter_queue(struct gb_upload *upload, struct gb_flight *flight, struct gb_error *err);
+int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
 
 /* receive.c: sends what stands in a slot on its way. */
 int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
@@ -217,6 +219,6 @@ void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
 
 /* abort.c */
-void gb_upload_destroy(struct gb_transfer *transfer);
+void gb_upload_destroy(struct gb_core_transfer *transfer);
 
 #endif

@@ -2,8 +2,8 @@
  * posting; another thread may step in while the lane is empty, for what takes next to nothing. A task is
  * part of the object it serves, so posting needs no memory and cannot fail; the limits on sessions, buffers and
  * connections bound the queue. */
-#ifndef GB_CORE_LANE_H
-#define GB_CORE_LANE_H
+#ifndef GB_CORE_UTIL_LANE_H
+#define GB_CORE_UTIL_LANE_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -23,28 +23,28 @@ struct gb_lane {
     pthread_t thread;
     bool started;
     bool stopping;
-    bool taken;  /* by its thread or by one that stepped in */
-    bool poked;  /* `again` is due */
-    bool tended; /* `again` is due with the next tick */
-    bool timed;  /* its thread waits no longer than a tick */
+    bool taken;          /* by its thread or by one that stepped in */
+    bool poked;          /* `again` is due */
+    bool tick_scheduled; /* `again` is due with the next tick */
+    bool timed;          /* its thread waits no longer than a tick */
     struct gb_task *first;
     struct gb_task *last;
     /* Called on the lane after each task and, while it returned true, each tick: something is to be tried again. */
-    bool (*again)(void *arg);
+    bool (*retry)(void *arg);
     void (*before)(void *arg); /* on the lane before each task; may be NULL */
-    void *again_arg;           /* of both */
+    void *hook_arg;            /* of both */
 };
 
 #define GB_LANE_TICK_MS 10
 
 /* name: at most 15 characters. Returns 0 or -1. */
-int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err);
+int gb_lane_init(struct gb_lane *lane, const char *name, bool (*retry)(void *arg), void *arg, struct gb_error *err);
 
 /* An `again` for a lane that has nothing to try again. */
 bool gb_lane_no_more(void *arg);
 
 /* [any thread, never blocks] `again` is called within two ticks. Wakes nobody while the lane ticks anyway. */
-void gb_lane_tend(struct gb_lane *lane);
+void gb_lane_schedule_tick(struct gb_lane *lane);
 
 /* Runs what is queued, joins the thread. A zeroed or half-built lane is accepted. */
 void gb_lane_done(struct gb_lane *lane);

@@ -1,6 +1,6 @@
 /* Mirrored buffers: which side is current, and what every action does about it. */
-#ifndef GB_CORE_MIRROR_H
-#define GB_CORE_MIRROR_H
+#ifndef GB_CORE_UTIL_MIRROR_H
+#define GB_CORE_UTIL_MIRROR_H
 
 #include "model/model.h"
 

@@ -1,6 +1,6 @@
 /* Which bytes of a whole have arrived, and their checksums: pieces that do not overlap, in order. Not thread-safe. */
-#ifndef GB_CORE_RANGES_H
-#define GB_CORE_RANGES_H
+#ifndef GB_CORE_UTIL_RANGE_SET_H
+#define GB_CORE_UTIL_RANGE_SET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* A fixed set of pinned slots. The last one given back is lent first, because it is still in the cache. Who finds none
  * free waits in line: a slot given back goes straight to the first in line, so nobody can overtake. */
-#ifndef GB_CORE_SLOTS_H
-#define GB_CORE_SLOTS_H
+#ifndef GB_CORE_UTIL_STAGING_SLOTS_H
+#define GB_CORE_UTIL_STAGING_SLOTS_H
 
 #include <pthread.h>
 #include <stdatomic.h>

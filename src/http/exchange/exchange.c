@@ -9,109 +9,109 @@
 #include "base/clock.h"
 #include "http/server.h"
 
-/* --- inboxes ------------------------------------------------------------------------------------------------------ */
+/* --- wake queue ------------------------------------------------------------------------------------------------------ */
 
-int gb_inbox_init(struct gb_inbox *inbox, struct gb_error *err) {
-    *inbox = (struct gb_inbox){.event_fd = -1};
-    pthread_mutex_init(&inbox->lock, NULL);
-    inbox->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (inbox->event_fd < 0)
+int gb_wake_queue_init(struct gb_wake_queue *wake_queue, struct gb_error *err) {
+    *wake_queue = (struct gb_wake_queue){.event_fd = -1};
+    pthread_mutex_init(&wake_queue->lock, NULL);
+    wake_queue->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_queue->event_fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "eventfd", errno);
     return 0;
 }
 
-void gb_inbox_done(struct gb_inbox *inbox) {
+void gb_wake_queue_done(struct gb_wake_queue *wake_queue) {
     struct gb_exchange *ex;
 
-    while ((ex = gb_inbox_take(inbox)))
+    while ((ex = gb_wake_queue_take(wake_queue)))
         gb_exchange_unref(ex);
-    if (inbox->event_fd >= 0)
-        close(inbox->event_fd);
-    pthread_mutex_destroy(&inbox->lock);
+    if (wake_queue->event_fd >= 0)
+        close(wake_queue->event_fd);
+    pthread_mutex_destroy(&wake_queue->lock);
 }
 
-void gb_inbox_signal(struct gb_inbox *inbox) {
+void gb_wake_queue_signal(struct gb_wake_queue *wake_queue) {
     uint64_t one = 1;
 
     /* Full means that a signal is already pending. */
-    if (write(inbox->event_fd, &one, sizeof(one)) < 0)
+    if (write(wake_queue->event_fd, &one, sizeof(one)) < 0)
         return;
 }
 
-void gb_inbox_clear(struct gb_inbox *inbox) {
+void gb_wake_queue_clear(struct gb_wake_queue *wake_queue) {
     uint64_t count;
 
-    if (read(inbox->event_fd, &count, sizeof(count)) < 0)
+    if (read(wake_queue->event_fd, &count, sizeof(count)) < 0)
         return;
 }
 
-unsigned gb_inbox_visit(struct gb_inbox *inbox) {
+unsigned gb_wake_queue_visit(struct gb_wake_queue *wake_queue) {
     unsigned count;
 
-    gb_inbox_clear(inbox);
-    pthread_mutex_lock(&inbox->lock);
-    count = inbox->count;
-    pthread_mutex_unlock(&inbox->lock);
+    gb_wake_queue_clear(wake_queue);
+    pthread_mutex_lock(&wake_queue->lock);
+    count = wake_queue->count;
+    pthread_mutex_unlock(&wake_queue->lock);
     return count;
 }
 
 /* Who puts one where others are does not signal. */
-void gb_inbox_leave(struct gb_inbox *inbox) {
+void gb_wake_queue_leave(struct gb_wake_queue *wake_queue) {
     bool more;
 
-    pthread_mutex_lock(&inbox->lock);
-    more = inbox->head != NULL;
-    pthread_mutex_unlock(&inbox->lock);
+    pthread_mutex_lock(&wake_queue->lock);
+    more = wake_queue->head != NULL;
+    pthread_mutex_unlock(&wake_queue->lock);
     if (more)
-        gb_inbox_signal(inbox);
+        gb_wake_queue_signal(wake_queue);
 }
 
-static void inbox_put(struct gb_inbox *inbox, struct gb_exchange *ex) {
+static void inbox_put(struct gb_wake_queue *wake_queue, struct gb_exchange *ex) {
     bool was_empty;
 
-    ex->inbox_next = NULL;
-    pthread_mutex_lock(&inbox->lock);
-    was_empty = inbox->head == NULL;
+    ex->wake_next = NULL;
+    pthread_mutex_lock(&wake_queue->lock);
+    was_empty = wake_queue->head == NULL;
     if (was_empty)
-        inbox->head = ex;
+        wake_queue->head = ex;
     else
-        inbox->tail->inbox_next = ex;
-    inbox->tail = ex;
-    inbox->count++;
-    pthread_mutex_unlock(&inbox->lock);
+        wake_queue->tail->wake_next = ex;
+    wake_queue->tail = ex;
+    wake_queue->count++;
+    pthread_mutex_unlock(&wake_queue->lock);
     if (was_empty)
-        gb_inbox_signal(inbox);
+        gb_wake_queue_signal(wake_queue);
 }
 
 /* Pops the first, whoever owns it now. */
-static struct gb_exchange *inbox_pop(struct gb_inbox *inbox) {
+static struct gb_exchange *inbox_pop(struct gb_wake_queue *wake_queue) {
     struct gb_exchange *ex;
 
-    pthread_mutex_lock(&inbox->lock);
-    ex = inbox->head;
+    pthread_mutex_lock(&wake_queue->lock);
+    ex = wake_queue->head;
     if (ex) {
-        inbox->count--;
-        inbox->head = ex->inbox_next;
-        if (!inbox->head)
-            inbox->tail = NULL;
+        wake_queue->count--;
+        wake_queue->head = ex->wake_next;
+        if (!wake_queue->head)
+            wake_queue->tail = NULL;
     }
-    pthread_mutex_unlock(&inbox->lock);
+    pthread_mutex_unlock(&wake_queue->lock);
     return ex;
 }
 
-struct gb_exchange *gb_inbox_take(struct gb_inbox *inbox) {
+struct gb_exchange *gb_wake_queue_take(struct gb_wake_queue *wake_queue) {
     struct gb_exchange *ex;
 
-    while ((ex = inbox_pop(inbox))) {
-        struct gb_inbox *owner;
+    while ((ex = inbox_pop(wake_queue))) {
+        struct gb_wake_queue *owner;
 
         pthread_mutex_lock(&ex->wake_lock);
         owner = ex->owner;
-        ex->queued = owner && owner != inbox;
+        ex->queued = owner && owner != wake_queue;
         if (ex->queued)
             inbox_put(owner, ex); /* it moved to another thread meanwhile; the reference goes along */
         pthread_mutex_unlock(&ex->wake_lock);
-        if (owner == inbox)
+        if (owner == wake_queue)
             return ex;
         if (!owner)
             gb_exchange_unref(ex);
@@ -195,10 +195,10 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;
     ex->req.state_free = NULL;
-    if (ex->req.hook_free)
-        ex->req.hook_free(ex->req.hook);
-    ex->req.hook = NULL;
-    ex->req.hook_free = NULL;
+    if (ex->req.hooks_free)
+        ex->req.hooks_free(ex->req.hooks);
+    ex->req.hooks = NULL;
+    ex->req.hooks_free = NULL;
     ex->req.peer = NULL;
     gb_peer_unref(ex->peer);
     ex->peer = NULL;
@@ -235,7 +235,7 @@ char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n) {
 
 /* --- waking ------------------------------------------------------------------------------------------------------- */
 
-void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner) {
+void gb_exchange_own(struct gb_exchange *ex, struct gb_wake_queue *owner) {
     pthread_mutex_lock(&ex->wake_lock);
     ex->owner = owner;
     pthread_mutex_unlock(&ex->wake_lock);

@@ -1,6 +1,6 @@
 /* One request and its way to an answer, inside the http layer. */
-#ifndef GB_HTTP_EXCHANGE_H
-#define GB_HTTP_EXCHANGE_H
+#ifndef GB_HTTP_EXCHANGE_EXCHANGE_H
+#define GB_HTTP_EXCHANGE_EXCHANGE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,8 +8,8 @@
 #include "http/http.h"
 #include "http/message/chunked.h"
 
-/* An inbox of a thread: woken exchanges, and a descriptor that its epoll watches. */
-struct gb_inbox {
+/* An wake queue of a thread: woken exchanges, and a descriptor that its epoll watches. */
+struct gb_wake_queue {
     pthread_mutex_t lock;
     struct gb_exchange *head; /* in order of arrival */
     struct gb_exchange *tail;
@@ -17,15 +17,15 @@ struct gb_inbox {
     int event_fd;
 };
 
-int gb_inbox_init(struct gb_inbox *inbox, struct gb_error *err);
-void gb_inbox_done(struct gb_inbox *inbox);
-void gb_inbox_signal(struct gb_inbox *inbox);
+int gb_wake_queue_init(struct gb_wake_queue *wake_queue, struct gb_error *err);
+void gb_wake_queue_done(struct gb_wake_queue *wake_queue);
+void gb_wake_queue_signal(struct gb_wake_queue *wake_queue);
 /* Clears the descriptor. Call before taking. */
-void gb_inbox_clear(struct gb_inbox *inbox);
+void gb_wake_queue_clear(struct gb_wake_queue *wake_queue);
 /* A visit: clears, and says how many to take. Those that come meanwhile, from those that were taken too, are for the next
- * visit, which gb_inbox_leave asks for: between the two others have their turn. */
-unsigned gb_inbox_visit(struct gb_inbox *inbox);
-void gb_inbox_leave(struct gb_inbox *inbox);
+ * visit, which gb_wake_queue_leave asks for: between the two others have their turn. */
+unsigned gb_wake_queue_visit(struct gb_wake_queue *wake_queue);
+void gb_wake_queue_leave(struct gb_wake_queue *wake_queue);
 
 enum gb_phase {
     GB_PHASE_HEAD,    /* headers are known, the handler has not run */
@@ -35,7 +35,7 @@ enum gb_phase {
     GB_PHASE_GATHER,  /* a small source is collected into one block */
     GB_PHASE_REPLY,   /* the response is ready to go out */
     GB_PHASE_STREAM,  /* libmicrohttpd takes it from the source */
-    GB_PHASE_DONE     /* handed to libmicrohttpd or to a bulk loop's last steps */
+    GB_PHASE_DONE     /* handed to libmicrohttpd or to a transfer loop's last steps */
 };
 
 /* Bytes of text that most requests do with. */
@@ -78,15 +78,15 @@ struct gb_exchange {
 
     /* Where wakes go. */
     pthread_mutex_t wake_lock;
-    struct gb_inbox *owner; /* NULL: nobody cares any more */
+    struct gb_wake_queue *owner; /* NULL: nobody cares any more */
     bool queued;
-    struct gb_exchange *inbox_next;
+    struct gb_exchange *wake_next;
     struct gb_exchange *forward; /* it has left: wakes go there; a reference */
 
     struct gb_exchange *spare;  /* for when it leaves */
     struct gb_exchange *origin; /* of one that left: the texts are there; a reference */
 
-    /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a bulk loop. */
+    /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a transfer loop. */
     struct gb_exchange *prev;
     struct gb_exchange *next;
     bool listed;
@@ -95,9 +95,9 @@ struct gb_exchange {
     struct MHD_Connection *conn;
     struct gb_conn *info;
     bool suspended;
-    bool parked; /* counted among the suspended, on a bulk loop */
+    bool parked; /* counted among the suspended, on a transfer loop */
 
-    struct gb_transfer *transfer; /* on a bulk loop */
+    struct gb_http_transfer *transfer; /* on a transfer loop */
 };
 
 struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
@@ -110,9 +110,9 @@ void gb_exchange_unref(struct gb_exchange *ex);
 /* The request is over: frees sink, response and handler state at once, whoever still holds references. */
 void gb_exchange_end(struct gb_exchange *ex);
 
-void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner);
+void gb_exchange_own(struct gb_exchange *ex, struct gb_wake_queue *owner);
 /* Takes the first woken exchange with its reference, or NULL. */
-struct gb_exchange *gb_inbox_take(struct gb_inbox *inbox);
+struct gb_exchange *gb_wake_queue_take(struct gb_wake_queue *wake_queue);
 
 /* Copies text into the exchange; NULL when memory or the bound is exhausted. */
 char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n);
@@ -143,13 +143,13 @@ bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t l
 int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
 
 /* request_checks.c: what libmicrohttpd lets through and should not. */
-struct gb_hygiene {
+struct gb_request_rules {
     const char *const *hosts;
     size_t host_count;
     const char *const *pages; /* see gb_http_server_config */
     size_t page_count;
 };
-int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err);
+int gb_request_check(struct gb_exchange *ex, const struct gb_request_rules *rules, struct gb_error *err);
 
 /* router.c: the routes, taken apart once. */
 #define GB_ROUTER_SEGMENTS 8
@@ -187,8 +187,8 @@ static inline bool gb_reply_is_read(const struct gb_exchange *ex) {
 #define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)
 
 /* wire.c: the head of a reply that we send ourselves, into out; returns its length or 0 when it does not fit. */
-#define GB_WIRE_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
-size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size);
+#define GB_HEAD_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
+size_t gb_head_write(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size);
 
 /* reply.c */
 const char *gb_http_reason(int status);
@@ -206,8 +206,8 @@ void gb_reply_release(struct gb_exchange *ex);
 size_t gb_reply_bytes(const struct gb_exchange *ex);
 
 /* body_buffer.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */
-struct gb_http_sink *gb_collector_new(size_t max);
+struct gb_http_sink *gb_body_buffer_new(size_t max);
 /* All of it has arrived: sets the request's body. */
-void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request);
+void gb_body_buffer_end(struct gb_http_sink *sink, struct gb_http_request *request);
 
 #endif

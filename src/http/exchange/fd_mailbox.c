@@ -19,8 +19,8 @@
 
 enum mailbox_state { WAITING, HERE, WRONG, TAKEN };
 
-struct gb_http_mailbox {
-    struct gb_http_mailbox *next;
+struct gb_http_fd_mailbox {
+    struct gb_http_fd_mailbox *next;
     struct gb_http_server *server;
     struct gb_http_request *request; /* a reference */
     uint64_t id;
@@ -33,20 +33,20 @@ struct gb_http_mailbox {
 
 /* --- the set -------------------------------------------------------------------------------------------------------- */
 
-int gb_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
-    pthread_mutex_init(&server->mailboxes.lock, NULL);
-    server->mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return server->mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
+int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
+    pthread_mutex_init(&server->fd_mailboxes.lock, NULL);
+    server->fd_mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    return server->fd_mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
 }
 
-void gb_mailboxes_done(struct gb_http_server *server) {
-    if (server->mailboxes.epoll_fd >= 0)
-        close(server->mailboxes.epoll_fd);
-    pthread_mutex_destroy(&server->mailboxes.lock);
+void gb_fd_mailboxes_done(struct gb_http_server *server) {
+    if (server->fd_mailboxes.epoll_fd >= 0)
+        close(server->fd_mailboxes.epoll_fd);
+    pthread_mutex_destroy(&server->fd_mailboxes.lock);
 }
 
-static int enter(struct gb_http_mailbox *box) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
+static int enter(struct gb_http_fd_mailbox *box) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT};
     int r;
 
@@ -62,9 +62,9 @@ static int enter(struct gb_http_mailbox *box) {
     return r;
 }
 
-static void leave(struct gb_http_mailbox *box) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
-    struct gb_http_mailbox **at = &all->first;
+static void leave(struct gb_http_fd_mailbox *box) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
+    struct gb_http_fd_mailbox **at = &all->first;
 
     pthread_mutex_lock(&all->lock);
     while (*at != box)
@@ -91,7 +91,7 @@ static size_t fds_of(struct msghdr *msg, int *ret) {
     return count;
 }
 
-static void judge(struct gb_http_mailbox *box, ssize_t bytes, size_t count, bool cut, int code) {
+static void judge(struct gb_http_fd_mailbox *box, ssize_t bytes, size_t count, bool cut, int code) {
     struct gb_error *err = &box->error;
 
     if (bytes < 0)
@@ -112,7 +112,7 @@ static void judge(struct gb_http_mailbox *box, ssize_t bytes, size_t count, bool
 }
 
 /* One message, and no other. */
-static void receive_locked(struct gb_http_mailbox *box) {
+static void receive_locked(struct gb_http_fd_mailbox *box) {
     union {
         char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
         struct cmsghdr align;
@@ -136,8 +136,8 @@ static void receive_locked(struct gb_http_mailbox *box) {
 }
 
 static void visit(struct gb_http_server *server, uint64_t id) {
-    struct gb_mailboxes *all = &server->mailboxes;
-    struct gb_http_mailbox *box;
+    struct gb_fd_mailboxes *all = &server->fd_mailboxes;
+    struct gb_http_fd_mailbox *box;
 
     pthread_mutex_lock(&all->lock);
     for (box = all->first; box && box->id != id; box = box->next)
@@ -149,9 +149,9 @@ static void visit(struct gb_http_server *server, uint64_t id) {
     pthread_mutex_unlock(&all->lock);
 }
 
-void gb_mailboxes_event(struct gb_http_server *server) {
+void gb_fd_mailboxes_event(struct gb_http_server *server) {
     struct epoll_event events[16];
-    int n = epoll_wait(server->mailboxes.epoll_fd, events, 16, 0);
+    int n = epoll_wait(server->fd_mailboxes.epoll_fd, events, 16, 0);
     int i;
 
     for (i = 0; i < n; i++)
@@ -169,7 +169,7 @@ static int not_sent(int code, struct gb_error *err) {
 }
 
 /* The client's end goes to it at once. */
-static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
+static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
     int conn = gb_peer_connection(ex);
     int pair[2];
     int code = 0;
@@ -195,10 +195,10 @@ static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, 
     return not_sent(code, err);
 }
 
-int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err) {
+int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_mailbox **ret, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_closer *closer = ex->server->config.closer;
-    struct gb_http_mailbox *box;
+    struct gb_http_fd_mailbox *box;
 
     if (!request->peer || !closer)
         return gb_error_set(err, GB_ERR_INTERNAL, "descriptors come over UNIX sockets alone");
@@ -224,8 +224,8 @@ int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox
     return -1;
 }
 
-int gb_http_mailbox_take(struct gb_http_mailbox *box, int *ret_fd, struct gb_error *err) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
+int gb_http_fd_mailbox_take(struct gb_http_fd_mailbox *box, int *ret_fd, struct gb_error *err) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
     int r = -1;
 
     pthread_mutex_lock(&all->lock);
@@ -246,7 +246,7 @@ int gb_http_mailbox_take(struct gb_http_mailbox *box, int *ret_fd, struct gb_err
     return r;
 }
 
-void gb_http_mailbox_free(struct gb_http_mailbox *box) {
+void gb_http_fd_mailbox_free(struct gb_http_fd_mailbox *box) {
     struct gb_closer *closer;
 
     if (!box)

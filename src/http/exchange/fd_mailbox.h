@@ -1,6 +1,6 @@
 /* Mailboxes inside the http layer; for handlers see http.h. */
-#ifndef GB_HTTP_MAILBOX_H
-#define GB_HTTP_MAILBOX_H
+#ifndef GB_HTTP_EXCHANGE_FD_MAILBOX_H
+#define GB_HTTP_EXCHANGE_FD_MAILBOX_H
 
 #include <pthread.h>
 
@@ -8,16 +8,16 @@
 #include "http/http.h"
 
 /* Those that are open. One lock for all: each is used twice. */
-struct gb_mailboxes {
+struct gb_fd_mailboxes {
     pthread_mutex_t lock;
-    struct gb_http_mailbox *first;
+    struct gb_http_fd_mailbox *first;
     uint64_t last_id; /* never reused: what an event says whom it is for */
     int epoll_fd;     /* the first loop looks at it */
 };
 
-int gb_mailboxes_init(struct gb_http_server *server, struct gb_error *err);
-void gb_mailboxes_event(struct gb_http_server *server);
+int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err);
+void gb_fd_mailboxes_event(struct gb_http_server *server);
 /* After all requests have ended. */
-void gb_mailboxes_done(struct gb_http_server *server);
+void gb_fd_mailboxes_done(struct gb_http_server *server);
 
 #endif

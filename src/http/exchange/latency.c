@@ -49,7 +49,7 @@ static enum gb_outcome outcome_of(int status) {
                           : GB_OUTCOME_5XX;
 }
 
-void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns) {
+void gb_latency_record(struct gb_latency_table *table, size_t route, int status, uint64_t ns) {
     struct counts *c = &table->counts[route < table->routes ? route : table->routes];
 
     more(&c->bucket[gb_histogram_bucket(ns)], 1);
@@ -78,5 +78,5 @@ void gb_http_latency(const struct gb_http_server *server, size_t route, struct g
     for (i = 0; i < server->config.loops; i++)
         gb_latency_add(server->loops[i].own.latency, route, ret);
     for (i = 0; i < server->config.bulk_loops; i++)
-        gb_latency_add(server->bulks[i].latency, route, ret);
+        gb_latency_add(server->transfer_loops[i].latency, route, ret);
 }

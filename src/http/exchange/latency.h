@@ -1,7 +1,7 @@
 /* How long requests took and how they ended, by route. Each thread that ends requests counts into a table of its own; they
  * are added up when somebody reads. */
-#ifndef GB_HTTP_LATENCY_H
-#define GB_HTTP_LATENCY_H
+#ifndef GB_HTTP_EXCHANGE_LATENCY_H
+#define GB_HTTP_EXCHANGE_LATENCY_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ struct gb_latency_table *gb_latency_table_new(size_t route_count);
 void gb_latency_table_free(struct gb_latency_table *table);
 
 /* By the one thread that owns the table. status 0: broken. */
-void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns);
+void gb_latency_record(struct gb_latency_table *table, size_t route, int status, uint64_t ns);
 
 /* [any thread] Adds what the table holds. NULL holds nothing. */
 void gb_latency_add(const struct gb_latency_table *table, size_t route, struct gb_latency *sum);

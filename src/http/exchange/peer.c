@@ -1,6 +1,6 @@
 /* Who is at the other end of a UNIX socket, and the end of its connection as an event.
  *
- * A connection wanders: libmicrohttpd, a bulk loop, an inbox between two threads, and where a request waits nobody reads
+ * A connection wanders: libmicrohttpd, a transfer loop, a wake queue between two threads, and where a request waits nobody reads
  * the socket at all. So a connection that the application holds something for is watched apart: a duplicate of its socket
  * in an epoll set of its own, which reports nothing but the hang-up, whoever caused it. The watch ends there and nowhere
  * else; who closes such a connection shuts it down first. */

@@ -1,6 +1,6 @@
-/* The other end of a UNIX socket, inside the http layer. It travels with the connection: gb_arrival, gb_conn. */
-#ifndef GB_HTTP_PEER_H
-#define GB_HTTP_PEER_H
+/* The other end of a UNIX socket, inside the http layer. It travels with the connection: gb_handoff, gb_conn. */
+#ifndef GB_HTTP_EXCHANGE_PEER_H
+#define GB_HTTP_EXCHANGE_PEER_H
 
 #include <stdatomic.h>
 

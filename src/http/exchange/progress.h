@@ -2,8 +2,8 @@
  *
  * Bytes that lie in the kernel's queue have not come anywhere: a client that takes nothing is as far after the first megabyte
  * as before it. Taken is what the client's system has acknowledged (TCP), or what the client has read (UNIX). */
-#ifndef GB_HTTP_PROGRESS_H
-#define GB_HTTP_PROGRESS_H
+#ifndef GB_HTTP_EXCHANGE_PROGRESS_H
+#define GB_HTTP_EXCHANGE_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

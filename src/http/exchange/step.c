@@ -1,4 +1,4 @@
-/* What handlers and sinks are asked, and what follows from the answer; the same on HTTP loops and bulk loops. */
+/* What handlers and sinks are asked, and what follows from the answer; the same on HTTP loops and transfer loops. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->err = *err;
-    gb_listener_free(ex->resp.listener);
+    gb_feed_listener_free(ex->resp.listener);
     ex->resp.listener = NULL;
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
@@ -66,7 +66,7 @@ void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler) {
 
     if (ex->req.sink && ex->phase == GB_PHASE_BODY) {
         if (ex->req.route->body == GB_BODY_JSON || ex->req.route->body == GB_BODY_LIST)
-            gb_collector_end(ex->req.sink, &ex->req);
+            gb_body_buffer_end(ex->req.sink, &ex->req);
         else
             handler = end_sink;
     }

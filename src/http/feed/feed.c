@@ -46,7 +46,7 @@ void gb_http_frame_unref(struct gb_http_frame *frame) {
 
 /* --- listeners ------------------------------------------------------------------------------------------------------ */
 
-static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
+static void drop(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->prev)
         l->prev->next = l->next;
     else
@@ -55,13 +55,13 @@ static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
         l->next->prev = l->prev;
     /* Of a UNIX socket there may be a duplicate: closing would not take it out of the set. */
     epoll_ctl(feed->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
-    gb_listener_free(l);
+    gb_feed_listener_free(l);
 }
 
-static void run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
-    bool over = !gb_listener_run(feed, l, now_ns);
+static void run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
+    bool over = !gb_feed_listener_run(feed, l, now_ns);
 
-    if (!over && atomic_load(&feed->draining) && gb_listener_level(feed, l))
+    if (!over && feed->complete && gb_feed_listener_level(feed, l))
         over = true;
     if (over)
         drop(feed, l);
@@ -108,8 +108,8 @@ static void ring_restart(struct gb_http_feed *feed) {
 }
 
 static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     for (l = feed->listeners; l; l = next) {
         next = l->next;
@@ -120,7 +120,7 @@ static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
 
 /* --- time ----------------------------------------------------------------------------------------------------------- */
 
-static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *l, uint64_t now_ns) {
+static bool too_slow(const struct gb_http_feed *feed, const struct gb_feed_listener *l, uint64_t now_ns) {
     if (!l->blocked)
         return false;
     if (feed->config.stall_ms && now_ns - l->blocked_ns > feed->config.stall_ms * GB_NS_PER_MS)
@@ -130,8 +130,8 @@ static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *
 
 static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     bool draining = atomic_load(&feed->draining);
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     if (draining && feed->drain_until_ns == 0)
         feed->drain_until_ns = now_ns + DRAIN_NS;
@@ -139,7 +139,7 @@ static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     for (l = feed->listeners; l; l = next) {
         next = l->next;
         if (too_slow(feed, l, now_ns)) {
-            gb_listener_farewell(feed, l);
+            gb_feed_listener_farewell(feed, l);
             drop(feed, l);
         } else if (draining && now_ns >= feed->drain_until_ns) {
             drop(feed, l);
@@ -152,8 +152,8 @@ static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
 
 /* --- the thread ----------------------------------------------------------------------------------------------------- */
 
-static struct gb_listener *take_entering(struct gb_http_feed *feed) {
-    struct gb_listener *list;
+static struct gb_feed_listener *take_entering(struct gb_http_feed *feed) {
+    struct gb_feed_listener *list;
 
     pthread_mutex_lock(&feed->lock);
     list = feed->entering;
@@ -178,7 +178,7 @@ static uint64_t place_of(const struct gb_http_feed *feed, uint64_t after) {
     return low;
 }
 
-static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+static void enter(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
     struct epoll_event ev = {.events = EPOLLRDHUP, .data.ptr = l};
 
     if (!feed->listeners)
@@ -199,8 +199,8 @@ static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now
 
 /* Also for one that was permitted before, and comes after the others of its time have gone. */
 static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     for (l = feed->listeners; l; l = next) {
         next = l->next;
@@ -211,9 +211,12 @@ static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
 }
 
 static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
-    struct gb_listener *list = take_entering(feed);
+    /* Read before the ring is filled: the last event can be read before draining is set, and must be in the ring before
+     * the listeners are dropped. */
+    bool draining = atomic_load(&feed->draining);
+    struct gb_feed_listener *list = take_entering(feed);
     unsigned epoch = atomic_load(&feed->epoch);
-    struct gb_listener *l;
+    struct gb_feed_listener *l;
     unsigned pieces;
     uint64_t count;
 
@@ -232,11 +235,12 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         gb_http_feed_wake(feed);
     if (epoch != feed->dismissed)
         dismiss(feed, epoch);
-    if (atomic_load(&feed->draining))
+    feed->complete = draining && pieces < TURN_PIECES;
+    if (feed->complete)
         tell_all(feed, now_ns);
 }
 
-static void on_listener(struct gb_http_feed *feed, struct gb_listener *l, uint32_t events, uint64_t now_ns) {
+static void on_listener(struct gb_http_feed *feed, struct gb_feed_listener *l, uint32_t events, uint64_t now_ns) {
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         drop(feed, l);
     else
@@ -307,7 +311,7 @@ void gb_http_feed_wake(struct gb_http_feed *feed) {
         return;
 }
 
-void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     pthread_mutex_lock(&feed->lock);
     l->next = feed->entering;
     feed->entering = l;
@@ -316,8 +320,8 @@ void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
 }
 
 void gb_http_feed_end(struct gb_http_feed *feed) {
-    struct gb_listener *list;
-    struct gb_listener *l;
+    struct gb_feed_listener *list;
+    struct gb_feed_listener *l;
 
     if (!feed->config.hooks)
         return;
@@ -330,7 +334,7 @@ void gb_http_feed_end(struct gb_http_feed *feed) {
         drop(feed, feed->listeners);
     for (list = take_entering(feed); (l = list);) {
         list = l->next;
-        gb_listener_free(l);
+        gb_feed_listener_free(l);
     }
     while (feed->ring_first < feed->ring_end)
         ring_pop(feed);

@@ -4,8 +4,8 @@
  * count of references; each listener has a place in the ring of the newest frames, and no queue of its own. Who is further back
  * than the ring asks for what is missing piece by piece, as fast as its socket takes it; whoever falls out of the ring while the
  * socket takes nothing is dropped. */
-#ifndef GB_HTTP_FEED_H
-#define GB_HTTP_FEED_H
+#ifndef GB_HTTP_FEED_FEED_H
+#define GB_HTTP_FEED_FEED_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,9 +28,9 @@ struct gb_http_feed_config {
 };
 
 /* A listener, from the response to its end. */
-struct gb_listener {
-    struct gb_listener *prev;
-    struct gb_listener *next;
+struct gb_feed_listener {
+    struct gb_feed_listener *prev;
+    struct gb_feed_listener *next;
     atomic_uint *counted; /* gives its place back at the end */
     atomic_uint *remote;  /* the same among those of TCP; NULL: of a UNIX socket */
     int fd;
@@ -65,7 +65,7 @@ struct gb_http_feed {
 
     /* The thread's alone: */
     unsigned dismissed; /* up to that epoch */
-    struct gb_listener *listeners;
+    struct gb_feed_listener *listeners;
     struct gb_http_frame *ring[GB_FEED_RING];
     uint64_t ring_first; /* sequence numbers */
     uint64_t ring_end;
@@ -74,9 +74,10 @@ struct gb_http_feed {
     uint64_t ring_last;  /* id up to which was asked */
     uint64_t next_tick_ns;
     uint64_t drain_until_ns;
+    bool complete; /* the ring has the last frame that there will be */
 
     pthread_mutex_t lock;
-    struct gb_listener *entering; /* linked by next */
+    struct gb_feed_listener *entering; /* linked by next */
     atomic_bool draining;
     atomic_bool stopping;
     atomic_uint epoch; /* who listens since an earlier one is to come anew */
@@ -88,19 +89,19 @@ int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_conf
 /* [any thread] There is more; or draining, stopping or epoch was changed. */
 void gb_http_feed_wake(struct gb_http_feed *feed);
 /* [any thread] Takes over the listener and what it holds. */
-void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *listener);
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_feed_listener *listener);
 /* Ends the thread; listeners that are left are closed. A zeroed value is accepted. */
 void gb_http_feed_end(struct gb_http_feed *feed);
 
 /* listener.c: a place among count, at most max. NULL with SATURATED. */
-struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err);
-void gb_listener_free(struct gb_listener *listener); /* closes; NULL is accepted */
+struct gb_feed_listener *gb_feed_listener_new(atomic_uint *count, unsigned max, struct gb_error *err);
+void gb_feed_listener_free(struct gb_feed_listener *listener); /* closes; NULL is accepted */
 
 /* send.c, on the thread. Sends what there is for it as far as the socket takes it. False: it is of no use any more. */
-bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns);
+bool gb_feed_listener_run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns);
 /* It has got all there is. */
-bool gb_listener_level(const struct gb_http_feed *feed, const struct gb_listener *l);
+bool gb_feed_listener_level(const struct gb_http_feed *feed, const struct gb_feed_listener *l);
 /* A last word, where it can be written without breaking into another. */
-void gb_listener_farewell(struct gb_http_feed *feed, struct gb_listener *l);
+void gb_feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l);
 
 #endif

@@ -12,8 +12,8 @@ static void too_many(unsigned max, const char *which, struct gb_error *err) {
                  max, which);
 }
 
-struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err) {
-    struct gb_listener *l = calloc(1, sizeof(*l));
+struct gb_feed_listener *gb_feed_listener_new(atomic_uint *count, unsigned max, struct gb_error *err) {
+    struct gb_feed_listener *l = calloc(1, sizeof(*l));
 
     if (!l) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the listener; try again later");
@@ -30,7 +30,7 @@ struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_
     return l;
 }
 
-void gb_listener_free(struct gb_listener *l) {
+void gb_feed_listener_free(struct gb_feed_listener *l) {
     if (!l)
         return;
     while (l->piece_at < l->piece_count)
@@ -49,7 +49,7 @@ void gb_listener_free(struct gb_listener *l) {
 }
 
 /* As of connections, a share is kept for UNIX sockets. */
-static int take_remote(const struct gb_http_request *request, struct gb_listener *l, struct gb_error *err) {
+static int take_remote(const struct gb_http_request *request, struct gb_feed_listener *l, struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
 
     if (request->local)
@@ -64,13 +64,13 @@ static int take_remote(const struct gb_http_request *request, struct gb_listener
 int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
                             uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
-    struct gb_listener *l;
+    struct gb_feed_listener *l;
 
     if (!server->feed.started)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "this server has no feed");
-    l = gb_listener_new(&server->feed.count, server->config.listeners_max, err);
+    l = gb_feed_listener_new(&server->feed.count, server->config.listeners_max, err);
     if (!l || take_remote(request, l, err) < 0) {
-        gb_listener_free(l);
+        gb_feed_listener_free(l);
         return -1;
     }
     strncpy(l->owner, owner, sizeof(l->owner) - 1);

@@ -12,21 +12,21 @@
 #define TURN_BYTES (256u << 10)
 #define TURN_PIECES 8
 
-static bool hears(const struct gb_listener *l, const struct gb_http_frame *f) {
+static bool hears(const struct gb_feed_listener *l, const struct gb_http_frame *f) {
     return f->id > l->begin && (f->topics & l->topics) &&
            (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0);
 }
 
 /* --- what comes next ------------------------------------------------------------------------------------------------ */
 
-static void piece_done(struct gb_listener *l) {
+static void piece_done(struct gb_feed_listener *l) {
     free(l->piece);
     l->piece = NULL;
     l->piece_at = l->piece_count = 0;
 }
 
 /* The next piece of what is further back than the ring. False: memory is exhausted. */
-static bool piece_get(struct gb_http_feed *feed, struct gb_listener *l) {
+static bool piece_get(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     const struct gb_http_feed_config *c = &feed->config;
     uint64_t through = l->after;
 
@@ -42,7 +42,7 @@ static bool piece_get(struct gb_http_feed *feed, struct gb_listener *l) {
 }
 
 /* The place in the ring, for one that has caught up; it may know more than the ring, which is filled later. */
-static void join_ring(struct gb_http_feed *feed, struct gb_listener *l) {
+static void join_ring(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     piece_done(l);
     l->begin = l->after;
     l->behind = false;
@@ -53,9 +53,9 @@ static void join_ring(struct gb_http_feed *feed, struct gb_listener *l) {
 
 /* To l->hold, each with a reference: what it hears and is to be sent next. None while it is behind: this turn's pieces had
  * nothing for it. False: memory is exhausted, or what comes next for it is not in the ring any more. */
-static bool gather(struct gb_http_feed *feed, struct gb_listener *l, unsigned *pieces) {
+static bool gather(struct gb_http_feed *feed, struct gb_feed_listener *l, unsigned *pieces) {
     if (!l->behind && l->seq < feed->ring_first) {
-        gb_listener_farewell(feed, l);
+        gb_feed_listener_farewell(feed, l);
         return false;
     }
     while (l->behind && l->held < GB_FEED_HELD) {
@@ -83,7 +83,7 @@ static bool gather(struct gb_http_feed *feed, struct gb_listener *l, unsigned *p
 /* --- sending -------------------------------------------------------------------------------------------------------- */
 
 /* Whether the socket is to say when it takes more. */
-static bool await_room(struct gb_http_feed *feed, struct gb_listener *l, bool wanted) {
+static bool await_room(struct gb_http_feed *feed, struct gb_feed_listener *l, bool wanted) {
     struct epoll_event ev = {.events = wanted ? EPOLLRDHUP | EPOLLOUT : EPOLLRDHUP, .data.ptr = l};
 
     if (wanted == l->blocked)
@@ -92,7 +92,7 @@ static bool await_room(struct gb_http_feed *feed, struct gb_listener *l, bool wa
     return epoll_ctl(feed->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev) == 0;
 }
 
-static ssize_t send_held(struct gb_listener *l) {
+static ssize_t send_held(struct gb_feed_listener *l) {
     struct iovec iov[GB_FEED_HELD];
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = l->held};
     unsigned i;
@@ -105,7 +105,7 @@ static ssize_t send_held(struct gb_listener *l) {
     return sendmsg(l->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void consume(struct gb_listener *l, size_t n) {
+static void consume(struct gb_feed_listener *l, size_t n) {
     unsigned gone = 0;
 
     l->sent += n;
@@ -117,7 +117,7 @@ static void consume(struct gb_listener *l, size_t n) {
     memmove(l->hold, l->hold + gone, l->held * sizeof(*l->hold));
 }
 
-bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+bool gb_feed_listener_run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
     unsigned pieces = 0;
     size_t turn = 0;
 
@@ -148,11 +148,11 @@ bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t 
     return await_room(feed, l, true);
 }
 
-bool gb_listener_level(const struct gb_http_feed *feed, const struct gb_listener *l) {
+bool gb_feed_listener_level(const struct gb_http_feed *feed, const struct gb_feed_listener *l) {
     return l->held == 0 && !l->behind && l->seq == feed->ring_end;
 }
 
-void gb_listener_farewell(struct gb_http_feed *feed, struct gb_listener *l) {
+void gb_feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->held > 0 && l->sent > 0)
         return;
     if (send(l->fd, feed->farewell->text, feed->farewell->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)

@@ -2,7 +2,7 @@
 
 #include "http/exchange/exchange.h"
 
-struct collector {
+struct buffer {
     struct gb_http_sink sink;
     char *data;
     size_t used;
@@ -11,7 +11,7 @@ struct collector {
 };
 
 static int room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    struct collector *c = (struct collector *)sink;
+    struct buffer *c = (struct buffer *)sink;
 
     if (c->used == c->max)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the body is larger than %zu bytes", c->max);
@@ -34,12 +34,12 @@ static int room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct
 
 static int fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
     (void)err;
-    ((struct collector *)sink)->used += n;
+    ((struct buffer *)sink)->used += n;
     return 0;
 }
 
-void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request) {
-    struct collector *c = (struct collector *)sink;
+void gb_body_buffer_end(struct gb_http_sink *sink, struct gb_http_request *request) {
+    struct buffer *c = (struct buffer *)sink;
 
     if (c->data) {
         c->data[c->used] = '\0';
@@ -49,14 +49,14 @@ void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request
 }
 
 static void release(struct gb_http_sink *sink) {
-    struct collector *c = (struct collector *)sink;
+    struct buffer *c = (struct buffer *)sink;
 
     free(c->data);
     free(c);
 }
 
-struct gb_http_sink *gb_collector_new(size_t max) {
-    struct collector *c = calloc(1, sizeof(*c));
+struct gb_http_sink *gb_body_buffer_new(size_t max) {
+    struct buffer *c = calloc(1, sizeof(*c));
 
     if (!c)
         return NULL;

@@ -2,8 +2,8 @@
  *
  * libmicrohttpd 0.9.75 reads chunks of its own accord, without a bound on the lines between them; requests with such a body
  * leave it at their header, and this decoder stands in its place. It keeps no bytes, so that no input makes it grow. */
-#ifndef GB_HTTP_CHUNKED_H
-#define GB_HTTP_CHUNKED_H
+#ifndef GB_HTTP_MESSAGE_CHUNKED_H
+#define GB_HTTP_MESSAGE_CHUNKED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Entity tags and the lists of them in If-Match, If-None-Match and If-Range (RFC 9110, 8.8.3 and 13.1). Pure. */
-#ifndef GB_HTTP_CONDITIONS_H
-#define GB_HTTP_CONDITIONS_H
+#ifndef GB_HTTP_MESSAGE_CONDITIONS_H
+#define GB_HTTP_MESSAGE_CONDITIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Structured fields (RFC 9651), as far as dictionaries of them are read here. Pure. */
-#ifndef GB_HTTP_FIELDS_H
-#define GB_HTTP_FIELDS_H
+#ifndef GB_HTTP_MESSAGE_FIELDS_H
+#define GB_HTTP_MESSAGE_FIELDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

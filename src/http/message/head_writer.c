@@ -1,4 +1,4 @@
-/* The head of a reply that a bulk loop sends itself. */
+/* The head of a reply that a transfer loop sends itself. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -42,7 +42,7 @@ static void add_date(struct out *o) {
         tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size) {
+size_t gb_head_write(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size) {
     struct out o = {.s = out, .size = size};
     unsigned i;
 
@@ -52,7 +52,7 @@ size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len,
         add(&o, "%s", GB_EVERY_REPLY_LINES);
     for (i = 0; i < ex->resp.headers; i++)
         add(&o, "%s: %s\r\n", ex->resp.header[i].name, ex->resp.header[i].value);
-    if (status != 204 && status != 304 && body_len != GB_WIRE_UNTIL_END)
+    if (status != 204 && status != 304 && body_len != GB_HEAD_UNTIL_END)
         add(&o, "Content-Length: %llu\r\n", (unsigned long long)body_len);
     if (close)
         add(&o, "Connection: close\r\n");

@@ -1,6 +1,6 @@
 /* Ranges of bytes (RFC 9110, 14). Pure. */
-#ifndef GB_HTTP_RANGE_H
-#define GB_HTTP_RANGE_H
+#ifndef GB_HTTP_MESSAGE_RANGE_H
+#define GB_HTTP_MESSAGE_RANGE_H
 
 #include <stdint.h>
 

@@ -104,7 +104,7 @@ static bool is_ip(const char *name) {
     return inet_pton(AF_INET, name, raw) == 1 || inet_pton(AF_INET6, name, raw) == 1;
 }
 
-static int check_host(const struct gb_exchange *ex, const struct framing *f, const struct gb_hygiene *rules,
+static int check_host(const struct gb_exchange *ex, const struct framing *f, const struct gb_request_rules *rules,
                       struct gb_error *err) {
     char name[256];
     const char *at;
@@ -137,7 +137,7 @@ static int check_host(const struct gb_exchange *ex, const struct framing *f, con
 }
 
 /* A link to the page itself; nothing of what it leads to can be read by the page that has it. */
-static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules) {
+static bool is_link(const struct gb_exchange *ex, const struct gb_request_rules *rules) {
     const char *mode = gb_http_header(&ex->req, "Sec-Fetch-Mode");
     const char *into = gb_http_header(&ex->req, "Sec-Fetch-Dest");
     size_t path = strcspn(ex->req.target.s, "?");
@@ -157,7 +157,7 @@ static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules
 
 /* What a browser says of itself; other clients say nothing. Another port of this host is the same site and not this daemon:
  * what is served there may be anybody's. */
-static int check_site(const struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
+static int check_site(const struct gb_exchange *ex, const struct gb_request_rules *rules, struct gb_error *err) {
     const char *site = gb_http_header(&ex->req, "Sec-Fetch-Site");
 
     if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
@@ -182,7 +182,7 @@ static int check_origin(const struct gb_exchange *ex, const struct framing *f, s
     return gb_error_set(err, GB_ERR_CROSS_ORIGIN, "pages of the origin '%.80s' may not change anything here", origin);
 }
 
-int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
+int gb_request_check(struct gb_exchange *ex, const struct gb_request_rules *rules, struct gb_error *err) {
     struct framing f = {0};
 
     if (collect(ex, &f, err) < 0 || check_framing(ex, &f, err) < 0)

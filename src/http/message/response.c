@@ -85,7 +85,7 @@ void gb_http_response_done(struct gb_http_response *response) {
     gb_http_canned_unref(response->canned);
     if (response->source)
         response->source->free(response->source, false);
-    gb_listener_free(response->listener);
+    gb_feed_listener_free(response->listener);
     response->listener = NULL;
     response->body = NULL;
     response->body_len = 0;

@@ -28,7 +28,7 @@ enum refusal { DRAINING, FULL, SOURCE, MEMORY };
 
 /* Which limit it is, in numbers. */
 static void explain(const struct gb_http_server *server, enum refusal why, bool local, char *out, size_t size) {
-    const struct gb_places *places = &server->places;
+    const struct gb_conn_slots *places = &server->places;
     unsigned long long taken = atomic_load(&places->taken);
     unsigned long long remote = atomic_load(&places->remote);
 
@@ -96,63 +96,63 @@ static void take_no_descriptors(int fd) {
 }
 
 /* It has its place. Given to that loop, which may be this one. */
-static void admit(struct gb_loop *loop, struct gb_arrival *arrival, struct gb_loop *to) {
+static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_loop *to) {
     struct gb_http_server *server = loop->server;
 
-    if (arrival->local) {
-        arrival->peer = gb_peer_new(server, arrival->fd);
-        if (!arrival->peer) {
-            gb_place_end(&server->places, arrival->source);
-            refuse(loop, arrival->fd, true, MEMORY);
+    if (handoff->local) {
+        handoff->peer = gb_peer_new(server, handoff->fd);
+        if (!handoff->peer) {
+            gb_conn_slot_end(&server->places, handoff->source);
+            refuse(loop, handoff->fd, true, MEMORY);
             return;
         }
-        widen(arrival->fd);
-        take_no_descriptors(arrival->fd);
+        widen(handoff->fd);
+        take_no_descriptors(handoff->fd);
     }
-    if (arrival->squeezed)
+    if (handoff->squeezed)
         atomic_fetch_add(&server->squeezed, 1);
     else
         atomic_fetch_add(&server->accepted, 1);
     if (to == loop)
-        gb_loop_adopt(loop, arrival);
+        gb_loop_adopt(loop, handoff);
     else
-        gb_loop_give(to, arrival);
+        gb_loop_give(to, handoff);
 }
 
-bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_arrival *arrival) {
+bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff) {
     struct gb_http_server *server = loop->server;
 
     atomic_fetch_sub(&server->squeezed, 1);
-    if (gb_quiet_give_way(loop, arrival->local)) {
+    if (gb_quiet_give_way(loop, handoff->local)) {
         atomic_fetch_add(&server->accepted, 1);
         return true;
     }
-    gb_peer_end(arrival->peer);
-    gb_place_end(&server->places, arrival->source);
-    refuse(loop, arrival->fd, arrival->local, FULL);
+    gb_peer_end(handoff->peer);
+    gb_conn_slot_end(&server->places, handoff->source);
+    refuse(loop, handoff->fd, handoff->local, FULL);
     return false;
 }
 
-static void take(struct gb_loop *loop, struct gb_arrival *arrival, const struct sockaddr *from) {
+static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct sockaddr *from) {
     struct gb_http_server *server = loop->server;
     struct gb_loop *to = NULL;
-    enum gb_place place = gb_place_take(&server->places, from, false, &arrival->source);
+    enum gb_conn_slot place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
 
-    if (place == GB_PLACE_TAKEN) {
+    if (place == GB_CONN_SLOT_TAKEN) {
         to = gb_loop_fill(server, TOGETHER / server->config.loops);
-    } else if (place == GB_PLACE_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
-        to = gb_quiet_longest(server, arrival->local);
-        arrival->squeezed = true;
+    } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
+        to = gb_quiet_longest(server, handoff->local);
+        handoff->squeezed = true;
         if (to)
-            place = gb_place_take(&server->places, from, true, &arrival->source);
+            place = gb_conn_slot_take(&server->places, from, true, &handoff->source);
     }
-    if (place == GB_PLACE_TAKEN)
-        admit(loop, arrival, to);
+    if (place == GB_CONN_SLOT_TAKEN)
+        admit(loop, handoff, to);
     else
-        refuse(loop, arrival->fd, arrival->local,
-               place == GB_PLACE_SOURCE   ? SOURCE
-               : place == GB_PLACE_MEMORY ? MEMORY
-                                          : FULL);
+        refuse(loop, handoff->fd, handoff->local,
+               place == GB_CONN_SLOT_SOURCE   ? SOURCE
+               : place == GB_CONN_SLOT_MEMORY ? MEMORY
+                                              : FULL);
 }
 
 /* Returns false when descriptors have run out: then a pause is due, or the loop would spin. */
@@ -163,16 +163,16 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     for (i = 0; i < BATCH; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t len = sizeof(from);
-        struct gb_arrival arrival = {.local = local, .counted = true};
+        struct gb_handoff handoff = {.local = local, .counted = true};
 
-        arrival.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
+        handoff.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (arrival.fd < 0)
+        if (handoff.fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
         if (atomic_load(&server->draining))
-            refuse(loop, arrival.fd, local, DRAINING);
+            refuse(loop, handoff.fd, local, DRAINING);
         else
-            take(loop, &arrival, local ? NULL : (struct sockaddr *)&from);
+            take(loop, &handoff, local ? NULL : (struct sockaddr *)&from);
     }
     return true;
 }

@@ -108,7 +108,7 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
         if (ex->req.content_length > max)
             return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "a JSON body of %llu bytes; at most %zu are permitted",
                                 (unsigned long long)ex->req.content_length, max);
-        ex->req.sink = gb_collector_new(max);
+        ex->req.sink = gb_body_buffer_new(max);
         if (!ex->req.sink)
             return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
         ex->phase = GB_PHASE_BODY;
@@ -152,7 +152,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
         return -1;
     if (!gb_head_end(&head, ex))
         return malformed(err);
-    return gb_request_hygiene(ex, &ex->server->hygiene, err);
+    return gb_request_check(ex, &ex->server->rules, err);
 }
 
 void gb_mhd_start(struct gb_exchange *ex) {

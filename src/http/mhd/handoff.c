@@ -5,13 +5,13 @@
 
 #include "http/server.h"
 
-static int arrivals_put(struct gb_arrivals *a, const struct gb_arrival *arrival) {
+static int arrivals_put(struct gb_handoff_queue *a, const struct gb_handoff *handoff) {
     int r = 0;
 
     pthread_mutex_lock(&a->lock);
     if (a->count == a->size) {
         size_t size = a->size ? a->size * 2 : 64;
-        struct gb_arrival *bigger = realloc(a->list, size * sizeof(*bigger));
+        struct gb_handoff *bigger = realloc(a->list, size * sizeof(*bigger));
 
         if (bigger) {
             a->list = bigger;
@@ -21,12 +21,12 @@ static int arrivals_put(struct gb_arrivals *a, const struct gb_arrival *arrival)
         }
     }
     if (r == 0)
-        a->list[a->count++] = *arrival;
+        a->list[a->count++] = *handoff;
     pthread_mutex_unlock(&a->lock);
     return r;
 }
 
-bool gb_arrivals_take(struct gb_arrivals *a, struct gb_arrival *ret) {
+bool gb_handoff_take(struct gb_handoff_queue *a, struct gb_handoff *ret) {
     bool any;
 
     pthread_mutex_lock(&a->lock);
@@ -37,18 +37,18 @@ bool gb_arrivals_take(struct gb_arrivals *a, struct gb_arrival *ret) {
     return any;
 }
 
-void gb_loop_give(struct gb_loop *loop, const struct gb_arrival *arrival) {
+void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff) {
     atomic_fetch_add(&loop->load, 1);
-    if (arrivals_put(&loop->arrivals, arrival) < 0) {
-        gb_peer_end(arrival->peer);
-        close(arrival->fd);
+    if (arrivals_put(&loop->handoffs, handoff) < 0) {
+        gb_peer_end(handoff->peer);
+        close(handoff->fd);
         atomic_fetch_sub(&loop->load, 1);
-        if (arrival->squeezed)
+        if (handoff->squeezed)
             atomic_fetch_sub(&loop->server->squeezed, 1);
-        gb_place_end(&loop->server->places, arrival->source);
+        gb_conn_slot_end(&loop->server->places, handoff->source);
         return;
     }
-    gb_inbox_signal(&loop->inbox);
+    gb_wake_queue_signal(&loop->wake_queue);
 }
 
 static unsigned load_of(const struct gb_loop *loop) {

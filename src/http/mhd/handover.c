@@ -12,7 +12,7 @@
 #include "http/server.h"
 
 struct gb_handover {
-    struct gb_arrival to; /* the live socket */
+    struct gb_handoff to; /* the live socket */
     int other_end;        /* of the stand-in */
 };
 
@@ -29,7 +29,7 @@ static void free_handover(struct gb_handover *h) {
 /* The exchange goes on without libmicrohttpd. */
 static void hand_to_transfer(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
     struct gb_handover *h = c->handover;
-    struct gb_arrival socket = h->to;
+    struct gb_handoff socket = h->to;
 
     h->to.fd = -1;
     free_handover(h);

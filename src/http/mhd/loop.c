@@ -20,54 +20,54 @@
 /* --- connections ----------------------------------------------------------------------------------------------------- */
 
 /* Its load is counted already. */
-static void adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
+static void adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
 
-    if (arrival->squeezed && !gb_accept_squeeze(loop, arrival)) {
+    if (handoff->squeezed && !gb_accept_squeeze(loop, handoff)) {
         atomic_fetch_sub(&loop->load, 1);
         return;
     }
-    loop->adopting = arrival;
+    loop->adopting = handoff;
     /* On failure it has closed the descriptor; of one that it never told of nothing else is left. */
-    if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES && loop->adopting) {
-        gb_peer_end(arrival->peer);
-        gb_place_end(&loop->server->places, arrival->source);
+    if (MHD_add_connection(loop->mhd, handoff->fd, &addr, sizeof(addr)) != MHD_YES && loop->adopting) {
+        gb_peer_end(handoff->peer);
+        gb_conn_slot_end(&loop->server->places, handoff->source);
         atomic_fetch_sub(&loop->load, 1);
     }
     loop->adopting = NULL;
 }
 
-void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
+void gb_loop_adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     atomic_fetch_add(&loop->load, 1);
-    adopt(loop, arrival);
+    adopt(loop, handoff);
 }
 
 static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void **socket_context) {
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const struct gb_arrival *arrival = loop->adopting;
-    struct gb_conn *c = arrival ? calloc(1, sizeof(*c)) : NULL;
+    const struct gb_handoff *handoff = loop->adopting;
+    struct gb_conn *c = handoff ? calloc(1, sizeof(*c)) : NULL;
 
     loop->adopting = NULL; /* what it holds is given back here, or by conn_closed */
     if (!c || !fd) {
         free(c);
         *socket_context = NULL; /* gb_mhd_on_request refuses a connection without context */
-        if (arrival) {
-            gb_peer_end(arrival->peer);
-            gb_place_end(&loop->server->places, arrival->source);
+        if (handoff) {
+            gb_peer_end(handoff->peer);
+            gb_conn_slot_end(&loop->server->places, handoff->source);
         }
         return;
     }
     *socket_context = c;
-    c->peer = arrival->peer;
-    c->source = arrival->source;
+    c->peer = handoff->peer;
+    c->source = handoff->source;
     c->server = loop->server;
     c->mhd = mhd;
     c->fd = fd->connect_fd;
-    c->local = arrival->local;
-    c->returning = c->asked = arrival->returning;
+    c->local = handoff->local;
+    c->returning = c->asked = handoff->returning;
     if (!c->local)
-        c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
+        c->base = handoff->counted ? handoff->taken : gb_socket_taken(c->fd);
     c->idle_ns = loop->now_ns;
     loop->progress++;
     c->next = loop->conns;
@@ -83,7 +83,7 @@ static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
     if (!c)
         return;
     if (!c->left)
-        gb_place_end(&loop->server->places, c->source);
+        gb_conn_slot_end(&loop->server->places, c->source);
     gb_quiet_leave(loop, c);
     gb_mhd_forgotten(c);
     gb_peer_end(c->peer);
@@ -113,7 +113,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, 
     if (c)
         c->begun = NULL;
     if (!ex || (c && c->left))
-        return; /* the bulk loop has it */
+        return; /* the transfer loop has it */
     if (c && c->handover) {
         gb_mhd_not_handed_over(cls, ex);
         return;
@@ -153,7 +153,7 @@ static void tick(struct gb_loop *loop) {
     now_ns = gb_clock_ns(); /* not behind what this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
-        gb_bulk_tick(&loop->own);
+        gb_transfer_loop_tick(&loop->own);
     gb_listen_tick(loop, now_ns);
     check_waiting(loop, now_ns);
     if (now_ns < loop->next_sweep_ns)
@@ -180,20 +180,20 @@ static int loop_timeout(struct gb_loop *loop) {
 /* --- the thread ------------------------------------------------------------------------------------------------------- */
 
 static void visit_inbox(struct gb_loop *loop) {
-    struct gb_arrival arrival;
+    struct gb_handoff handoff;
     struct gb_exchange *ex;
     unsigned left;
 
-    left = gb_inbox_visit(&loop->inbox);
+    left = gb_wake_queue_visit(&loop->wake_queue);
     if (atomic_load(&loop->server->draining))
         gb_listen_tick(loop, loop->now_ns);
-    while (gb_arrivals_take(&loop->arrivals, &arrival))
-        adopt(loop, &arrival);
-    for (; left > 0 && (ex = gb_inbox_take(&loop->inbox)); left--) {
+    while (gb_handoff_take(&loop->handoffs, &handoff))
+        adopt(loop, &handoff);
+    for (; left > 0 && (ex = gb_wake_queue_take(&loop->wake_queue)); left--) {
         gb_mhd_woken(loop, ex);
         gb_exchange_unref(ex);
     }
-    gb_inbox_leave(&loop->inbox);
+    gb_wake_queue_leave(&loop->wake_queue);
 }
 
 /* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
@@ -202,7 +202,7 @@ static void end_all(struct gb_loop *loop) {
     struct gb_conn *next;
 
     visit_inbox(loop);
-    gb_background_stop(loop);
+    gb_detached_stop(loop);
     check_waiting(loop, UINT64_MAX);
     MHD_run(loop->mhd); /* what those are told goes out */
     for (c = loop->conns; c; c = next) {
@@ -236,25 +236,25 @@ static void turn(struct gb_loop *loop) {
     int i;
 
     loop->now_ns = gb_clock_ns();
-    /* Transfers first: what an inbox visit frees must not be looked at afterwards. */
+    /* Transfers first: what a wake queue visit frees must not be looked at afterwards. */
     for (i = 0; i < n; i++) {
         void *at = events[i].data.ptr;
 
         if (!at)
             own = true;
-        else if (at == &loop->inbox)
+        else if (at == &loop->wake_queue)
             woken = true;
         else if (at == &loop->mhd)
             mhd = true;
         else if (at == &loop->server->peers_fd)
             gb_peers_event(loop->server);
-        else if (at == &loop->server->mailboxes)
-            gb_mailboxes_event(loop->server);
+        else if (at == &loop->server->fd_mailboxes)
+            gb_fd_mailboxes_event(loop->server);
         else if (!gb_listen_event(loop, at))
-            gb_bulk_event(&loop->own, at, events[i].events);
+            gb_transfer_loop_event(&loop->own, at, events[i].events);
     }
     if (own)
-        gb_bulk_woken(&loop->own);
+        gb_transfer_loop_woken(&loop->own);
     if (woken)
         visit_inbox(loop);
     /* Those that have left can wait until there is another reason, but not for ever. */
@@ -263,7 +263,7 @@ static void turn(struct gb_loop *loop) {
     if (timeout_ms == 0 && n == 0 && loop->progress == progress)
         loop->idle_turns++;
     tick(loop);
-    gb_bulk_enter(&loop->own);
+    gb_transfer_loop_enter(&loop->own);
 }
 
 static void *loop_main(void *arg) {
@@ -320,20 +320,21 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     const union MHD_DaemonInfo *info;
 
     loop->server = server;
-    pthread_mutex_init(&loop->arrivals.lock, NULL);
-    if (gb_inbox_init(&loop->inbox, err) < 0)
+    pthread_mutex_init(&loop->handoffs.lock, NULL);
+    if (gb_wake_queue_init(&loop->wake_queue, err) < 0)
         return -1;
     if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 ||
-        gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
+        gb_transfer_loop_init(&loop->own, server, TURN_BYTES, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
     loop->own.loop = loop;
-    if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 || watch(loop, loop->inbox.event_fd, &loop->inbox, err) < 0)
+    if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 ||
+        watch(loop, loop->wake_queue.event_fd, &loop->wake_queue, err) < 0)
         return -1;
     if (loop == server->loops && (watch(loop, server->peers_fd, &server->peers_fd, err) < 0 ||
-                                  watch(loop, server->mailboxes.epoll_fd, &server->mailboxes, err) < 0))
+                                  watch(loop, server->fd_mailboxes.epoll_fd, &server->fd_mailboxes, err) < 0))
         return -1;
     return gb_listen_start(loop, err);
 }
@@ -348,27 +349,27 @@ int gb_loop_start(struct gb_loop *loop, struct gb_error *err) {
 void gb_loop_join(struct gb_loop *loop) {
     if (!loop->started)
         return;
-    gb_inbox_signal(&loop->inbox);
+    gb_wake_queue_signal(&loop->wake_queue);
     pthread_join(loop->thread, NULL);
     loop->started = false;
 }
 
 void gb_loop_done(struct gb_loop *loop) {
-    struct gb_arrival arrival;
+    struct gb_handoff handoff;
 
     if (!loop->server)
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
     gb_mhd_handover_done(loop);
-    gb_bulk_done(&loop->own);
-    gb_background_done(loop);
-    gb_inbox_done(&loop->inbox);
-    while (gb_arrivals_take(&loop->arrivals, &arrival)) {
-        gb_peer_end(arrival.peer);
-        gb_place_end(&loop->server->places, arrival.source);
-        close(arrival.fd);
+    gb_transfer_loop_done(&loop->own);
+    gb_detached_done(loop);
+    gb_wake_queue_done(&loop->wake_queue);
+    while (gb_handoff_take(&loop->handoffs, &handoff)) {
+        gb_peer_end(handoff.peer);
+        gb_conn_slot_end(&loop->server->places, handoff.source);
+        close(handoff.fd);
     }
-    free(loop->arrivals.list);
-    pthread_mutex_destroy(&loop->arrivals.lock);
+    free(loop->handoffs.list);
+    pthread_mutex_destroy(&loop->handoffs.lock);
 }

@@ -55,12 +55,12 @@ static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
     loop->resumed = true;
 }
 
-/* The connection goes to a bulk loop, or to the feed. */
+/* The connection goes to a transfer loop, or to the feed. */
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
     unlist_waiting(loop, ex);
-    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_leave(loop, ex)) < 0)
+    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_detach(loop, ex)) < 0)
         return -1;
     if (was_suspended)
         atomic_fetch_sub(&loop->server->suspended, 1);
@@ -137,7 +137,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
     gb_exchange_end(ex);
 }
 
-/* The reply goes out: through libmicrohttpd, or from a bulk loop when it is long. */
+/* The reply goes out: through libmicrohttpd, or from a transfer loop when it is long. */
 static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
     bool is_long;
@@ -229,7 +229,7 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
     ex->conn = c->mhd;
     ex->info = c;
     ex->loop = loop;
-    gb_exchange_own(ex, &loop->inbox);
+    gb_exchange_own(ex, &loop->wake_queue);
     atomic_fetch_add_explicit(&loop->active, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
 }
@@ -253,7 +253,7 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
         return refuse(loop, ex);
     if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
         return hand_over(loop, ex);
-    /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
+    /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a transfer loop. The body of one
      * that does not wait came along in part, and leaves with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
         ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
@@ -273,7 +273,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     if (ex->phase != GB_PHASE_BODY)
         return MHD_NO;
     if (gb_exchange_feed(ex, data, *size, &taken) < 0) {
-        /* libmicrohttpd takes no answer in the middle of a body; a bulk loop can give one. */
+        /* libmicrohttpd takes no answer in the middle of a body; a transfer loop can give one. */
         ex->close = true;
         return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
     }
@@ -318,7 +318,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     struct gb_loop *loop = cls;
 
     if (!ex || !c || c->left)
-        return MHD_NO; /* no memory for it, or it has left for a bulk loop */
+        return MHD_NO; /* no memory for it, or it has left for a transfer loop */
     if (!ex->conn) {
         take_up(loop, c, ex);
         return first_call(loop, ex, method, url, version);
@@ -346,7 +346,7 @@ static bool is_failing(const struct gb_conn *c) {
 static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
     const char *length = MHD_lookup_connection_value(ex->conn, MHD_HEADER_KIND, "Content-Length");
 
-    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, err) < 0)
+    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(ex, &ex->server->rules, err) < 0)
         return;
     if (length && length[strspn(length, "0123456789")] != '\0')
         gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
@@ -378,7 +378,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
 
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.detached) {
-        gb_background_woken(loop, ex);
+        gb_detached_woken(loop, ex);
         return;
     }
     if (!ex->suspended)

@@ -19,39 +19,39 @@
 /* Framing that is looked at in one call: the end of a chunk and the beginning of the next are far shorter. */
 #define PEEK_BYTES 128
 
-enum outcome gb_transfer_continue(struct gb_bulk *bulk, struct gb_transfer *t) {
+enum outcome gb_http_transfer_continue(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
     /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
     if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
-        gb_transfer_drop(bulk, t);
+        gb_http_transfer_drop(transfer_loop, t);
         return GONE;
     }
-    t->state = GB_TRANSFER_BODY;
+    t->state = GB_HTTP_TRANSFER_BODY;
     return AGAIN;
 }
 
 /* With a low-water mark the system makes the socket's buffer twice as large at once, where it would grow by and by with what is
  * read, and wakes for many bytes, not for each segment: 64 MiB over a new connection take 0.7 of the time, 1 MiB 0.8. */
-void gb_transfer_mark(struct gb_transfer *t, int bytes) {
+void gb_http_transfer_mark(struct gb_http_transfer *t, int bytes) {
     if (bytes != t->mark && setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
         t->mark = bytes;
 }
 
 /* Never more than is still to come, or the last bytes would wait for the tick. */
-static void choose_mark(struct gb_transfer *t) {
+static void choose_mark(struct gb_http_transfer *t) {
     uint64_t length = t->ex->req.content_length;
     uint64_t remaining = length - t->ex->body_received;
     int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
 
     if (!t->from.peer && length >= LEAST_BYTES)
-        gb_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
+        gb_http_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
 }
 
-bool gb_transfer_has_bytes(const struct gb_transfer *t) {
+bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t) {
     int n = 0;
 
-    return t->state == GB_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
+    return t->state == GB_HTTP_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
 }
 
 /* --- where bytes come from ----------------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static size_t early_left(const struct gb_exchange *ex) {
     return ex->early_len - ex->early_used;
 }
 
-static ssize_t read_data(struct gb_transfer *t, void *room, size_t n) {
+static ssize_t read_data(struct gb_http_transfer *t, void *room, size_t n) {
     struct gb_exchange *ex = t->ex;
 
     if (early_left(ex) == 0)
@@ -73,7 +73,7 @@ static ssize_t read_data(struct gb_transfer *t, void *room, size_t n) {
 }
 
 /* Bytes behind the framing stay in the socket: after the last chunk they are the next request. */
-static ssize_t read_from_socket(struct gb_transfer *t, const char **ret_why) {
+static ssize_t read_from_socket(struct gb_http_transfer *t, const char **ret_why) {
     char bytes[PEEK_BYTES];
     ssize_t n = recv(t->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
 
@@ -83,7 +83,7 @@ static ssize_t read_from_socket(struct gb_transfer *t, const char **ret_why) {
     return n > 0 ? recv(t->fd, bytes, (size_t)n, MSG_DONTWAIT) : n;
 }
 
-static ssize_t read_framing(struct gb_transfer *t, const char **ret_why) {
+static ssize_t read_framing(struct gb_http_transfer *t, const char **ret_why) {
     struct gb_exchange *ex = t->ex;
     ssize_t n;
 
@@ -97,8 +97,8 @@ static ssize_t read_framing(struct gb_transfer *t, const char **ret_why) {
 
 /* --- pieces of a body ---------------------------------------------------------------------------------------------------- */
 
-static void after_step(struct gb_transfer *t) {
-    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
+static void after_step(struct gb_http_transfer *t) {
+    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_HTTP_TRANSFER_WAIT : GB_HTTP_TRANSFER_HEAD;
 }
 
 static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
@@ -112,7 +112,8 @@ static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
 }
 
 /* What follows from a read that brought nothing. Returns as receive_piece. */
-static int64_t no_bytes(struct gb_bulk *bulk, struct gb_transfer *t, ssize_t got, struct gb_error *err) {
+static int64_t no_bytes(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, ssize_t got,
+                        struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
 
     if (got == 0) {
@@ -120,28 +121,30 @@ static int64_t no_bytes(struct gb_bulk *bulk, struct gb_transfer *t, ssize_t got
         return -1;
     }
     if (errno != EAGAIN && errno != EINTR) {
-        gb_transfer_drop(bulk, t);
+        gb_http_transfer_drop(transfer_loop, t);
         return -2;
     }
     if (ex->req.sink->pause)
         ex->req.sink->pause(ex->req.sink, false);
-    gb_transfer_arm(bulk, t, EPOLLIN);
+    gb_http_transfer_arm(transfer_loop, t, EPOLLIN);
     return 0;
 }
 
 /* The lines between chunks. Returns as receive_piece. */
-static int64_t receive_framing(struct gb_bulk *bulk, struct gb_transfer *t, struct gb_error *err) {
+static int64_t receive_framing(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t,
+                               struct gb_error *err) {
     const char *why = NULL;
     ssize_t got = read_framing(t, &why);
 
     if (why)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the chunked body is malformed: %s", why);
-    return got > 0 ? got : no_bytes(bulk, t, got, err);
+    return got > 0 ? got : no_bytes(transfer_loop, t, got, err);
 }
 
 /* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
  * had less than there was room for. */
-static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *ret_drained, struct gb_error *err) {
+static int64_t receive_piece(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, bool *ret_drained,
+                             struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
     uint64_t remaining = ex->req.chunked ? ex->framing.left : ex->req.content_length - ex->body_received;
     void *room;
@@ -150,21 +153,21 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *
     int r;
 
     if (ex->req.chunked && ex->framing.state != GB_CHUNKED_DATA)
-        return receive_framing(bulk, t, err);
+        return receive_framing(transfer_loop, t, err);
     r = ex->req.sink->room(ex->req.sink, &room, &size, err);
 
     if (r < 0)
         return -1;
     gb_exchange_room(ex, r != 0);
     if (r == 0) {
-        gb_transfer_arm(bulk, t, 0);
+        gb_http_transfer_arm(transfer_loop, t, 0);
         return 0;
     }
     if (size > remaining)
         size = (size_t)remaining;
     got = read_data(t, room, size);
     if (got <= 0)
-        return no_bytes(bulk, t, got, err);
+        return no_bytes(transfer_loop, t, got, err);
     ex->body_received += (uint64_t)got;
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
@@ -173,7 +176,7 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
 
-enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t) {
+enum outcome gb_http_transfer_receive(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_error err = GB_ERROR_INIT;
     bool drained = false;
@@ -187,18 +190,18 @@ enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t) {
     while (!gb_exchange_body_whole(ex)) {
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
-        if (turn >= bulk->turn_bytes || drained) {
+        if (turn >= transfer_loop->turn_bytes || drained) {
             /* Of bytes that libmicrohttpd had read the socket tells nothing; it can be written to at once. */
-            gb_transfer_arm(bulk, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+            gb_http_transfer_arm(transfer_loop, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
             return LATER;
         }
-        got = receive_piece(bulk, t, &drained, &err);
+        got = receive_piece(transfer_loop, t, &drained, &err);
         if (got == -2)
             return GONE;
         if (got < 0) {
             ex->close = true;
             gb_exchange_fail(ex, &err);
-            t->state = GB_TRANSFER_HEAD;
+            t->state = GB_HTTP_TRANSFER_HEAD;
             return AGAIN;
         }
         if (got == 0)

@@ -1,6 +1,6 @@
 /* The steps of a transfer, shared by receive.c and transfer.c. */
-#ifndef GB_HTTP_TRANSFER_H
-#define GB_HTTP_TRANSFER_H
+#ifndef GB_HTTP_TRANSFER_STEPS_H
+#define GB_HTTP_TRANSFER_STEPS_H
 
 #include "http/server.h"
 
@@ -11,10 +11,10 @@ enum outcome {
 };
 
 /* States CONTINUE and BODY. */
-enum outcome gb_transfer_continue(struct gb_bulk *bulk, struct gb_transfer *t);
-enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t);
+enum outcome gb_http_transfer_continue(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
+enum outcome gb_http_transfer_receive(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t);
 
 /* The socket is readable from so many bytes on. */
-void gb_transfer_mark(struct gb_transfer *t, int bytes);
+void gb_http_transfer_mark(struct gb_http_transfer *t, int bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* One transfer on a bulk loop: after the body it answers, and gives the connection back. */
+/* One transfer on a transfer loop: after the body it answers, and gives the connection back. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,21 +11,22 @@
 
 /* --- the handler ------------------------------------------------------------------------------------------------------ */
 
-static enum outcome wait_for_handler(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome wait_for_handler(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     if (t->ex->phase == GB_PHASE_WAIT)
         gb_exchange_step(t->ex, t->ex->req.resume);
     if (t->ex->phase == GB_PHASE_WAIT) {
-        gb_transfer_arm(bulk, t, t->ex->parked ? EPOLLRDHUP : 0);
+        gb_http_transfer_arm(transfer_loop, t, t->ex->parked ? EPOLLRDHUP : 0);
         return LATER;
     }
-    t->state = GB_TRANSFER_HEAD;
+    t->state = GB_HTTP_TRANSFER_HEAD;
     return AGAIN;
 }
 
 /* --- sending ----------------------------------------------------------------------------------------------------------- */
 
 /* Sends up to n bytes. Returns bytes sent, 0 to wait for room in the socket, -1 when the client is gone. */
-static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at, size_t n, bool more) {
+static ssize_t push(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, const void *at, size_t n,
+                    bool more) {
     ssize_t sent = send(t->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 
     if (sent > 0) {
@@ -34,14 +35,14 @@ static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at,
         return sent;
     }
     if (sent == 0 || errno == EAGAIN || errno == EINTR) {
-        gb_transfer_arm(bulk, t, EPOLLOUT);
+        gb_http_transfer_arm(transfer_loop, t, EPOLLOUT);
         return 0;
     }
     return -1;
 }
 
 /* A small body goes out with the head. */
-static void join_block(struct gb_transfer *t) {
+static void join_block(struct gb_http_transfer *t) {
     if (t->block_len > 0)
         memcpy(t->head + t->head_len, t->block, t->block_len);
     t->head_len += t->block_len;
@@ -49,7 +50,7 @@ static void join_block(struct gb_transfer *t) {
     t->block_len = 0;
 }
 
-static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
+static bool begin_reply(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_http_response *resp = &ex->resp;
     bool unread;
@@ -59,8 +60,8 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
-        gb_transfer_mark(t, 1); /* what comes next is a request, or the end */
-    t->close = ex->close || unread || atomic_load(&bulk->server->draining);
+        gb_http_transfer_mark(t, 1); /* what comes next is a request, or the end */
+    t->close = ex->close || unread || atomic_load(&transfer_loop->server->draining);
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)
@@ -68,7 +69,7 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     t->out_len = resp->source ? resp->source_len : t->block_len;
     if (ex->req.method == GB_HTTP_HEAD && resp->unsent_len > 0)
         t->out_len = resp->unsent_len;
-    t->head_len = gb_wire_head(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
+    t->head_len = gb_head_write(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
     ex->phase = GB_PHASE_DONE;
     t->sent = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
@@ -78,18 +79,18 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     return t->head_len > 0;
 }
 
-static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome send_head(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     bool has_body = t->ex->req.method != GB_HTTP_HEAD;
     ssize_t n;
 
-    if (t->head_len == 0 && (!begin_reply(bulk, t) || gb_peer_send(t->fd, &t->ex->resp) < 0)) {
-        gb_transfer_drop(bulk, t);
+    if (t->head_len == 0 && (!begin_reply(transfer_loop, t) || gb_peer_send(t->fd, &t->ex->resp) < 0)) {
+        gb_http_transfer_drop(transfer_loop, t);
         return GONE;
     }
     while (t->sent < t->head_len) {
-        n = push(bulk, t, t->head + t->sent, t->head_len - t->sent, has_body && t->out_len > 0);
+        n = push(transfer_loop, t, t->head + t->sent, t->head_len - t->sent, has_body && t->out_len > 0);
         if (n < 0) {
-            gb_transfer_drop(bulk, t);
+            gb_http_transfer_drop(transfer_loop, t);
             return GONE;
         }
         if (n == 0)
@@ -99,22 +100,22 @@ static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
     t->sent = 0;
     if (!has_body)
         t->out_len = t->block_len = 0;
-    t->state = t->ex->resp.source && has_body ? GB_TRANSFER_SOURCE : GB_TRANSFER_BLOCK;
+    t->state = t->ex->resp.source && has_body ? GB_HTTP_TRANSFER_SOURCE : GB_HTTP_TRANSFER_BLOCK;
     return AGAIN;
 }
 
-static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome send_block(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     uint64_t turn = 0;
     ssize_t n;
 
     while (t->sent < t->block_len) {
-        if (turn >= bulk->turn_bytes) {
-            gb_transfer_arm(bulk, t, EPOLLOUT);
+        if (turn >= transfer_loop->turn_bytes) {
+            gb_http_transfer_arm(transfer_loop, t, EPOLLOUT);
             return LATER;
         }
-        n = push(bulk, t, t->block + t->sent, t->block_len - t->sent, false);
+        n = push(transfer_loop, t, t->block + t->sent, t->block_len - t->sent, false);
         if (n < 0) {
-            gb_transfer_drop(bulk, t);
+            gb_http_transfer_drop(transfer_loop, t);
             return GONE;
         }
         if (n == 0)
@@ -122,11 +123,11 @@ static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
         t->sent += (uint64_t)n;
         turn += (uint64_t)n;
     }
-    gb_transfer_finish(bulk, t);
+    gb_http_transfer_finish(transfer_loop, t);
     return GONE;
 }
 
-static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome send_source(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     struct gb_http_source *source = t->ex->resp.source;
     struct gb_error err = GB_ERROR_INIT;
     uint64_t turn = 0;
@@ -136,19 +137,19 @@ static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
     int r;
 
     while (t->sent < t->out_len) {
-        if (turn >= bulk->turn_bytes) {
-            gb_transfer_arm(bulk, t, EPOLLOUT);
+        if (turn >= transfer_loop->turn_bytes) {
+            gb_http_transfer_arm(transfer_loop, t, EPOLLOUT);
             return LATER;
         }
         r = source->next(source, &at, &size, &err);
         if (r == 0) {
-            gb_transfer_arm(bulk, t, 0);
+            gb_http_transfer_arm(transfer_loop, t, 0);
             return LATER;
         }
         if (r > 0)
-            n = push(bulk, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
+            n = push(transfer_loop, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
         if (r < 0 || n < 0) {
-            gb_transfer_drop(bulk, t); /* the length is announced: only breaking off tells the client */
+            gb_http_transfer_drop(transfer_loop, t); /* the length is announced: only breaking off tells the client */
             return GONE;
         }
         if (n == 0)
@@ -159,81 +160,82 @@ static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
     }
     source->free(source, true);
     t->ex->resp.source = NULL;
-    gb_transfer_finish(bulk, t);
+    gb_http_transfer_finish(transfer_loop, t);
     return GONE;
 }
 
-static enum outcome await_next(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome await_next(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     char byte;
     ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        gb_transfer_arm(bulk, t, EPOLLIN);
+        gb_http_transfer_arm(transfer_loop, t, EPOLLIN);
         return LATER;
     }
     if (n > 0)
-        gb_transfer_hand_back(bulk, t);
+        gb_http_transfer_hand_back(transfer_loop, t);
     else
-        gb_transfer_drop(bulk, t);
+        gb_http_transfer_drop(transfer_loop, t);
     return GONE;
 }
 
 /* --- the end ----------------------------------------------------------------------------------------------------------- */
 
-static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum outcome linger(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     static _Thread_local char waste[64 * 1024];
     uint64_t turn = 0;
     ssize_t n = 0;
 
-    while (turn < bulk->turn_bytes && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
+    while (turn < transfer_loop->turn_bytes && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
         turn += (uint64_t)n;
     t->lingered += turn;
-    if (turn >= bulk->turn_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
+    if (turn >= transfer_loop->turn_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
         if (t->lingered < LINGER_BYTES) {
-            gb_transfer_arm(bulk, t, EPOLLIN);
+            gb_http_transfer_arm(transfer_loop, t, EPOLLIN);
             return LATER;
         }
     }
-    gb_transfer_drop(bulk, t);
+    gb_http_transfer_drop(transfer_loop, t);
     return GONE;
 }
 
-void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
+void gb_transfer_loop_fail(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t,
+                           const struct gb_error *err) {
     gb_http_response_done(&t->ex->resp); /* what stands there belongs to another refusal */
     t->ex->close = true;
     gb_exchange_fail(t->ex, err);
-    t->state = GB_TRANSFER_HEAD;
-    gb_transfer_run(bulk, t);
+    t->state = GB_HTTP_TRANSFER_HEAD;
+    gb_http_transfer_run(transfer_loop, t);
 }
 
-void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t) {
+void gb_http_transfer_run(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
     enum outcome next = AGAIN;
 
     while (next == AGAIN) {
         switch (t->state) {
-        case GB_TRANSFER_CONTINUE:
-            next = gb_transfer_continue(bulk, t);
+        case GB_HTTP_TRANSFER_CONTINUE:
+            next = gb_http_transfer_continue(transfer_loop, t);
             break;
-        case GB_TRANSFER_BODY:
-            next = gb_transfer_receive(bulk, t);
+        case GB_HTTP_TRANSFER_BODY:
+            next = gb_http_transfer_receive(transfer_loop, t);
             break;
-        case GB_TRANSFER_WAIT:
-            next = wait_for_handler(bulk, t);
+        case GB_HTTP_TRANSFER_WAIT:
+            next = wait_for_handler(transfer_loop, t);
             break;
-        case GB_TRANSFER_HEAD:
-            next = send_head(bulk, t);
+        case GB_HTTP_TRANSFER_HEAD:
+            next = send_head(transfer_loop, t);
             break;
-        case GB_TRANSFER_BLOCK:
-            next = send_block(bulk, t);
+        case GB_HTTP_TRANSFER_BLOCK:
+            next = send_block(transfer_loop, t);
             break;
-        case GB_TRANSFER_SOURCE:
-            next = send_source(bulk, t);
+        case GB_HTTP_TRANSFER_SOURCE:
+            next = send_source(transfer_loop, t);
             break;
-        case GB_TRANSFER_IDLE:
-            next = await_next(bulk, t);
+        case GB_HTTP_TRANSFER_IDLE:
+            next = await_next(transfer_loop, t);
             break;
-        case GB_TRANSFER_LINGER:
-            next = linger(bulk, t);
+        case GB_HTTP_TRANSFER_LINGER:
+            next = linger(transfer_loop, t);
             break;
         }
     }

@@ -11,17 +11,17 @@
 #define BYTES (5 * CORE_SLOT_BYTES + 100)
 
 /* Operations that a caller hears of when they fail, and those that the core can do without. */
-static const char *const told[] = {"alloc",        "copy",        "fill",  "stream_create", "event_create",
-                                   "event_record", "event_query", "watch", "complete",      "stream_wait"};
+static const char *const covers_from[] = {"alloc",        "copy",        "fill",  "stream_create", "event_create",
+                                          "event_record", "event_query", "watch", "complete",      "stream_wait"};
 static const char *const silent[] = {"free", "pool_stat", "pool_trim", "event_elapsed", "stream_sync"};
 
-struct tally {
+struct live_counters {
     unsigned failed;
     enum gb_code code;
 };
 
 /* A step may fail, but only by saying that the device did. */
-static bool step(struct tally *t, int r, struct gb_error *err) {
+static bool step(struct live_counters *t, int r, struct gb_error *err) {
     if (r == 0)
         return true;
     ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
@@ -34,10 +34,10 @@ static bool step(struct tally *t, int r, struct gb_error *err) {
 }
 
 /* Everything once; what is there afterwards is what was acknowledged. */
-static struct tally play(struct core_fixture *f) {
+static struct live_counters play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "x", BYTES);
-    struct tally t = {0};
+    struct live_counters t = {0};
     char *data = malloc(BYTES);
     char *want = malloc(BYTES);
     char *back = malloc(BYTES);
@@ -85,7 +85,7 @@ static void tidy(struct core_fixture *f) {
 /* Returns how many steps failed. */
 static unsigned play_with(const char *op, unsigned n, const char *backend) {
     struct core_fixture f;
-    struct tally t;
+    struct live_counters t;
     char spec[128];
 
     snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
@@ -107,7 +107,7 @@ static unsigned play_with(const char *op, unsigned n, const char *backend) {
 static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
 
 START_TEST(each_call_fails_once) {
-    const char *op = told[_i % 10];
+    const char *op = covers_from[_i % 10];
     const char *backend = backends[_i / 10];
     unsigned failed = 0;
     unsigned n;
@@ -258,7 +258,7 @@ START_TEST(a_slot_is_kept_until_its_copy_is_done) {
     for (i = 0; i < 2000; i++) {
         sched_yield();
         gb_core_stats(f.core, &stats);
-        ck_assert_uint_eq(stats.slots_free, stats.slots_total - GB_UPLOAD_FLIGHTS);
+        ck_assert_uint_eq(stats.slots_free, stats.slots_total - GB_UPLOAD_COPIES);
     }
     core_gate_open(&gate);
     tidy(&f);

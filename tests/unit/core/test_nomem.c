@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "joint_fixture.h"
 #include "lease_fixture.h"
+#include "upload_group_fixture.h"
 
 /* Sanitizers bring a malloc of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

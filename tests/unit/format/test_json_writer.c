@@ -10,35 +10,35 @@
 #include "model/model.h"
 
 START_TEST(test_everything) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     json_error_t error;
     json_t *root;
     json_t *list;
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "plain", "text");
-    gb_out_string(&out, "odd", "\"\\/\n\x01\x7f\xc3\xa9");
-    gb_out_u64(&out, "zero", 0);
-    gb_out_u64(&out, "large", INT64_MAX);
-    gb_out_i64(&out, "negative", -5);
-    gb_out_bool(&out, "yes", true);
-    gb_out_bool(&out, "no", false);
-    gb_out_null(&out, "none");
-    gb_out_limit(&out, "unlimited", GB_UNLIMITED);
-    gb_out_limit(&out, "limited", 7);
-    gb_out_seconds(&out, "seconds", 1000000001);
-    gb_out_time(&out, "time", 1500);
-    gb_out_raw(&out, "raw", "{\"a\":[1]}");
-    gb_out_open(&out, "list", '[');
-    gb_out_u64(&out, NULL, 1);
-    gb_out_open(&out, NULL, '{');
-    gb_out_close(&out, '}');
-    gb_out_string(&out, NULL, "x");
-    gb_out_close(&out, ']');
-    gb_out_open(&out, "empty", '[');
-    gb_out_close(&out, ']');
-    gb_out_close(&out, '}');
-    gb_out_end(&out);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "plain", "text");
+    gb_json_put_string(&out, "odd", "\"\\/\n\x01\x7f\xc3\xa9");
+    gb_json_put_u64(&out, "zero", 0);
+    gb_json_put_u64(&out, "large", INT64_MAX);
+    gb_json_put_i64(&out, "negative", -5);
+    gb_json_put_bool(&out, "yes", true);
+    gb_json_put_bool(&out, "no", false);
+    gb_json_put_null(&out, "none");
+    gb_json_put_limit(&out, "unlimited", GB_UNLIMITED);
+    gb_json_put_limit(&out, "limited", 7);
+    gb_json_put_seconds(&out, "seconds", 1000000001);
+    gb_json_put_time(&out, "time", 1500);
+    gb_json_put_raw(&out, "raw", "{\"a\":[1]}");
+    gb_json_open(&out, "list", '[');
+    gb_json_put_u64(&out, NULL, 1);
+    gb_json_open(&out, NULL, '{');
+    gb_json_close(&out, '}');
+    gb_json_put_string(&out, NULL, "x");
+    gb_json_close(&out, ']');
+    gb_json_open(&out, "empty", '[');
+    gb_json_close(&out, ']');
+    gb_json_close(&out, '}');
+    gb_json_end(&out);
     ck_assert(!out.failed);
     root = json_loadb(out.s, out.used, JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(root != NULL, "%s: %.*s", error.text, (int)out.used, out.s);
@@ -55,34 +55,34 @@ START_TEST(test_everything) {
     ck_assert_str_eq(json_string_value(json_array_get(list, 2)), "x");
     ck_assert_uint_eq(json_array_size(json_object_get(root, "empty")), 0);
     json_decref(root);
-    gb_out_done(&out);
+    gb_json_done(&out);
 }
 END_TEST
 
 START_TEST(test_growth) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     json_t *root;
     int i;
 
-    gb_out_open(&out, NULL, '[');
+    gb_json_open(&out, NULL, '[');
     for (i = 0; i < 20000; i++)
-        gb_out_u64(&out, NULL, (uint64_t)i);
-    gb_out_close(&out, ']');
+        gb_json_put_u64(&out, NULL, (uint64_t)i);
+    gb_json_close(&out, ']');
     root = json_loadb(out.s, out.used, 0, NULL);
     ck_assert_uint_eq(json_array_size(root), 20000);
     json_decref(root);
-    gb_out_done(&out);
+    gb_json_done(&out);
 }
 END_TEST
 
 /* settled 0: the whole text. */
-static struct gb_http_canned *put(struct gb_snapshot *snapshot, uint64_t sequence, uint64_t now_ns, const char *text,
-                                  size_t settled) {
-    struct gb_out out = {0};
+static struct gb_http_canned *put(struct gb_response_cache *snapshot, uint64_t sequence, uint64_t now_ns,
+                                  const char *text, size_t settled) {
+    struct gb_json_writer out = {0};
     struct gb_http_canned *canned;
 
-    gb_out_string(&out, NULL, text);
-    canned = gb_snapshot_put(snapshot, sequence, now_ns, 1, &out, settled > 0 ? settled : out.used);
+    gb_json_put_string(&out, NULL, text);
+    canned = gb_response_cache_put(snapshot, sequence, now_ns, 1, &out, settled > 0 ? settled : out.used);
     ck_assert_ptr_nonnull(canned);
     ck_assert_ptr_null(out.s);
     return canned;
@@ -90,19 +90,19 @@ static struct gb_http_canned *put(struct gb_snapshot *snapshot, uint64_t sequenc
 
 /* Fresh while neither the sequence nor the time has moved on; an equal text stays the same answer, tag included. */
 START_TEST(test_snapshot) {
-    const uint64_t age = GB_SNAPSHOT_AGE_NS;
+    const uint64_t age = GB_RESPONSE_CACHE_AGE_NS;
     struct gb_http_canned *a;
     struct gb_http_canned *b;
-    struct gb_snapshot snapshot;
+    struct gb_response_cache snapshot;
 
-    gb_snapshot_init(&snapshot);
-    ck_assert_ptr_null(gb_snapshot_get(&snapshot, 0, 0));
+    gb_response_cache_init(&snapshot);
+    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 0, 0));
     a = put(&snapshot, 5, 100, "one", 0);
-    b = gb_snapshot_get(&snapshot, 5, 100 + age - 1);
+    b = gb_response_cache_get(&snapshot, 5, 100 + age - 1);
     ck_assert_ptr_eq(a, b);
     gb_http_canned_unref(b);
-    ck_assert_ptr_null(gb_snapshot_get(&snapshot, 6, 100));
-    ck_assert_ptr_null(gb_snapshot_get(&snapshot, 5, 100 + age));
+    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 6, 100));
+    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 5, 100 + age));
     b = put(&snapshot, 6, 200, "one", 0);
     ck_assert_ptr_eq(a, b);
     gb_http_canned_unref(b);
@@ -115,7 +115,7 @@ START_TEST(test_snapshot) {
     gb_http_canned_unref(a);
     gb_http_canned_unref(b);
     ck_assert_uint_eq(snapshot.revision, 2);
-    gb_snapshot_done(&snapshot);
+    gb_response_cache_done(&snapshot);
 }
 END_TEST
 
@@ -123,10 +123,10 @@ END_TEST
 START_TEST(test_settled) {
     struct gb_http_canned *a;
     struct gb_http_canned *b;
-    struct gb_snapshot snapshot;
+    struct gb_response_cache snapshot;
     char etag[80];
 
-    gb_snapshot_init(&snapshot);
+    gb_response_cache_init(&snapshot);
     a = put(&snapshot, 1, 0, "same 1", 5);
     snprintf(etag, sizeof(etag), "%s", snapshot.etag);
     ck_assert_str_eq(etag, "W/\"1.1.1\"");
@@ -141,7 +141,7 @@ START_TEST(test_settled) {
     b = put(&snapshot, 4, 3, "sane 2", 6);
     ck_assert_str_eq(snapshot.etag, "W/\"1.4.3\"");
     gb_http_canned_unref(b);
-    gb_snapshot_done(&snapshot);
+    gb_response_cache_done(&snapshot);
 }
 END_TEST
 

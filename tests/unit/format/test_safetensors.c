@@ -208,7 +208,7 @@ START_TEST(written_is_read) {
     const enum gb_dtype dtypes[] = {GB_DTYPE_COMPLEX64, GB_DTYPE_BFLOAT16, GB_DTYPE_BFLOAT16, GB_DTYPE_FLOAT8_E5M2};
     const uint64_t ends[] = {48, 50, 50, 55};
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_safetensors file;
     size_t at = 0;
     size_t i;
@@ -230,7 +230,7 @@ START_TEST(written_is_read) {
         ck_assert_uint_eq(file.tensors[i].end, ends[i]);
     }
     gb_safetensors_done(&file);
-    gb_out_done(&out);
+    gb_json_done(&out);
 }
 END_TEST
 

@@ -157,7 +157,7 @@ START_TEST(pipelined_requests_are_answered_in_order) {
 }
 END_TEST
 
-/* libmicrohttpd may hold the second request when the first one's answer leaves for a bulk loop: then the connection
+/* libmicrohttpd may hold the second request when the first one's answer leaves for a transfer loop: then the connection
  * must end after the first answer, so that the client asks again. */
 START_TEST(a_request_behind_a_long_answer_is_never_lost_silently) {
     bool closes;

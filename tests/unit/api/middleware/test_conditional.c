@@ -189,7 +189,7 @@ static const struct {
 };
 
 START_TEST(test_raw) {
-    struct gb_upload_plan *plan = calloc(1, sizeof(*plan));
+    struct gb_upload_request *plan = calloc(1, sizeof(*plan));
     struct gb_error err = GB_ERROR_INIT;
     char shape[GB_SHAPE_TEXT_SIZE];
 
@@ -198,7 +198,7 @@ START_TEST(test_raw) {
     plan->has_shape = raws[_i].shape != NULL;
     if (raws[_i].shape)
         gb_assert_ok(gb_shape_parse(raws[_i].shape, strlen(raws[_i].shape), &plan->params.buffer.shape, &err), err);
-    ck_assert_int_eq(gb_upload_plan_raw(plan, raws[_i].has_length, raws[_i].length, &err),
+    ck_assert_int_eq(gb_upload_request_raw(plan, raws[_i].has_length, raws[_i].length, &err),
                      raws[_i].code == GB_OK ? 0 : -1);
     ck_assert_msg(err.code == raws[_i].code, "%s", err.detail);
     if (raws[_i].code == GB_OK) {
@@ -215,26 +215,26 @@ END_TEST
 
 START_TEST(test_npy) {
     struct gb_npy npy = {.dtype = GB_DTYPE_FLOAT32, .shape = {.dims = 2, .dim = {2, 3}}};
-    struct gb_upload_plan *plan = calloc(1, sizeof(*plan));
+    struct gb_upload_request *plan = calloc(1, sizeof(*plan));
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 23, &err), err,
+    gb_assert_fails(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, true, 23, &err), err,
                     GB_ERR_SHAPE_MISMATCH);
-    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
+    gb_assert_ok(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
     ck_assert_uint_eq(plan->params.bytes, 24);
     ck_assert_uint_eq(plan->params.buffer.bytes, 24);
     ck_assert_int_eq(plan->params.buffer.dtype, GB_DTYPE_FLOAT32);
     ck_assert_uint_eq(plan->params.buffer.shape.dims, 2);
-    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err);
+    gb_assert_ok(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err);
     /* A write at an offset keeps the buffer's shape and must be of its dtype. */
-    *plan = (struct gb_upload_plan){.params = {.partial = true, .buffer = {.dtype = GB_DTYPE_FLOAT32}}};
-    gb_assert_ok(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
+    *plan = (struct gb_upload_request){.params = {.partial = true, .buffer = {.dtype = GB_DTYPE_FLOAT32}}};
+    gb_assert_ok(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err);
     ck_assert(plan->params.bytes == 24 && plan->params.buffer.shape.dims == 0);
     plan->params.buffer.dtype = GB_DTYPE_INT32;
-    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err,
+    gb_assert_fails(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, true, 24, &err), err,
                     GB_ERR_SHAPE_MISMATCH);
     npy.shape.dim[0] = UINT64_MAX;
-    gb_assert_fails(gb_upload_plan_said(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err,
+    gb_assert_fails(gb_upload_request_described(plan, ".npy", npy.dtype, &npy.shape, false, 0, &err), err,
                     GB_ERR_INVALID_ARGUMENT);
     free(plan);
 }

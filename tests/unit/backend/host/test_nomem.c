@@ -58,7 +58,7 @@ struct things {
     struct gb_pool *pool;
     void *pinned;
     void *p[40];
-    struct gb_place places[GB_KIND_COUNT];
+    struct gb_location places[GB_KIND_COUNT];
     int accepted;
     int told;
 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 static struct core_fixture f;
 
@@ -19,7 +19,7 @@ static struct gb_key key_of(int id, int fingerprint) {
 static enum gb_key_state claim(int id, int fingerprint, const char *body) {
     struct gb_key key = key_of(id, fingerprint);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
 
@@ -31,7 +31,7 @@ static enum gb_key_state claim(int id, int fingerprint, const char *body) {
         ck_assert_uint_eq(answer->body_len, strlen(body));
         ck_assert_str_eq(answer->body, body);
     }
-    gb_answer_unref(answer);
+    gb_idempotency_reply_unref(answer);
     return state;
 }
 
@@ -40,7 +40,8 @@ static void keep(int id, int fingerprint, const char *body) {
     struct store_wait wait;
 
     store_wait_init(&wait);
-    gb_key_keep(f.core, &key, gb_answer_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report, &wait);
+    gb_key_keep(f.core, &key, gb_idempotency_reply_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report,
+                &wait);
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 0);
     store_wait_done(&wait);
@@ -60,7 +61,7 @@ static void reopen(void) {
 START_TEST(the_states_of_a_key) {
     struct gb_key key = key_of(1, 1);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
 
@@ -140,7 +141,7 @@ static void complete_marked(int id, const char *name) {
     gb_assert_ok(intake_part(f.core, r.view.id, 0, "12345678", 8, &err), err);
     core_pending_init(&p);
     p.call->mark = gb_key_mark(f.core, &key);
-    gb_intake_complete(f.core, &session, r.view.id, NULL, NULL, p.call);
+    gb_multipart_complete(f.core, &session, r.view.id, NULL, NULL, p.call);
     gb_assert_ok(core_pending_end(&p, NULL, &err), err);
 }
 
@@ -160,7 +161,7 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
     struct gb_name session = core_name("default");
     struct gb_key key = key_of(id, 1);
     struct gb_store_mark mark = gb_key_mark(f.core, &key);
-    struct gb_gather *g = gb_gather_new(2, atomic, &mark);
+    struct gb_transaction_batch *g = gb_transaction_batch_new(2, atomic, &mark);
     struct gb_error err;
     struct core_pending p[2];
     int i;
@@ -170,10 +171,10 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
         struct gb_name name = core_name(names[i]);
 
         core_pending_init(&p[i]);
-        p[i].call->gather = gb_gather_ref(g);
+        p[i].call->batch = gb_transaction_batch_ref(g);
         gb_buffer_delete(f.core, &session, &name, NULL, p[i].call);
     }
-    gb_gather_unref(g);
+    gb_transaction_batch_unref(g);
     for (i = 0; i < 2; i++) {
         err = GB_ERROR_INIT;
         (void)core_pending_end(&p[i], NULL, &err);
@@ -222,7 +223,7 @@ END_TEST
 
 START_TEST(they_are_bounded) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
     struct gb_key key = key_of(99, 1);
@@ -308,12 +309,12 @@ START_TEST(a_call_that_waits_for_memory) {
 END_TEST
 
 START_TEST(work_that_is_queued) {
-    struct gb_write_params write = {.session = core_name("default"),
-                                    .name = core_name("b"),
-                                    .from_session = core_name("default"),
-                                    .from = core_name("a"),
-                                    .stream = core_name("default"),
-                                    .copy = true};
+    struct gb_device_write_params write = {.session = core_name("default"),
+                                           .name = core_name("b"),
+                                           .from_session = core_name("default"),
+                                           .from = core_name("a"),
+                                           .stream = core_name("default"),
+                                           .copy = true};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     struct core_gate gate;

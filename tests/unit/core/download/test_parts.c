@@ -187,18 +187,18 @@ START_TEST(idlist_keeps_order) {
 END_TEST
 
 START_TEST(turns_are_taken_in_order) {
-    struct gb_turns turns = {0};
-    struct gb_turn t[3];
+    struct gb_fifo_lock fifo = {0};
+    struct gb_fifo_waiter t[3];
 
-    ck_assert(gb_turns_enter(&turns, &t[0]));
-    ck_assert(!gb_turns_enter(&turns, &t[1]));
-    ck_assert(!gb_turns_enter(&turns, &t[2]));
-    ck_assert_ptr_eq(gb_turns_leave(&turns), &t[1]);
-    ck_assert_ptr_eq(gb_turns_leave(&turns), &t[2]);
-    ck_assert(turns.taken);
-    ck_assert_ptr_null(gb_turns_leave(&turns));
-    ck_assert(!turns.taken);
-    ck_assert(gb_turns_enter(&turns, &t[1]));
+    ck_assert(gb_fifo_lock_acquire(&fifo, &t[0]));
+    ck_assert(!gb_fifo_lock_acquire(&fifo, &t[1]));
+    ck_assert(!gb_fifo_lock_acquire(&fifo, &t[2]));
+    ck_assert_ptr_eq(gb_fifo_lock_release(&fifo), &t[1]);
+    ck_assert_ptr_eq(gb_fifo_lock_release(&fifo), &t[2]);
+    ck_assert(fifo.taken);
+    ck_assert_ptr_null(gb_fifo_lock_release(&fifo));
+    ck_assert(!fifo.taken);
+    ck_assert(gb_fifo_lock_acquire(&fifo, &t[1]));
 }
 END_TEST
 

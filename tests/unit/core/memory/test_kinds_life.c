@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
                                     "host:discrete,managed=attach,bytes=64M",
@@ -161,7 +161,7 @@ START_TEST(managed_memory_is_handed_back) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params w = core_copy_params("default", "a", "default", "b");
     struct gb_upload *upload;
     struct core_wake wake;
     char *a = malloc(BYTES);
@@ -228,7 +228,7 @@ static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params c = core_kind_params("z", kind, 5000);
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w = core_copy_params("default", "a", "default", "z");
+    struct gb_device_write_params w = core_copy_params("default", "a", "default", "z");
     unsigned failed = 0;
     char *want = malloc(BYTES);
     char *back = malloc(BYTES);

@@ -5,7 +5,7 @@
 
 #include "base/crc32c.h"
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (5 * CORE_SLOT_BYTES + 1234)
 
@@ -18,7 +18,7 @@ struct fix {
     struct gb_name s;
     char data[BYTES];
     struct gb_upload_params params; /* of "x" */
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
 static struct fix *fix_open(const char *spec) {
@@ -88,7 +88,7 @@ START_TEST(one_at_a_time) {
     struct gb_upload *part;
     struct core_pending p;
     struct core_wake w;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     uint64_t at;
     void *room;
     size_t n;
@@ -104,21 +104,21 @@ START_TEST(one_at_a_time) {
     gb_assert_ok(gb_append_fill(first, 77, &x->err), x->err);
     gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &second, &at, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_WRONG_KIND);
     intake_get(x->core, x->id, &view);
     ck_assert_uint_eq(view.offset, 10);
     ck_assert_uint_eq(view.running, 1);
     /* Who asks where it stands takes over. */
     core_pending_init(&p);
-    gb_intake_settle(x->core, &x->s, x->id, p.call);
+    gb_multipart_drain(x->core, &x->s, x->id, p.call);
     ck_assert(!core_pending_done(&p));
     core_wake_wait(&w);
     gb_assert_fails(gb_append_room(first, &room, &n, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_append_free(first, false);
     core_wake_wait(&p.wake);
     ck_assert(core_pending_done(&p));
-    ck_assert_uint_eq(p.call->intake.offset, 87);
+    ck_assert_uint_eq(p.call->multipart.offset, 87);
     gb_call_unref(p.call);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 87, x->data + 87, BYTES - 87, false, &x->err), x->err);
     gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err);
@@ -150,16 +150,16 @@ static struct gb_append *open_at(struct fix *x, uint64_t offset, struct core_wak
     return a;
 }
 
-static void lead(struct fix *x, struct gb_append *a, size_t want, const char *data, size_t n) {
+static void header(struct fix *x, struct gb_append *a, size_t want, const char *data, size_t n) {
     void *room;
     size_t size;
 
     while (n > 0) {
-        ck_assert_int_eq(gb_append_lead_room(a, want, &room, &size, &x->err), 1);
+        ck_assert_int_eq(gb_append_header_room(a, want, &room, &size, &x->err), 1);
         if (size > n)
             size = n;
         memcpy(room, data, size);
-        gb_append_lead_fill(a, size);
+        gb_append_header_fill(a, size);
         data += size;
         n -= size;
     }
@@ -173,7 +173,7 @@ START_TEST(what_comes_first_is_kept) {
     struct gb_append *a;
     struct core_wake w;
     struct gb_name b = core_name("x");
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     uint64_t length = BYTES;
     size_t n;
     unsigned i;
@@ -189,13 +189,13 @@ START_TEST(what_comes_first_is_kept) {
         a = open_at(x, i, &w);
         ck_assert(!gb_append_described(a));
         gb_assert_fails(gb_append_length(a, BYTES + 1, &x->err), x->err, GB_ERR_UPLOAD_LENGTH_MISMATCH);
-        lead(x, a, 12, x->data + i, 1);
+        header(x, a, 12, x->data + i, 1);
         gb_append_free(a, false);
     }
     gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
     ck_assert(!r.view.completed && !r.view.has_bytes);
     a = open_at(x, 12, &w);
-    ck_assert_int_eq(memcmp(gb_append_lead(a, &n), x->data, 12), 0);
+    ck_assert_int_eq(memcmp(gb_append_header(a, &n), x->data, 12), 0);
     ck_assert_uint_eq(n, 12);
     x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = BYTES - skip;
     gb_assert_ok(gb_append_describe(a, &x->params, skip, &x->err), x->err);

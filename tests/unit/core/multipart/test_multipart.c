@@ -6,7 +6,7 @@
 #include "base/crc32c.h"
 #include "core/session/session.h"
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (5 * CORE_SLOT_BYTES + 1234)
 
@@ -25,7 +25,7 @@ static struct fix *fix_open(const char *spec) {
     struct fix *x = calloc(1, sizeof(*x));
 
     core_fixture_prepare(&x->f, spec);
-    x->f.config.intakes_max = 3;
+    x->f.config.multiparts_max = 3;
     core_fixture_open(&x->f);
     x->core = x->f.core;
     x->err = GB_ERROR_INIT;
@@ -53,7 +53,7 @@ START_TEST(parts_in_any_order) {
     static const unsigned order[] = {3, 0, 5, 1, 4, 2};
     struct fix *x = fix_open(specs[_i]);
     struct intake_result r;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     unsigned i;
 
     core_put(x->core, &x->params, 1, NULL);
@@ -97,7 +97,7 @@ START_TEST(a_broken_part_is_missing) {
     struct fix *x = fix_open(specs[_i]);
     static const unsigned sent[] = {0, 1, CORE_SLOT_BYTES, CORE_SLOT_BYTES + 1, 2 * CORE_SLOT_BYTES - 1};
     struct intake_result r;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     unsigned i;
 
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
@@ -138,22 +138,22 @@ START_TEST(parts_that_cannot_be) {
     core_wake_init(&w);
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     gb_assert_fails(intake_part(x->core, r.view.id, BYTES, x->data, 1, &x->err), x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err),
+                    x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
-                    GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_intake_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_fails(gb_intake_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
     gb_upload_free(more);
     /* Ends under its hands. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
@@ -164,7 +164,7 @@ START_TEST(parts_that_cannot_be) {
         size_t n;
 
         core_pending_init(&p);
-        gb_intake_delete(x->core, &s, r.view.id, p.call);
+        gb_multipart_delete(x->core, &s, r.view.id, p.call);
         gb_assert_fails(gb_upload_room(part, &room, &n, &err), err, GB_ERR_UPLOAD_NOT_FOUND);
         gb_upload_free(part);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
@@ -260,7 +260,7 @@ START_TEST(a_session_takes_them_along) {
     struct gb_session_params sp = {.name = core_name("gone")};
     struct gb_upload_params p = core_upload_params("gone", "x", BYTES);
     struct gb_name s = core_name("gone");
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     struct intake_result r;
     struct gb_upload *part;
     struct gb_append *append;
@@ -272,16 +272,16 @@ START_TEST(a_session_takes_them_along) {
     core_wake_init(&w);
     gb_assert_ok(core_session_create(x->core, &sp, &x->err), x->err);
     gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
     gb_assert_ok(core_upload_send(part, &w, x->data, CORE_SLOT_BYTES + 5, &x->err), x->err);
     gb_assert_ok(gb_append_new(x->core, &s, &p.buffer.name, &length, malloc(1), free, core_wake, &w, &append, &x->err),
                  x->err);
     gb_assert_ok(core_session_delete(x->core, "gone", &x->err), x->err);
     gb_assert_fails(gb_upload_room(part, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_fails(gb_append_lead_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_append_header_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     gb_upload_free(part);
     gb_append_free(append, false);
-    gb_assert_fails(gb_intake_get(x->core, &s, r.view.id, &view, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_multipart_get(x->core, &s, r.view.id, &view, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     core_wake_done(&w);
     fix_done(x);
 }

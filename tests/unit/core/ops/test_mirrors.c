@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/util/mirror.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M", "host:discrete,devices=2,bytes=64M"};
 #define SPECS 3
@@ -306,7 +306,7 @@ START_TEST(device_writes_take_a_side) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = mirrored("m", 4000);
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct core_result r;
     char want[4000];
     char other[4000];

@@ -30,7 +30,7 @@ START_TEST(idle_pools_give) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_core_stats stats;
-    uint64_t kept;
+    uint64_t free_cache;
 
     core_fixture_init(&f, specs[_i]);
     if (!core_on_host(&f)) {
@@ -43,8 +43,8 @@ START_TEST(idle_pools_give) {
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_session_sync(f.core, "default", &err), err); /* it is free when its stream says so */
     core_until_idle(&f);
-    kept = core_pool_look(&f, "default", "default").stat.reserved_bytes;
-    ck_assert_uint_ge(kept, 40 * MIB);
+    free_cache = core_pool_look(&f, "default", "default").stat.reserved_bytes;
+    ck_assert_uint_ge(free_cache, 40 * MIB);
     gb_assert_fails(create(&f, "a", "small", 5 * MIB, 0, &err), err, GB_ERR_OUT_OF_MEMORY);
     create(&f, "a", "small", 5 * MIB, 0, &err);
     ck_assert_uint_eq(err.limit_bytes, 4 * MIB);
@@ -53,9 +53,9 @@ START_TEST(idle_pools_give) {
     ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
     ck_assert(!gb_error_retryable(&err) && strstr(err.detail, "waiting does not help") != NULL);
     err = GB_ERROR_INIT;
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").stat.reserved_bytes, free_cache);
     gb_assert_ok(create(&f, "a", "p", 40 * MIB, 0, &err), err);
-    ck_assert_uint_lt(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
+    ck_assert_uint_lt(core_pool_look(&f, "default", "default").stat.reserved_bytes, free_cache);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.trims, 2); /* of p and of default; none where the limit of small refused */
     ck_assert_uint_eq(core_pool_look(&f, "default", "small").memory.failures, 2);

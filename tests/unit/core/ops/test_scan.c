@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -90,7 +90,7 @@ END_TEST
 START_TEST(fills_in) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
     struct gb_scan_params params = scan_params("a");
     struct gb_buffer_rec before;
     struct gb_buffer_rec rec;
@@ -162,8 +162,8 @@ END_TEST
 START_TEST(replaced_meanwhile) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params fill = core_fill_params("default", "a", 9, 1);
-    struct gb_write_params again = core_copy_params("other", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 9, 1);
+    struct gb_device_write_params retry = core_copy_params("other", "b", "default", "a");
     struct gb_scan_params params = scan_params("a");
     struct gb_buffer_rec rec;
     struct core_gate gate;
@@ -178,7 +178,7 @@ START_TEST(replaced_meanwhile) {
     core_gate_close(&gate, &f, "default");
     scan_start(f.core, &params, &s);
     ck_assert(!core_pending_done(&s.p));
-    strcpy(again.stream.s, "s2");
+    strcpy(retry.stream.s, "s2");
     {
         struct gb_name session = core_name("default");
         struct gb_name stream = core_name("s2");
@@ -188,7 +188,7 @@ START_TEST(replaced_meanwhile) {
         gb_stream_make(f.core, &session, &stream, p.call);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
     }
-    gb_assert_ok(core_write(f.core, &again, NULL, &err), err); /* a part: no checksum */
+    gb_assert_ok(core_write(f.core, &retry, NULL, &err), err); /* a part: no checksum */
     core_gate_open(&gate);
     gb_assert_ok(scan_end(&s, &err), err);
     ck_assert_int_eq(s.call->buffer.generation, 2);

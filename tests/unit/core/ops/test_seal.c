@@ -15,8 +15,8 @@ static char data[BYTES];
 static void refuses_all(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_in_place("a", BYTES);
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_buffer_rec rec;
 
     gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
@@ -34,7 +34,7 @@ static void refuses_all(struct core_fixture *f) {
 START_TEST(a_sealed_buffer_is_not_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params copy = core_copy_params("default", "a", "default", "c");
+    struct gb_device_write_params copy = core_copy_params("default", "a", "default", "c");
     struct gb_buffer_params patch = {.session = core_name("default"), .name = core_name("a"), .has_labels = true};
     struct gb_lease_params p;
     struct core_pending pending;

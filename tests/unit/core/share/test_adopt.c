@@ -35,7 +35,7 @@ START_TEST(it_is_the_owners_memory) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct gb_adopt_params p;
     struct core_result got;
     struct gb_buffer_rec rec;

@@ -172,7 +172,7 @@ START_TEST(while_a_copy_is_queued) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct core_pending pending;
     struct core_gate gate;
     struct gb_holder *h;

@@ -156,7 +156,7 @@ START_TEST(its_time_is_over) {
     core_until_unmapped(&f);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_uint_eq(rec.leases, 0);
-    ck_assert(rec.escaped == write);
+    ck_assert(rec.tainted == write);
     ck_assert(rec.has_crc32c == !write);
     ck_assert_int_eq(rec.generation, write ? 3 : 1);
     core_expect(f.core, "default", "a", data, BYTES);
@@ -183,12 +183,12 @@ START_TEST(an_end_that_was_asked_for) {
     gb_assert_ok(export(f.core, &p, &g, &err), err);
     ck_assert(g.write);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(rec.mapped_for_writing && !rec.escaped && !rec.has_crc32c);
+    ck_assert(rec.mapped_for_writing && !rec.tainted && !rec.has_crc32c);
     core_pending_init(&end);
     gb_lease_end(f.core, g.id, NULL, false, end.call);
     gb_assert_ok(core_pending_end(&end, NULL, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(!rec.mapped_for_writing && !rec.escaped);
+    ck_assert(!rec.mapped_for_writing && !rec.tainted);
     ck_assert_int_eq(rec.generation, 3);
     gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
     gb_assert_fails(export(f.core, &p, NULL, &err), err, GB_ERR_SEALED);

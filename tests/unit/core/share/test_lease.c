@@ -200,7 +200,7 @@ END_TEST
 START_TEST(a_holder_has_the_daemon_write) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_lease_params p;
     struct core_mapping m[2];
     struct core_result r;

@@ -191,7 +191,7 @@ struct shared_events {
 };
 static struct shared_events gpu;
 
-static int export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+static int export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     if (way == GB_EXPORT_POOL && place->kind == GB_KIND_DEVICE) {
         *ret = (struct gb_export){.way = way, .fd = -1, .handle_bytes = GB_EXPORT_HANDLE_BYTES, .map_bytes = bytes};

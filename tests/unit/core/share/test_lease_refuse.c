@@ -17,8 +17,8 @@ START_TEST(mapped_bytes_are_not_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_in_place("a", BYTES);
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_lease_params p;
     struct core_mapping m;
     struct gb_buffer_rec rec;

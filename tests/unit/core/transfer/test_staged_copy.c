@@ -60,7 +60,7 @@ static int send(unsigned slot) {
 }
 
 static void until_copied(void) {
-    gb_assert_ok(gb_stream_sync(f.backend, gb_transfer_part(&upload->t), &err), err);
+    gb_assert_ok(gb_stream_sync(f.backend, gb_core_transfer_part(&upload->t), &err), err);
 }
 
 START_TEST(what_is_done_is_not_watched) {
@@ -88,9 +88,9 @@ START_TEST(what_is_waited_for_is_watched) {
     gb_assert_ok(send(0), err);
     until_copied();
     core_gate_close(&gate, &f, "default");
-    for (i = 1; i <= GB_UPLOAD_FLIGHTS; i++)
+    for (i = 1; i <= GB_UPLOAD_COPIES; i++)
         gb_assert_ok(send(i), err);
-    ck_assert_uint_eq(in_use(), GB_UPLOAD_FLIGHTS);
+    ck_assert_uint_eq(in_use(), GB_UPLOAD_COPIES);
     ck_assert_int_eq(gb_upload_room(upload, &room, &n, &err), 0);
     core_wake_wait(&w); /* the watch has failed */
     gb_assert_fails(gb_upload_room(upload, &room, &n, &err), err, GB_ERR_DEVICE_ERROR);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const faults[] = {"alloc",         "copy",        "place_fill", "event_create",
                                      "event_record",  "event_query", "watch",      "complete",
@@ -35,7 +35,7 @@ static bool at_rest(void *arg) {
 static unsigned play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params up = core_upload_params("default", "a", 5000);
-    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "default", "b");
     struct gb_buffer_rec rec;
     struct core_result r;
     unsigned failed = 0;
@@ -106,7 +106,7 @@ END_TEST
 START_TEST(a_copy_costs_so_much) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "default", "b");
     int i;
 
     core_open_two(&f, "fault:event_query@2+=cudaErrorInvalidValue,watch@102+=cudaErrorInvalidValue,"
@@ -125,7 +125,7 @@ END_TEST
 START_TEST(zeros_come_when_they_are_needed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "from", "default", "to");
+    struct gb_device_write_params p = core_copy_params("default", "from", "default", "to");
     struct gb_upload_params part = core_upload_params("default", "part", 100);
     static const char *const names[] = {"read", "from", "part", "to"};
     static const char zeros[5000];

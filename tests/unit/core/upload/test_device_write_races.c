@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M", "host:devices=2,bytes=64M"};
 #define SPECS 3
@@ -15,7 +15,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
 START_TEST(the_source_is_held) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct core_pending pending[3];
     struct core_result r;
     struct core_gate gate;
@@ -66,8 +66,8 @@ END_TEST
 START_TEST(the_destination_changes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
-    struct gb_session_params again = {.name = core_name("other")};
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_session_params retry = {.name = core_name("other")};
     struct core_pending part;
     struct core_pending all;
     struct core_result r;
@@ -97,7 +97,7 @@ START_TEST(the_destination_changes) {
     gb_assert_ok(core_session_delete(f.core, "other", &err), err);
     core_gate_open(&gate);
     gb_assert_fails(core_pending_end(&all, &r, &err), err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_ok(core_session_create(f.core, &again, &err), err);
+    gb_assert_ok(core_session_create(f.core, &retry, &err), err);
     core_tidy(&f);
     core_fixture_done(&f);
     free(a);
@@ -108,7 +108,7 @@ END_TEST
 START_TEST(readers_are_undisturbed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_fill_params("default", "a", 0, 1);
+    struct gb_device_write_params p = core_fill_params("default", "a", 0, 1);
     struct gb_name s = core_name("default");
     struct gb_name n = core_name("a");
     struct gb_download *download;
@@ -146,7 +146,7 @@ END_TEST
 START_TEST(a_batch_of_small_ones) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct core_pending *pending = calloc(BATCH, sizeof(*pending));
     struct core_gate gate;
     struct gb_core_stats stats;

@@ -24,14 +24,14 @@ static struct gb_closer *closer;
 
 /* The server's own state is not freed before the request. */
 static void mailbox_free(void *state) {
-    gb_http_mailbox_free(state);
+    gb_http_fd_mailbox_free(state);
 }
 
 /* Answers with the first bytes of what it was given. */
 static enum gb_step taken(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     char *text = calloc(1, 6);
     int fd = -1;
-    int r = gb_http_mailbox_take(request->state, &fd, err);
+    int r = gb_http_fd_mailbox_take(request->state, &fd, err);
 
     if (r == 0 && request->timed_out)
         r = gb_error_set(err, GB_ERR_REQUEST_TIMEOUT, "nothing came");
@@ -46,14 +46,14 @@ static enum gb_step taken(struct gb_http_request *request, struct gb_http_respon
 }
 
 static enum gb_step on_take(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_http_mailbox *mailbox;
+    struct gb_http_fd_mailbox *fd_mailbox;
 
     (void)response;
     if (!request->peer->app)
         ck_assert_int_eq(gb_http_peer_hold(request, request->app, err), 0);
-    if (gb_http_mailbox_open(request, &mailbox, err) < 0)
+    if (gb_http_fd_mailbox_open(request, &fd_mailbox, err) < 0)
         return GB_STEP_ERROR;
-    request->state = mailbox;
+    request->state = fd_mailbox;
     request->state_free = mailbox_free;
     request->resume = taken;
     if (gb_http_query(request, "soon"))

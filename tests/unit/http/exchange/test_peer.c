@@ -81,7 +81,7 @@ START_TEST(the_end_is_seen_everywhere) {
         "",                                                                          /* idle in libmicrohttpd */
         "GET /wait?never HTTP/1.1\r\nHost: h\r\n\r\n",                               /* suspended there */
         "GET /park HTTP/1.1\r\nHost: h\r\n\r\n",                                     /* the same */
-        "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",       /* a body on a bulk loop */
+        "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",       /* a body on a transfer loop */
         "PUT /blocked HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabcdef", /* one for which there is no room */
         "GET /b/x HTTP/1.1\r\nHost: h\r\n\r\n",                                      /* an answer that nobody reads */
         "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n",                             /* one that does not come */

@@ -18,10 +18,21 @@ struct source {
     struct gb_http_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
-    atomic_uint permitted; /* the epoch of who listens now */
-    uint64_t known;        /* all up to there is in the ring */
-    uint64_t scanned;      /* who listens to NOTHING got to there */
+    atomic_uint permitted;    /* the epoch of who listens now */
+    uint64_t known;           /* all up to there is in the ring */
+    uint64_t scanned;         /* who listens to NOTHING got to there */
+    atomic_ullong ends_after; /* while it is read the last event and the drain come; 0: never */
 };
+
+/* What another thread may do between the reading of an event and its sending. */
+static void end_meanwhile(struct source *s) {
+    atomic_store(&s->ends_after, 0);
+    pthread_mutex_lock(&s->lock);
+    s->last++;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->feed.draining, true);
+    gb_http_feed_wake(&s->feed);
+}
 
 static size_t read_events(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
                           size_t max, uint64_t *ret_through) {
@@ -49,6 +60,8 @@ static size_t read_events(void *app, uint64_t after, uint64_t topics, const char
         snprintf(text, sizeof(text), "%llu\n", (unsigned long long)id);
         frames[n++] = gb_http_frame_new(id, id % 2 ? 1 : 2, id % 3 ? "" : "a", text, strlen(text));
     }
+    if (n > 0 && atomic_load(&s->ends_after) == *ret_through)
+        end_meanwhile(s);
     return n;
 }
 
@@ -70,6 +83,7 @@ static void source_init(struct source *s, unsigned heartbeat_ms, unsigned stall_
     struct gb_error err = GB_ERROR_INIT;
 
     s->last = s->known = s->scanned = 0;
+    atomic_init(&s->ends_after, 0);
     pthread_mutex_init(&s->lock, NULL);
     gb_assert_ok(gb_http_feed_start(&s->feed, &config, &err), err);
 }
@@ -84,7 +98,7 @@ static void happen(struct source *s, uint64_t count) {
 /* Returns the client's end. */
 static int listen_to(struct source *s, uint64_t after, uint64_t topics, const char *owner) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *l = gb_listener_new(&s->feed.count, LISTENERS, &err);
+    struct gb_feed_listener *l = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
     int pair[2];
 
     ck_assert_ptr_nonnull(l);
@@ -264,7 +278,7 @@ END_TEST
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *places[LISTENERS] = {NULL};
+    struct gb_feed_listener *places[LISTENERS] = {NULL};
     FILE *in;
     int i;
 
@@ -276,10 +290,10 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     while (atomic_load(&s->feed.count) > 1)
         ck_assert_int_eq(next_number(in), 0);
     for (i = 1; i < LISTENERS; i++) {
-        places[i] = gb_listener_new(&s->feed.count, LISTENERS, &err);
+        places[i] = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
         ck_assert_ptr_nonnull(places[i]);
     }
-    ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
+    ck_assert_ptr_null(gb_feed_listener_new(&s->feed.count, LISTENERS, &err));
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     atomic_store(&s->feed.draining, true);
     gb_http_feed_wake(&s->feed);
@@ -287,7 +301,26 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
         ;
     fclose(in);
     for (i = 1; i < LISTENERS; i++)
-        gb_listener_free(places[i]);
+        gb_feed_listener_free(places[i]);
+    gb_http_feed_end(&s->feed);
+    free(s);
+}
+END_TEST
+
+START_TEST(the_last_event_comes_before_the_end) {
+    struct source *s = calloc(1, sizeof(*s));
+    FILE *in;
+
+    source_init(s, 60000, 60000);
+    in = fdopen(listen_to(s, 0, 3, ""), "r");
+    happen(s, 1);
+    ck_assert_int_eq(next_number(in), 1);
+    atomic_store(&s->ends_after, 2);
+    happen(s, 1);
+    ck_assert_int_eq(next_number(in), 2);
+    ck_assert_int_eq(next_number(in), 3);
+    ck_assert_int_eq(next_number(in), -1);
+    fclose(in);
     gb_http_feed_end(&s->feed);
     free(s);
 }
@@ -301,6 +334,7 @@ int main(void) {
     gb_test_add(suite, "overtaken", who_is_overtaken_hears_nothing_out_of_turn, 120);
     gb_test_add(suite, "searches", who_searches_a_long_log_keeps_nobody_waiting, 120);
     gb_test_add(suite, "permitted", who_was_permitted_before_is_dismissed_too, 60);
+    gb_test_add(suite, "last", the_last_event_comes_before_the_end, 60);
     gb_test_add(suite, "quiet", quiet_ones_get_comments_and_dead_ones_go, 120);
     return gb_test_run(suite);
 }

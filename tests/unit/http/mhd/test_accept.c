@@ -20,12 +20,12 @@
 
 static struct gb_http_fixture f;
 
-static unsigned sources_of(struct gb_places *places) {
+static unsigned sources_of(struct gb_conn_slots *places) {
     unsigned count = 0;
     unsigned i;
 
     pthread_mutex_lock(&places->lock);
-    for (i = 0; i < GB_PLACES_BUCKETS; i++)
+    for (i = 0; i < GB_CONN_SLOTS_BUCKETS; i++)
         count += places->bucket[i] != NULL;
     pthread_mutex_unlock(&places->lock);
     return count;
@@ -354,7 +354,7 @@ START_TEST(every_end_gives_its_place_back) {
                                         "PUT /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 150000\r\n\r\n",
                                         "PUT /b/x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"};
     struct linger hard = {.l_onoff = 1, .l_linger = 0};
-    struct gb_places *places;
+    struct gb_conn_slots *places;
     char *data = calloc(1, 150000);
     unsigned seed = 1;
     int fds[40];

@@ -1,4 +1,4 @@
-#include "http/exchange/places.h"
+#include "http/exchange/conn_slots.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct key {
 };
 
 struct gb_source {
-    struct gb_places *places;
+    struct gb_conn_slots *places;
     struct gb_source *next;
     struct key key;
     unsigned count;
@@ -51,15 +51,15 @@ static struct key key_of(const struct sockaddr *from, bool *ret_loopback) {
     return key;
 }
 
-static struct gb_source **bucket_of(struct gb_places *places, struct key key) {
+static struct gb_source **bucket_of(struct gb_conn_slots *places, struct key key) {
     uint64_t hash = (key.high ^ places->seed) * 0x9e3779b97f4a7c15u;
 
     hash = (hash ^ hash >> 32 ^ key.low) * 0x9e3779b97f4a7c15u;
-    return &places->bucket[hash >> 40 & (GB_PLACES_BUCKETS - 1)];
+    return &places->bucket[hash >> 40 & (GB_CONN_SLOTS_BUCKETS - 1)];
 }
 
 /* The address's record, which is made when there is none. */
-static struct gb_source *find_locked(struct gb_places *places, struct key key) {
+static struct gb_source *find_locked(struct gb_conn_slots *places, struct key key) {
     struct gb_source **bucket = bucket_of(places, key);
     struct gb_source *s;
 
@@ -78,8 +78,9 @@ static struct gb_source *find_locked(struct gb_places *places, struct key key) {
 }
 
 /* Loopback is not bounded: behind it are all users of the machine, and often a proxy with the clients of many others. */
-static enum gb_place source_take(struct gb_places *places, const struct sockaddr *from, struct gb_source **ret) {
-    enum gb_place place = GB_PLACE_TAKEN;
+static enum gb_conn_slot source_take(struct gb_conn_slots *places, const struct sockaddr *from,
+                                     struct gb_source **ret) {
+    enum gb_conn_slot place = GB_CONN_SLOT_TAKEN;
     struct gb_source *s;
     bool loopback;
     struct key key = key_of(from, &loopback);
@@ -87,18 +88,18 @@ static enum gb_place source_take(struct gb_places *places, const struct sockaddr
     pthread_mutex_lock(&places->lock);
     s = find_locked(places, key);
     if (!s)
-        place = GB_PLACE_MEMORY;
+        place = GB_CONN_SLOT_MEMORY;
     else if (places->source_max > 0 && s->count >= places->source_max && !loopback)
-        place = GB_PLACE_SOURCE;
+        place = GB_CONN_SLOT_SOURCE;
     else
         s->count++;
     pthread_mutex_unlock(&places->lock);
-    *ret = place == GB_PLACE_TAKEN ? s : NULL;
+    *ret = place == GB_CONN_SLOT_TAKEN ? s : NULL;
     return place;
 }
 
 void gb_source_end(struct gb_source *source) {
-    struct gb_places *places;
+    struct gb_conn_slots *places;
     struct gb_source **at;
 
     if (!source)
@@ -126,56 +127,57 @@ static bool count_up(atomic_uint_fast64_t *count, uint64_t max) {
     return false;
 }
 
-enum gb_place gb_place_take(struct gb_places *places, const struct sockaddr *from, bool beyond,
-                            struct gb_source **ret) {
-    enum gb_place place = GB_PLACE_TAKEN;
+enum gb_conn_slot gb_conn_slot_take(struct gb_conn_slots *places, const struct sockaddr *from, bool beyond,
+                                    struct gb_source **ret) {
+    enum gb_conn_slot place = GB_CONN_SLOT_TAKEN;
 
     *ret = NULL;
     if (from)
         place = source_take(places, from, ret);
-    if (place != GB_PLACE_TAKEN)
+    if (place != GB_CONN_SLOT_TAKEN)
         return place;
     if (from && !count_up(&places->remote, beyond ? UINT64_MAX : places->remote_max)) {
-        place = GB_PLACE_FULL;
+        place = GB_CONN_SLOT_FULL;
     } else if (!count_up(&places->taken, beyond ? UINT64_MAX : places->max)) {
-        place = GB_PLACE_FULL;
+        place = GB_CONN_SLOT_FULL;
         if (from)
             atomic_fetch_sub(&places->remote, 1);
     }
-    if (place != GB_PLACE_TAKEN) {
+    if (place != GB_CONN_SLOT_TAKEN) {
         gb_source_end(*ret);
         *ret = NULL;
     }
     return place;
 }
 
-void gb_place_leave(struct gb_places *places, const struct gb_source *source) {
+void gb_conn_slot_leave(struct gb_conn_slots *places, const struct gb_source *source) {
     if (source)
         atomic_fetch_sub(&places->remote, 1);
     atomic_fetch_sub(&places->taken, 1);
 }
 
-void gb_place_end(struct gb_places *places, struct gb_source *source) {
-    gb_place_leave(places, source);
+void gb_conn_slot_end(struct gb_conn_slots *places, struct gb_source *source) {
+    gb_conn_slot_leave(places, source);
     gb_source_end(source);
 }
 
-uint64_t gb_places_kept(uint64_t max) {
+uint64_t gb_conn_slots_kept(uint64_t max) {
     uint64_t share = max / KEPT_SHARE > KEPT_LEAST ? max / KEPT_SHARE : KEPT_LEAST;
 
     return share < max / 2 ? share : max / 2;
 }
 
-int gb_places_init(struct gb_places *places, uint64_t max, unsigned source_max, bool local, struct gb_error *err) {
+int gb_conn_slots_init(struct gb_conn_slots *places, uint64_t max, unsigned source_max, bool local,
+                       struct gb_error *err) {
     places->max = max;
-    places->remote_max = max - (local ? gb_places_kept(max) : 0);
+    places->remote_max = max - (local ? gb_conn_slots_kept(max) : 0);
     places->source_max = source_max;
     pthread_mutex_init(&places->lock, NULL);
     places->ready = true;
     return gb_random(&places->seed, sizeof(places->seed), err);
 }
 
-void gb_places_done(struct gb_places *places) {
+void gb_conn_slots_done(struct gb_conn_slots *places) {
     if (places->ready)
         pthread_mutex_destroy(&places->lock);
     places->ready = false;

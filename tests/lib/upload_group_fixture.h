@@ -17,11 +17,12 @@ struct core_parts {
 };
 
 uint64_t core_parts_bytes(const struct core_parts *parts);
-int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w, struct gb_joint **ret,
-                     struct gb_error *err);
-int core_joint_send(struct gb_joint *joint, struct core_wake *w, const void *data, size_t n, struct gb_error *err);
+int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w,
+                     struct gb_upload_group **ret, struct gb_error *err);
+int core_joint_send(struct gb_upload_group *group, struct core_wake *w, const void *data, size_t n,
+                    struct gb_error *err);
 /* Ends it and waits. */
-int core_joint_finish(struct gb_joint *joint, struct core_wake *w, struct gb_error *err);
+int core_joint_finish(struct gb_upload_group *group, struct core_wake *w, struct gb_error *err);
 /* All of it. */
 int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err);
 

@@ -1,4 +1,4 @@
-#include "joint_fixture.h"
+#include "upload_group_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,28 +23,29 @@ static int describe(void *arg, size_t i, struct gb_upload_params *params, struct
     return 0;
 }
 
-int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w, struct gb_joint **ret,
-                     struct gb_error *err) {
+int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struct core_wake *w,
+                     struct gb_upload_group **ret, struct gb_error *err) {
     struct core_parts copy = *parts;
-    struct gb_joint_params p = {.session = {"default"},
-                                .count = parts->count,
-                                .bytes = core_parts_bytes(parts),
-                                .describe = describe,
-                                .describe_arg = &copy,
-                                .wake = core_wake,
-                                .arg = w};
+    struct gb_upload_group_params p = {.session = {"default"},
+                                       .count = parts->count,
+                                       .bytes = core_parts_bytes(parts),
+                                       .describe = describe,
+                                       .describe_arg = &copy,
+                                       .wake = core_wake,
+                                       .arg = w};
 
-    return gb_joint_begin(core, &p, ret, err);
+    return gb_upload_group_begin(core, &p, ret, err);
 }
 
-int core_joint_send(struct gb_joint *joint, struct core_wake *w, const void *data, size_t n, struct gb_error *err) {
+int core_joint_send(struct gb_upload_group *group, struct core_wake *w, const void *data, size_t n,
+                    struct gb_error *err) {
     const char *at = data;
     void *room;
     size_t size;
     int r;
 
     while (n > 0) {
-        r = gb_joint_room(joint, &room, &size, err);
+        r = gb_upload_group_room(group, &room, &size, err);
         if (r < 0)
             return -1;
         if (r == 0) {
@@ -54,7 +55,7 @@ int core_joint_send(struct gb_joint *joint, struct core_wake *w, const void *dat
         if (size > n)
             size = n;
         memcpy(room, at, size);
-        if (gb_joint_fill(joint, size, err) < 0)
+        if (gb_upload_group_fill(group, size, err) < 0)
             return -1;
         at += size;
         n -= size;
@@ -62,12 +63,12 @@ int core_joint_send(struct gb_joint *joint, struct core_wake *w, const void *dat
     return 0;
 }
 
-int core_joint_finish(struct gb_joint *joint, struct core_wake *w, struct gb_error *err) {
+int core_joint_finish(struct gb_upload_group *group, struct core_wake *w, struct gb_error *err) {
     struct gb_transfer_times times;
-    int r = gb_joint_end(joint, err);
+    int r = gb_upload_group_end(group, err);
 
     while (r == 0) {
-        r = gb_joint_result(joint, &times, err);
+        r = gb_upload_group_result(group, &times, err);
         if (r == 0)
             core_wake_wait(w);
     }
@@ -75,31 +76,31 @@ int core_joint_finish(struct gb_joint *joint, struct core_wake *w, struct gb_err
 }
 
 int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err) {
-    struct gb_joint *joint = NULL;
+    struct gb_upload_group *group = NULL;
     struct core_wake w;
     int r;
 
     core_wake_init(&w);
-    r = core_joint_begin(core, parts, &w, &joint, err);
+    r = core_joint_begin(core, parts, &w, &group, err);
     if (r == 0)
-        r = core_joint_send(joint, &w, data, core_parts_bytes(parts), err);
+        r = core_joint_send(group, &w, data, core_parts_bytes(parts), err);
     if (r == 0)
-        r = core_joint_finish(joint, &w, err);
-    gb_joint_free(joint);
+        r = core_joint_finish(group, &w, err);
+    gb_upload_group_free(group);
     core_wake_done(&w);
     return r;
 }
 
 /* --- down ------------------------------------------------------------------------------------------------------------- */
 
-static int read_all(struct gb_bundle *bundle, struct core_wake *w, void *out, uint64_t n, struct gb_error *err) {
+static int read_all(struct gb_download_group *group, struct core_wake *w, void *out, uint64_t n, struct gb_error *err) {
     char *at = out;
     const void *block;
     size_t size;
     int r;
 
     while (n > 0) {
-        r = gb_bundle_next(bundle, &block, &size, err);
+        r = gb_download_group_next(group, &block, &size, err);
         if (r < 0)
             return -1;
         if (r == 0) {
@@ -109,16 +110,16 @@ static int read_all(struct gb_bundle *bundle, struct core_wake *w, void *out, ui
         if (size > 40000)
             size = 40000; /* a socket takes what it likes */
         memcpy(at, block, size);
-        gb_bundle_sent(bundle, size);
-        gb_bundle_pause(bundle);
+        gb_download_group_sent(group, size);
+        gb_download_group_pause(group);
         at += size;
         n -= size;
     }
     return 0;
 }
 
-static int read_backwards(struct gb_bundle *bundle, const struct core_parts *parts, struct core_wake *w, char *out,
-                          struct gb_error *err) {
+static int read_backwards(struct gb_download_group *group, const struct core_parts *parts, struct core_wake *w,
+                          char *out, struct gb_error *err) {
     size_t *order = malloc((parts->count + 1) * sizeof(*order));
     uint64_t bytes = core_parts_bytes(parts);
     char *turned = malloc(bytes + 1);
@@ -131,10 +132,10 @@ static int read_backwards(struct gb_bundle *bundle, const struct core_parts *par
     } else {
         for (i = 0; i < parts->count; i++)
             order[i] = parts->count - 1 - i;
-        r = gb_bundle_start(bundle, order, err);
+        r = gb_download_group_start(group, order, err);
     }
     if (r == 0)
-        r = read_all(bundle, w, turned, bytes, err);
+        r = read_all(group, w, turned, bytes, err);
     for (i = parts->count; i > 0 && r == 0; i--) {
         bytes -= parts->parts[i - 1].bytes;
         memcpy(out + bytes, at, parts->parts[i - 1].bytes);
@@ -149,7 +150,7 @@ int core_bundle(struct gb_core *core, const struct core_parts *parts, void *out,
     struct gb_name *names = calloc(parts->count + 1, sizeof(*names));
     const struct gb_name session = {"default"};
     const struct gb_name stream = {"default"};
-    struct gb_bundle *bundle = NULL;
+    struct gb_download_group *group = NULL;
     struct core_wake w;
     size_t i;
     int r;
@@ -159,11 +160,11 @@ int core_bundle(struct gb_core *core, const struct core_parts *parts, void *out,
     core_wake_init(&w);
     for (i = 0; i < parts->count; i++)
         strcpy(names[i].s, parts->parts[i].name);
-    r = gb_bundle_open(core, &session, names, parts->count, false, &stream, core_wake, &w, &bundle, err);
+    r = gb_download_group_open(core, &session, names, parts->count, false, &stream, core_wake, &w, &group, err);
     free(names);
     if (r == 0)
-        r = read_backwards(bundle, parts, &w, out, err);
-    gb_bundle_free(bundle);
+        r = read_backwards(group, parts, &w, out, err);
+    gb_download_group_free(group);
     core_wake_done(&w);
     return r;
 }

@@ -1,21 +1,22 @@
-#include "write_fixture.h"
+#include "device_write_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "gb_test.h"
 
-struct gb_write_params core_copy_params(const char *from_session, const char *from, const char *session,
-                                        const char *name) {
-    return (struct gb_write_params){.copy = true,
-                                    .from_session = core_name(from_session),
-                                    .from = core_name(from),
-                                    .session = core_name(session),
-                                    .name = core_name(name)};
+struct gb_device_write_params core_copy_params(const char *from_session, const char *from, const char *session,
+                                               const char *name) {
+    return (struct gb_device_write_params){.copy = true,
+                                           .from_session = core_name(from_session),
+                                           .from = core_name(from),
+                                           .session = core_name(session),
+                                           .name = core_name(name)};
 }
 
-struct gb_write_params core_fill_params(const char *session, const char *name, uint64_t pattern, unsigned width) {
-    return (struct gb_write_params){
+struct gb_device_write_params core_fill_params(const char *session, const char *name, uint64_t pattern,
+                                               unsigned width) {
+    return (struct gb_device_write_params){
         .session = core_name(session), .name = core_name(name), .pattern = pattern, .width = width};
 }
 
@@ -52,7 +53,7 @@ int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_
     return r;
 }
 
-int core_write(struct gb_core *core, const struct gb_write_params *params, struct core_result *ret,
+int core_write(struct gb_core *core, const struct gb_device_write_params *params, struct core_result *ret,
                struct gb_error *err) {
     struct core_pending p;
 

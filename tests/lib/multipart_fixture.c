@@ -1,4 +1,4 @@
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int end(struct core_pending *p, struct intake_result *ret, struct gb_erro
         r = -1;
     }
     if (ret)
-        *ret = (struct intake_result){p->call->intake, p->call->buffer, p->call->created};
+        *ret = (struct intake_result){p->call->multipart, p->call->buffer, p->call->created};
     gb_call_unref(p->call);
     core_wake_done(&p->wake);
     return r;
@@ -38,39 +38,39 @@ int intake_begin(struct gb_core *core, const struct gb_upload_params *params, st
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_intake_begin(core, params, p.call);
+    gb_multipart_begin(core, params, p.call);
     return end(&p, ret, err);
 }
 
 int intake_complete(struct gb_core *core, const char *id, const struct gb_buffer_check *check, const uint32_t *crc,
                     struct intake_result *ret, struct gb_error *err) {
-    struct gb_intake_expected expected = {.has_crc32c = crc != NULL, .crc32c = crc ? *crc : 0};
+    struct gb_multipart_expected expected = {.has_crc32c = crc != NULL, .crc32c = crc ? *crc : 0};
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_intake_complete(core, &standard, id, check, &expected, p.call);
+    gb_multipart_complete(core, &standard, id, check, &expected, p.call);
     return end(&p, ret, err);
 }
 
-void intake_digest(const void *data, size_t n, struct gb_intake_expected *ret) {
+void intake_digest(const void *data, size_t n, struct gb_multipart_expected *ret) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_hash *hash = gb_hash_new(GB_DIGEST_SHA256, &err);
 
     ck_assert_ptr_nonnull(hash);
     gb_assert_ok(gb_hash_add(hash, data, n, &err), err);
-    *ret = (struct gb_intake_expected){.digests = {.given = 1u << GB_DIGEST_SHA256}};
+    *ret = (struct gb_multipart_expected){.digests = {.given = 1u << GB_DIGEST_SHA256}};
     gb_hash_get(hash, &ret->digests.digest[GB_DIGEST_SHA256]);
     gb_hash_free(hash);
 }
 
 int intake_complete_digest(struct gb_core *core, const char *id, const void *data, size_t n, struct intake_result *ret,
                            struct gb_error *err) {
-    struct gb_intake_expected expected;
+    struct gb_multipart_expected expected;
     struct core_pending p;
 
     intake_digest(data, n, &expected);
     core_pending_init(&p);
-    gb_intake_complete(core, &standard, id, NULL, &expected, p.call);
+    gb_multipart_complete(core, &standard, id, NULL, &expected, p.call);
     return end(&p, ret, err);
 }
 
@@ -78,7 +78,7 @@ int intake_delete(struct gb_core *core, const char *id, struct gb_error *err) {
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_intake_delete(core, &standard, id, p.call);
+    gb_multipart_delete(core, &standard, id, p.call);
     return end(&p, NULL, err);
 }
 
@@ -86,14 +86,14 @@ int intake_settle(struct gb_core *core, const char *id, struct intake_result *re
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_intake_settle(core, &standard, id, p.call);
+    gb_multipart_drain(core, &standard, id, p.call);
     return end(&p, ret, err);
 }
 
-void intake_get(struct gb_core *core, const char *id, struct gb_intake_view *ret) {
+void intake_get(struct gb_core *core, const char *id, struct gb_multipart_view *ret) {
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_assert_ok(gb_intake_get(core, &standard, id, ret, &err), err);
+    gb_assert_ok(gb_multipart_get(core, &standard, id, ret, &err), err);
 }
 
 int intake_part_broken(struct gb_core *core, const char *id, uint64_t offset, size_t n, const void *data, size_t sent,
@@ -103,7 +103,7 @@ int intake_part_broken(struct gb_core *core, const char *id, uint64_t offset, si
     int r;
 
     core_wake_init(&w);
-    r = gb_intake_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
+    r = gb_multipart_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, sent, err);
         gb_upload_free(part);
@@ -120,7 +120,7 @@ int intake_part(struct gb_core *core, const char *id, uint64_t offset, const voi
     int r;
 
     core_wake_init(&w);
-    r = gb_intake_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
+    r = gb_multipart_part(core, &standard, id, offset, n, true, core_wake, &w, &part, err);
     if (r == 0) {
         r = core_upload_send(part, &w, data, n, err);
         if (r == 0)
@@ -158,7 +158,7 @@ static int send(struct gb_append *a, struct core_wake *w, const char *data, size
 }
 
 static int conclude(struct gb_append *a, struct core_wake *w, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     int r;
 
     while ((r = gb_append_end(a, err)) == 0)
@@ -174,9 +174,9 @@ static void no_app(void *app) {
     (void)app;
 }
 
-int intake_append(struct gb_core *core, char id[GB_INTAKE_ID_SIZE], const struct gb_upload_params *params,
+int intake_append(struct gb_core *core, char id[GB_MULTIPART_ID_SIZE], const struct gb_upload_params *params,
                   uint64_t offset, const void *data, size_t n, bool breaks, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     struct gb_append *a;
     struct core_wake w;
     uint64_t stands;
@@ -191,7 +191,7 @@ int intake_append(struct gb_core *core, char id[GB_INTAKE_ID_SIZE], const struct
     if (r == 0) {
         if (params) {
             gb_append_view(a, &view);
-            memcpy(id, view.id, GB_INTAKE_ID_SIZE);
+            memcpy(id, view.id, GB_MULTIPART_ID_SIZE);
             r = gb_append_describe(a, params, 0, err);
         }
         if (r == 0)
@@ -207,7 +207,7 @@ int intake_append(struct gb_core *core, char id[GB_INTAKE_ID_SIZE], const struct
 struct quiet {
     struct gb_core *core;
     const char *id;
-    struct gb_intake_view *view;
+    struct gb_multipart_view *view;
 };
 
 static bool is_quiet(void *arg) {
@@ -217,7 +217,7 @@ static bool is_quiet(void *arg) {
     return q->view->running == 0;
 }
 
-void intake_until_quiet(struct gb_core *core, const char *id, struct gb_intake_view *ret) {
+void intake_until_quiet(struct gb_core *core, const char *id, struct gb_multipart_view *ret) {
     struct quiet q = {core, id, ret};
 
     core_until(is_quiet, &q, "nothing of it is under way");

@@ -14,12 +14,12 @@ struct core_result {
     struct gb_mem_attr attr;
 };
 
-struct gb_write_params core_copy_params(const char *from_session, const char *from, const char *session,
-                                        const char *name);
-struct gb_write_params core_fill_params(const char *session, const char *name, uint64_t pattern, unsigned width);
+struct gb_device_write_params core_copy_params(const char *from_session, const char *from, const char *session,
+                                               const char *name);
+struct gb_device_write_params core_fill_params(const char *session, const char *name, uint64_t pattern, unsigned width);
 
 /* ret may be NULL in all of them. */
-int core_write(struct gb_core *core, const struct gb_write_params *params, struct core_result *ret,
+int core_write(struct gb_core *core, const struct gb_device_write_params *params, struct core_result *ret,
                struct gb_error *err);
 int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
               struct gb_error *err);
