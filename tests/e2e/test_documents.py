@@ -1,13 +1,14 @@
 """README.md and the documents: every command runs as pasted and prints what is shown, and every link leads somewhere."""
 import glob
 import os
+import re
 import shutil
 import sys
 import tempfile
 
 import pytest
 
-from documents import Shell, alike, anchors_of, blocks_of, links_of, run_blocks
+from documents import RUN, Shell, alike, anchors_of, blocks_of, links_of, run_blocks
 from harness import Daemon, binary, library
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -63,7 +64,7 @@ def test_no_command_stands_elsewhere():
     """Blocks that would be run stand in documents that are run, or say why they are not."""
     for name in DOCUMENTS:
         if name not in COMMANDS:
-            ready = [b.where for b in blocks_of(text_of(name), name) if b.language in ("console", "python") and not b.reason]
+            ready = [b.where for b in blocks_of(text_of(name), name) if b.language in RUN and not b.reason]
             assert not ready, ready
 
 
@@ -77,6 +78,16 @@ def test_links():
             assert not anchor or anchor in anchors_of(text_of(path)), f"{name}: {link}: {path} has no such heading"
             count += 1
     assert len(DOCUMENTS) >= 12 and count >= 40, f"{count} links in {len(DOCUMENTS)} documents"
+
+
+def test_files_that_are_named_are_there():
+    """In code font: paths from the top of the tree, or of a source below src."""
+    count = 0
+    for name in DOCUMENTS:
+        for path in re.findall(r"`((?:[a-z0-9_.]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|js|py|md|json|am|conf))`", text_of(name)):
+            assert any(os.path.exists(os.path.join(ROOT, top, path)) for top in ("", "src")), f"{name}: there is no {path}"
+            count += 1
+    assert count >= 50, count
 
 
 def test_every_document_is_linked():
