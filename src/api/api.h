@@ -16,18 +16,18 @@ extern const size_t gb_openapi_json_len;
 /* gb_http_server_config.app of a server with these routes. */
 struct gb_api;
 
-/* Makes the object. core and backend are borrowed until gb_api_free. backend_note: the reason for the choice of this backend.
- * Returns NULL when memory is exhausted. */
+/* Makes the object. core and backend are borrowed until gb_api_free. backend_note: the reason for the choice of this
+ * backend, copied, like version. Returns NULL when memory is exhausted. */
 struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, const char *backend_note,
                           const char *version);
-/* The server has stopped, and the core is closed. NULL is accepted. */
+/* Frees the object after the server has stopped and the core is closed. NULL is accepted. */
 void gb_api_free(struct gb_api *api);
 
-/* Both copy, and come before the server starts. Without them the defaults of options.def hold. */
+/* Both copy their argument and are called before the server starts. Without them the defaults of options.def hold. */
 void gb_api_set_limits(struct gb_api *api, const struct gb_api_limits *limits);
 void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 
-/* Sets app, the routes, the pages and all hooks of the configuration; what is set there points into api. */
+/* Sets app, the routes, the pages and all hooks of config. config then points into api. */
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config);
 
 /* From now on /readyz says 503, and no request waits for a change. [any thread, never blocks] */

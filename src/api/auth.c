@@ -6,7 +6,8 @@
 #include "api/context.h"
 #include "api/route.h"
 
-/* 1: *ret is what follows "Bearer "; 0: none is needed; -1 with UNAUTHENTICATED. */
+/* Reads the bearer's secret. Returns 1 with what follows "Bearer " in *ret, 0 when no token is needed, or -1 with
+ * UNAUTHENTICATED or MALFORMED_REQUEST. */
 static int bearer(const struct gb_http_request *request, const char **ret, struct gb_error *err) {
     const char *value = gb_http_header(request, "Authorization");
     unsigned lines = 0;
@@ -76,7 +77,7 @@ int gb_api_authorize(void *app, const struct gb_http_request *request, struct gb
     const struct gb_route *route = gb_route_of(request);
     enum gb_scope scope = scope_of(route->access);
     struct gb_name bound;
-    /* A token that is bound to a session may not change the session itself, nor its quota. */
+    /* A token that is bound to a session may not change the session itself or its quota. */
     bool in_session =
         route->target >= GB_TARGET_MEMBER || (route->target == GB_TARGET_SESSION && scope == GB_SCOPE_READ);
 

@@ -1,4 +1,4 @@
-/* What handlers share. */
+/* What all handlers share. */
 #ifndef GB_API_CONTEXT_H
 #define GB_API_CONTEXT_H
 
@@ -10,9 +10,9 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* The last look at this process. */
+/* The numbers that the kernel last gave of this process. */
 struct gb_process_look {
-    pthread_mutex_t lock; /* held while the kernel is asked: some microseconds */
+    pthread_mutex_t lock; /* held for the microseconds that the kernel is asked */
     struct gb_process process;
     uint64_t at_ns; /* 0: none yet */
 };
@@ -23,7 +23,7 @@ struct gb_operations;
 struct gb_polls;
 struct gb_response_cache;
 
-/* gb_http_request.app. What a folder above keeps here it owns and knows alone. */
+/* gb_http_request.app. A folder above owns what it keeps behind a pointer here, and knows it alone. */
 struct gb_api {
     struct gb_core *core;
     const struct gb_http_route *routes;
@@ -35,7 +35,7 @@ struct gb_api {
     atomic_bool draining;
     struct gb_api_limits limits;
     struct gb_map_peers map_peers;
-    atomic_int reports;              /* long answers that are being made */
+    atomic_int reports;              /* long replies that are being made */
     atomic_uint decoders;            /* bodies that are being decoded */
     char (*uuid)[GB_UUID_TEXT_SIZE]; /* by device index; fixed while the process runs */
     int devices;
@@ -43,7 +43,7 @@ struct gb_api {
     struct gb_http_canned *live;
     struct gb_http_canned *root;
     struct gb_http_canned *openapi;
-    struct gb_response_cache *stats; /* the answer of GET /v1/stats */
+    struct gb_response_cache *stats; /* the reply to GET /v1/stats */
     struct gb_metrics *metrics;
     struct gb_process_look process;
     uint64_t process_started_ns; /* since the epoch */

@@ -1,4 +1,4 @@
-/* What the table of routes says about each request, and the handlers in it. */
+/* The columns of the table of routes, and the handlers in it. */
 #ifndef GB_API_ROUTE_H
 #define GB_API_ROUTE_H
 
@@ -6,8 +6,8 @@
 
 #include "http/http.h"
 
-/* The scope that a token needs. OWN: also for a token that is bound to a session; the handler asks for which. SEE: scope read
- * or map. */
+/* The scope that a token needs. OWN: a token that is bound to a session will do as well; the handler asks for the
+ * session. SEE: scope read or map. */
 enum gb_access {
     GB_ACCESS_OPEN,
     GB_ACCESS_READ,
@@ -20,7 +20,7 @@ enum gb_access {
     GB_ACCESS_OWN_MAP
 };
 
-/* What the path names. From SESSION on the first parameter of the path is a session's name. */
+/* What the path names. From SESSION on, its first parameter is a session's name. */
 enum gb_target {
     GB_TARGET_DAEMON,  /* nothing of a session */
     GB_TARGET_SESSION, /* a session itself */
@@ -32,12 +32,11 @@ enum gb_target {
 struct gb_route {
     enum gb_access access;
     enum gb_target target;
-    bool keyed; /* an Idempotency-Key replays the first answer */
-    const char
-        *operation; /* the kind of operation that Prefer: respond-async makes of it; "": the preference is not heard */
+    bool keyed;            /* an Idempotency-Key replays the first answer */
+    const char *operation; /* what Prefer: respond-async makes of it; "": the preference is not heard */
 };
 
-/* The columns of the request's route, which has one. */
+/* Returns the columns of the request's route. The request has been routed. */
 static inline const struct gb_route *gb_route_of(const struct gb_http_request *request) {
     return request->route->app;
 }

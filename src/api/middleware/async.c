@@ -38,7 +38,7 @@ static void wait_free(void *state) {
 struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err) {
     struct wait *wait = calloc(1, sizeof(*wait));
 
-    /* The call's end may come after the request's. */
+    /* The call may end after the request. */
     if (wait)
         wait->call = gb_call_new(wake, gb_http_request_ref(request));
     if (!wait || !wait->call) {
@@ -95,7 +95,7 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
 
     wait->reply = reply;
     request->resume = resume;
-    /* What is tried again has no call that stands for it. */
+    /* A call that is tried again cannot be cancelled by this one. */
     if (!request->detached)
         request->cancel = wait->retry ? NULL : cancel;
     request->deadline_ns = deadline_ns;

@@ -70,7 +70,7 @@ bool gb_digests_find(struct gb_digests *digests, const char *tag, enum gb_digest
 
 /* --- computed ----------------------------------------------------------------------------------------------------- */
 
-/* Ends with the call, which may be later than the request: the digest is kept all the same. */
+/* Ends with the call, which may be later than the request; the digest is kept all the same. */
 struct job {
     struct gb_http_request *request; /* a reference */
     struct gb_digests *digests;
@@ -92,7 +92,7 @@ static void done(void *arg) {
     const struct gb_call *call = job->call;
     const struct gb_buffer_rec *read = &call->buffer;
 
-    /* Replaced before it was read: what the head was made for is no more. */
+    /* The buffer was replaced before it was read; the head belongs to bytes that are gone. */
     if (call->error.code == GB_OK && read->id == job->id && read->generation == job->generation &&
         read->version == job->version)
         gb_digests_keep(job->digests, job->tag, &call->scan.digest[job->alg]);
@@ -173,7 +173,8 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
     request->state = wait;
     request->state_free = wait_free;
     request->resume = resume;
-    /* From the beginning of the request: whoever's buffer is replaced again and again does not wait for ever. */
+    /* The deadline counts from the beginning of the request, so that a buffer that is replaced again and again ends the
+     * wait. */
     request->deadline_ns = request->started_ns + GB_SYNC_WAIT_MAX_S * GB_NS_PER_S;
     gb_buffer_scan(gb_api_of(request)->core, &params, wait->call);
     return resume(request, response, err);

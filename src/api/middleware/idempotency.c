@@ -13,13 +13,13 @@
 
 #define KEY_MAX 255
 
-/* Headers of an answer that are kept; what else it has is about the request, not about its outcome. */
+/* Headers of a reply that are kept. The others describe the request rather than its outcome. */
 static const char *const kept_headers[] = {
     "Content-Type",    "ETag",          "Location",      "Cache-Control",
     "Upload-Complete", "Upload-Offset", "Upload-Length", "Upload-Limit",
 };
 
-/* An answer on its way; the request's and the store's. */
+/* A reply on its way to the database. One reference is the request's, one the store's. */
 struct gb_saving {
     atomic_int refs;
     atomic_bool finished;
@@ -37,7 +37,7 @@ bool gb_idempotency_wanted(const struct gb_http_request *request) {
     return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
 
-/* As it is, or as a string of structured fields: then without its quotes. */
+/* Reads the key as it is, or as a string of structured fields without its quotes. */
 static int read_key(const struct gb_http_request *request, const char **ret, size_t *ret_len, struct gb_error *err) {
     const char *key = gb_http_header(request, "Idempotency-Key");
     size_t len = strlen(key);
@@ -84,8 +84,8 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     return r;
 }
 
-/* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
- * recognised, however the header spells it. */
+/* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
+ * token, however the header spells it. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     const struct gb_api *api = gb_api_of(request);
     const char *method = gb_http_method_name(request->method);
@@ -178,7 +178,8 @@ static int replay(const struct gb_idempotency_reply *answer, struct gb_http_resp
     return 0;
 }
 
-/* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
+/* A multipart upload does not outlive the process: a reply that points to an ended one would send the client
+ * nowhere. */
 static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempotency_reply *answer) {
     const char *at = strstr(answer->headers, "Location: /v1/sessions/");
     struct gb_multipart_view *view;
@@ -237,7 +238,7 @@ int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request 
                         "this Idempotency-Key was used for a request with another method, path or body; use a new one");
 }
 
-/* What was done, and what was refused for good. */
+/* A success, or a refusal that trying again does not change. */
 static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
     int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
 
@@ -250,7 +251,7 @@ static void saved(void *arg, const struct gb_error *error) {
     struct gb_saving *s = arg;
     struct gb_http_request *request = s->request;
 
-    (void)error; /* the key knows: the answer is given all the same, and not again */
+    (void)error; /* the key knows: the reply is given all the same, and not again */
     atomic_store(&s->finished, true);
     saving_unref(s);
     gb_http_wake(request);

@@ -14,7 +14,7 @@
 #include "core/core.h"
 
 #define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */
-#define TURN 64         /* looked at under one hold of the lock */
+#define TURN 64         /* requests looked at under one hold of the lock */
 
 struct gb_poll {
     TAILQ_ENTRY(gb_poll) link;
@@ -34,7 +34,7 @@ struct gb_polls {
     struct gb_core *core;
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; /* for all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
     struct gb_poll_list list;
     unsigned count;
@@ -55,7 +55,7 @@ static void look_locked(struct gb_polls *polls, struct gb_poll *p) {
         gb_http_wake(p->request);
 }
 
-/* In turns, so that who comes or goes meanwhile waits for few. */
+/* In turns, so that a request that comes or goes meanwhile waits for few. */
 static void look_at_all(struct gb_polls *polls) {
     unsigned left;
 
@@ -74,7 +74,7 @@ static void look_at_all(struct gb_polls *polls) {
     pthread_mutex_unlock(&polls->lock);
 }
 
-/* Until somebody waits, and then for as long as a snapshot stands. False: it is over. */
+/* Sleeps until a request waits, and then for the age of a prepared reply. Returns false at the end. */
 static bool sleep_a_while(struct gb_polls *polls) {
     struct timespec until;
     bool go_on;
@@ -176,7 +176,7 @@ static struct gb_poll *poll_new(struct gb_polls *polls, struct gb_http_request *
     return p;
 }
 
-/* False: it is not to wait. */
+/* Puts the request on the list. Returns false when it may not wait. */
 static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, const char *tag, uint64_t sequence) {
     bool may;
 
@@ -198,7 +198,7 @@ static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, 
     return may;
 }
 
-/* The token may be good for it no more. */
+/* Checks the token again: it may have been removed meanwhile. */
 static enum gb_step again(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const struct gb_poll *p = request->state;
 
@@ -218,7 +218,7 @@ enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *r
         p = poll_new(polls, request);
     if (!p || !list(polls, p, same, tag, sequence))
         return GB_STEP_REPLY;
-    gb_http_response_done(response); /* the handler begins anew */
+    gb_http_response_done(response); /* the handler runs again from its start */
     p->handler = handler;
     request->resume = again;
     request->deadline_ns = p->deadline_ns;

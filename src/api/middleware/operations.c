@@ -1,4 +1,4 @@
-/* The table of operations: its places, and how one begins and ends. What others ask of it is in operations_ask.c. */
+/* The table of operations: how an operation begins and ends. operations_ask.c has the questions about it. */
 #include "api/middleware/operations.h"
 
 #include <inttypes.h>
@@ -172,7 +172,7 @@ static bool is_json(const struct gb_http_response *response) {
     return false;
 }
 
-/* Takes the body, with a NUL behind it and without the newline at its end. */
+/* Takes the body, adds a NUL and drops the newline at its end. */
 static void take_reply(struct gb_operation *op, struct gb_http_response *response) {
     char *body = response->body_len > 0 && is_json(response) ? realloc(response->body, response->body_len + 1) : NULL;
 
@@ -209,7 +209,7 @@ void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct
     op->room->under_way--;
     for (w = op->waiters; w; w = w->next)
         gb_http_wake(w->request);
-    unref_locked(op); /* the table has one */
+    unref_locked(op); /* the table has a reference */
     gb_operations_expire_locked(ops);
     pthread_mutex_unlock(&ops->lock);
 }

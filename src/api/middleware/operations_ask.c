@@ -1,4 +1,4 @@
-/* What others ask of the table of operations: looks, lists, waits, cancellation. */
+/* Questions about the table of operations: records, lists, waits, cancellation. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,18 +6,18 @@
 #include "api/request/query.h"
 #include "base/json_writer.h"
 
-/* A page while it is written. Visit functions of the core get it as arg; unless it is full they add an item to out and set
- * last_id. */
+/* A page while it is written. The visit functions of the core get it as their arg; unless the page is full, they add an
+ * item to out and set last_id. */
 struct gb_walk {
     struct gb_json_writer out;
     const struct gb_api *api;
-    struct gb_name session; /* "": the list is of the daemon */
+    struct gb_name session; /* "": the list belongs to no session */
     struct gb_page page;
     int64_t last_id;
     bool full;
 };
 
-/* Tells whether the page is as large as it may be: then the visit adds nothing. */
+/* Tells whether the page has reached its largest size; then the visit adds nothing. */
 bool gb_walk_full(struct gb_walk *walk);
 
 /* The whole handler of a list. list walks the core by walk->page and sets page.more. */

@@ -26,14 +26,14 @@ struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, ui
     struct gb_http_canned *canned = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    /* Another thread may have put a newer one than the caller knows of. */
+    /* Another thread may have put a newer text than the caller knows of. */
     if (cache->canned && cache->sequence >= sequence && now_ns < cache->built_ns + GB_RESPONSE_CACHE_AGE_NS)
         canned = gb_http_canned_ref(cache->canned);
     pthread_mutex_unlock(&cache->lock);
     return canned;
 }
 
-/* The text goes to the snapshot when it is newer than what stands there. */
+/* Puts the text into the cache when it is newer than the text there. */
 static struct gb_http_canned *swap_locked(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
                                           int64_t epoch, struct gb_json_writer *out, size_t settled) {
     struct gb_http_canned *fresh;

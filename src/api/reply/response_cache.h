@@ -1,4 +1,4 @@
-/* A prepared answer that many clients poll, rebuilt when what it shows has changed. */
+/* A prepared reply that many clients poll. It is rebuilt when what it shows has changed. */
 #ifndef GB_API_REPLY_RESPONSE_CACHE_H
 #define GB_API_REPLY_RESPONSE_CACHE_H
 
@@ -9,7 +9,7 @@
 #include "http/http.h"
 
 struct gb_response_cache {
-    pthread_mutex_t lock; /* held for a look and a swap only, never while the text is made */
+    pthread_mutex_t lock; /* held for a look or a swap only, never while the text is made */
     struct gb_http_canned *canned;
     char *text; /* of canned, to see whether a new one differs */
     size_t len;
@@ -22,15 +22,16 @@ struct gb_response_cache {
 struct gb_response_cache *gb_response_cache_new(void);        /* NULL: no memory */
 void gb_response_cache_free(struct gb_response_cache *cache); /* NULL is accepted */
 
-/* How long a snapshot stands in for numbers that move without a change being acknowledged (slots in use and the like). */
+/* How long a text stands in for numbers that move without an acknowledged change (slots in use and the like). */
 #define GB_RESPONSE_CACHE_AGE_NS 200000000ULL
 
-/* A reference to the snapshot when it was made at this sequence and is young enough, else NULL. */
+/* Returns a reference to the reply when it was made at this sequence and is young enough, else NULL. */
 struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns);
 
-/* Puts a text made at this sequence into its place and returns a reference. Where the first `settled` bytes are equal it keeps the entity
- * tag of the one before, so that what moves by itself (time that was used) makes no answer new: the tag is a weak one. `epoch` makes it
- * unique to this process. Takes the writer's text. NULL when memory is exhausted. */
+/* Puts a text that was made at this sequence into the cache. Takes the text of out. If its first `settled` bytes are
+ * those of the text before, the entity tag stays: numbers that move by themselves, such as used time, make no reply
+ * new. The tag is therefore a weak one, and epoch makes it unique to this process. Returns a reference, or NULL when
+ * memory is exhausted. */
 struct gb_http_canned *gb_response_cache_put(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
                                              int64_t epoch, struct gb_json_writer *out, size_t settled);
 

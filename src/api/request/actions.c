@@ -4,7 +4,7 @@
 
 #include "api/request/json.h"
 
-/* "session/buffer", or "buffer" of the same session. */
+/* Reads "session/buffer", or "buffer" of the same session. */
 static int read_from(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     const char *text;
     const char *slash;
@@ -53,7 +53,7 @@ static int read_side(const json_t *body, struct gb_device_write_params *params, 
     return 0;
 }
 
-/* What copy and fill share. */
+/* The fields that copy and fill share. */
 static int read_target(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
     int r;
 
@@ -78,7 +78,7 @@ int gb_action_read_write(const json_t *body, struct gb_device_write_params *para
     return r < 0 ? -1 : read_target(body, params, err);
 }
 
-/* The field `key`: host, device or, where that makes sense, all. */
+/* Reads the field `key`: host, device or, where that makes sense, all. */
 int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
     const char *word = "";
     struct gb_sides sides;

@@ -35,7 +35,7 @@ int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, s
     return 0;
 }
 
-/* Where the memory is to be. A pool is on a device already. */
+/* Reads the device. A pool is on a device already, so only one of the two may be given. */
 static int read_device(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
                        struct gb_error *err) {
     int r = gb_device_field(api, body, "device", &params->device, err);

@@ -1,4 +1,4 @@
-/* What the path of a request names. */
+/* The names in the path of a request. */
 #ifndef GB_API_REQUEST_PATH_PARAMS_H
 #define GB_API_REQUEST_PATH_PARAMS_H
 

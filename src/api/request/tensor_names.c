@@ -17,7 +17,7 @@ int gb_tensor_buffer(const char *prefix, const char *tensor, struct gb_name *ret
     if (n == 0 && !permitted(tensor[0]))
         name.s[n++] = 'x';
     for (; *tensor && n < GB_NAME_MAX; tensor++) {
-        /* Of a character of several bytes the first is replaced, the others are left out. */
+        /* The first byte of a long character is replaced, the others are left out. */
         if (((unsigned char)*tensor & 0xc0) != 0x80)
             name.s[n++] = permitted(*tensor) || strchr("._-", *tensor) ? *tensor : '_';
     }
@@ -37,7 +37,7 @@ const char *gb_tensor_name(const struct gb_buffer_rec *rec, char *out) {
     json_t *labels = NULL;
     const char *name = NULL;
 
-    /* Most have none, and reading JSON takes its time. */
+    /* Most buffers have no labels, and reading JSON costs time. */
     if (strstr(rec->labels, GB_TENSOR_LABEL))
         labels = json_loads(rec->labels, 0, NULL);
     if (labels)

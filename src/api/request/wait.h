@@ -1,4 +1,4 @@
-/* How long requests wait, by Prefer: wait=N. */
+/* How long a request waits, by Prefer: wait=N. */
 #ifndef GB_API_REQUEST_WAIT_H
 #define GB_API_REQUEST_WAIT_H
 
@@ -6,13 +6,13 @@
 
 #include "http/http.h"
 
-/* How long a sync waits when the client does not say, and at most. */
+/* The wait of a sync when the client gives none, and at most. */
 #define GB_SYNC_WAIT_S 30
 #define GB_SYNC_WAIT_MAX_S 60
-/* How long an allocation waits for memory at most; without "Prefer: wait=N" it does not. */
+/* The longest wait of an allocation for memory; without Prefer: wait=N it does not wait. */
 #define GB_ALLOC_WAIT_MAX_S 60
 
-/* When a sync that starts now gives up; for gb_async_end. */
+/* Returns the deadline of a sync that starts now, for gb_async_end. */
 uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);
 
 #endif
