@@ -18,6 +18,8 @@
 #include "http/exchange/progress.h"
 #include "http/feed/feed.h"
 #include "http/http.h"
+#include "http/message/request_checks.h"
+#include "http/message/router.h"
 
 struct MHD_Daemon;
 struct MHD_Connection;

@@ -135,9 +135,10 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     memset(&ex->req, 0, offsetof(struct gb_http_request, query));
     ex->req.queries = 0;
     memset((char *)ex + offsetof(struct gb_http_request, headers), 0,
-           offsetof(struct gb_exchange, small) - offsetof(struct gb_http_request, headers));
-    memset((char *)ex + offsetof(struct gb_exchange, more), 0,
-           offsetof(struct gb_exchange, resp) - offsetof(struct gb_exchange, more));
+           offsetof(struct gb_exchange, texts) - offsetof(struct gb_http_request, headers));
+    gb_text_arena_init(&ex->texts, server->config.connection_memory * 2 + 1024);
+    memset((char *)ex + offsetof(struct gb_exchange, texts) + sizeof(ex->texts), 0,
+           offsetof(struct gb_exchange, resp) - offsetof(struct gb_exchange, texts) - sizeof(ex->texts));
     memset(&ex->resp, 0, offsetof(struct gb_http_response, text));
     memset((char *)&ex->resp + offsetof(struct gb_http_response, text_used), 0,
            sizeof(ex->resp) - offsetof(struct gb_http_response, text_used));
@@ -148,9 +149,7 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     ex->req.app = server->config.app;
     ex->req.method = GB_HTTP_METHOD_COUNT;
     pthread_mutex_init(&ex->wake_lock, NULL);
-    ex->text = ex->small;
-    ex->text_size = sizeof(ex->small);
-    ex->req.target.s = gb_exchange_text(ex, target, n);
+    ex->req.target.s = gb_text_arena_copy(&ex->texts, target, n);
     ex->req.target.len = n;
     if (!ex->req.target.s) {
         gb_exchange_unref(ex);
@@ -171,7 +170,7 @@ void gb_exchange_unref(struct gb_exchange *ex) {
         gb_exchange_unref(ex->origin);
     free(ex->spare);
     pthread_mutex_destroy(&ex->wake_lock);
-    free(ex->more);
+    gb_text_arena_done(&ex->texts);
     free(ex);
 }
 
@@ -204,33 +203,6 @@ void gb_exchange_end(struct gb_exchange *ex) {
     ex->peer = NULL;
     ex->phase = GB_PHASE_DONE;
     gb_exchange_unref(ex);
-}
-
-/* What stands in small stays there. */
-static bool more_text(struct gb_exchange *ex) {
-    size_t size = ex->server->config.connection_memory * 2 + 1024;
-
-    if (ex->more)
-        return false;
-    ex->more = malloc(size);
-    if (!ex->more)
-        return false;
-    ex->text = ex->more;
-    ex->text_size = size;
-    ex->text_used = 0;
-    return true;
-}
-
-char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n) {
-    char *at;
-
-    if (n + 1 > ex->text_size - ex->text_used && (!more_text(ex) || n + 1 > ex->text_size))
-        return NULL;
-    at = ex->text + ex->text_used;
-    memcpy(at, s, n);
-    at[n] = '\0';
-    ex->text_used += n + 1;
-    return at;
 }
 
 /* --- waking ------------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "http/exchange/exchange.h"
+#include "http/message/canned.h"
 #include "http/server.h"
 
 /* What a poll reads costs no more than the connection that it comes over, and is not counted. */
@@ -20,7 +21,7 @@ size_t gb_reply_bytes(const struct gb_exchange *ex) {
         return 0;
     if (!resp->canned)
         return resp->body_len;
-    n = gb_canned_len(resp->canned);
+    n = resp->canned->body_len;
     /* Of one that is not long it does not matter whether it will be a 304, and looking for that takes time. */
     return n > GB_LONG_REPLY && gb_http_canned_known(resp->canned, &ex->req) ? 0 : n;
 }

@@ -78,5 +78,6 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
     l->epoch = epoch;
     l->after = l->begin = after;
     response->listener = l;
+    response->listener_free = gb_feed_listener_free;
     return 0;
 }

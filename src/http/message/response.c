@@ -1,11 +1,10 @@
+#include "http/message/response.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "http/feed/feed.h"
-#include "http/http.h"
 
 /* As vsnprintf. Most values are plain texts, and a reply has up to ten. */
 static int format(char *at, size_t room, const char *fmt, va_list ap) {
@@ -78,6 +77,12 @@ void gb_http_response_close(struct gb_http_response *response) {
         close(response->fd[--response->fds]);
 }
 
+void gb_response_drop_listener(struct gb_http_response *response) {
+    if (response->listener)
+        response->listener_free(response->listener);
+    response->listener = NULL;
+}
+
 void gb_http_response_done(struct gb_http_response *response) {
     free(response->body);
     gb_http_response_close(response);
@@ -85,8 +90,7 @@ void gb_http_response_done(struct gb_http_response *response) {
     gb_http_canned_unref(response->canned);
     if (response->source)
         response->source->free(response->source, false);
-    gb_feed_listener_free(response->listener);
-    response->listener = NULL;
+    gb_response_drop_listener(response);
     response->body = NULL;
     response->body_len = 0;
     response->canned = NULL;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "http/message/response.h"
 #include "http/server.h"
 
 /* The kernel takes what it permits of this, and as much again. */

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/message/head_writer.h"
 #include "http/server.h"
 
 uint64_t gb_socket_taken(int fd) {
@@ -124,7 +125,7 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
         return -1;
     memset(first, 0, sizeof(*first));
     atomic_init(&first->refs, 1);
-    head = gb_head_write(ex, ex->resp.status, GB_HEAD_UNTIL_END, true, first->text, len - ex->resp.body_len);
+    head = gb_head_write(&ex->req, &ex->resp, GB_HEAD_UNTIL_END, true, first->text, len - ex->resp.body_len);
     if (head == 0 || take_out(loop, ex, &socket) < 0) {
         free(first);
         return -1;

@@ -346,7 +346,7 @@ static bool is_failing(const struct gb_conn *c) {
 static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
     const char *length = MHD_lookup_connection_value(ex->conn, MHD_HEADER_KIND, "Content-Length");
 
-    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(ex, &ex->server->rules, err) < 0)
+    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(&ex->req, &ex->server->rules, err) < 0)
         return;
     if (length && length[strspn(length, "0123456789")] != '\0')
         gb_error_set(err, GB_ERR_MALFORMED_REQUEST,

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "http/message/canned.h"
+#include "http/message/head_writer.h"
 #include "http/transfer/steps.h"
 
 #define LINGER_BYTES (256u << 20)
@@ -65,11 +67,11 @@ static bool begin_reply(struct gb_transfer_loop *transfer_loop, struct gb_http_t
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)
-        gb_canned_unpack(ex, &t->block, &t->block_len);
+        gb_canned_unpack(resp, &ex->req, &t->block, &t->block_len);
     t->out_len = resp->source ? resp->source_len : t->block_len;
     if (ex->req.method == GB_HTTP_HEAD && resp->unsent_len > 0)
         t->out_len = resp->unsent_len;
-    t->head_len = gb_head_write(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
+    t->head_len = gb_head_write(&ex->req, resp, t->out_len, t->close, t->head, sizeof(t->head));
     ex->phase = GB_PHASE_DONE;
     t->sent = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
