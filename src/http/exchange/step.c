@@ -1,12 +1,12 @@
-/* What handlers and sinks are asked, and what follows from the answer; the same on HTTP loops and transfer loops. */
+#include "http/exchange/step.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "http/exchange/exchange.h"
+#include "http/exchange/server_state.h"
 #include "http/message/body_buffer.h"
 #include "http/message/response.h"
-#include "http/server.h"
 
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;

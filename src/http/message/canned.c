@@ -43,23 +43,6 @@ void gb_http_canned_unref(struct gb_http_canned *canned) {
     free(canned);
 }
 
-void gb_canned_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
-                      size_t *ret_n) {
-    const struct gb_http_canned *canned = response->canned;
-
-    response->status = canned->status;
-    *ret_body = canned->body;
-    *ret_n = canned->body_len;
-    gb_http_response_header(response, NULL, "Content-Type", "%s", canned->type);
-    if (canned->etag)
-        gb_http_response_header(response, NULL, "ETag", "%s", canned->etag);
-    gb_http_response_header(response, NULL, "Cache-Control", "no-cache");
-    if (gb_http_canned_known(canned, request)) {
-        response->status = 304;
-        *ret_n = 0;
-    }
-}
-
 bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request) {
     const char *asked = canned->etag ? gb_http_header(request, "If-None-Match") : NULL;
 

@@ -24,8 +24,4 @@ struct gb_http_canned {
 struct gb_http_canned *gb_canned_make(int status, const char *content_type, const char *etag, const void *body,
                                       size_t n);
 
-/* Takes an answer apart: status and headers go into the response, which keeps the reference that *ret_body lives by. */
-void gb_canned_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
-                      size_t *ret_n);
-
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "http/message/canned.h"
+
 /* As vsnprintf. Most values are plain texts, and a reply has up to ten. */
 static int format(char *at, size_t room, const char *fmt, va_list ap) {
     const char *text = strcmp(fmt, "%s") == 0 ? va_arg(ap, const char *) : fmt;
@@ -54,6 +56,23 @@ void gb_http_response_problem(struct gb_http_response *response, const char *typ
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned) {
     gb_http_canned_unref(response->canned);
     response->canned = canned;
+}
+
+void gb_response_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
+                        size_t *ret_n) {
+    const struct gb_http_canned *canned = response->canned;
+
+    response->status = canned->status;
+    *ret_body = canned->body;
+    *ret_n = canned->body_len;
+    gb_http_response_header(response, NULL, "Content-Type", "%s", canned->type);
+    if (canned->etag)
+        gb_http_response_header(response, NULL, "ETag", "%s", canned->etag);
+    gb_http_response_header(response, NULL, "Cache-Control", "no-cache");
+    if (gb_http_canned_known(canned, request)) {
+        response->status = 304;
+        *ret_n = 0;
+    }
 }
 
 void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length) {

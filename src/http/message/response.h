@@ -19,4 +19,8 @@ static inline bool gb_reply_is_read(const struct gb_http_request *request) {
 /* The response listens no more: frees its listener. */
 void gb_response_drop_listener(struct gb_http_response *response);
 
+/* Takes a canned answer apart: status and headers go into the response, which keeps the reference that *ret_body lives by. */
+void gb_response_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
+                        size_t *ret_n);
+
 #endif

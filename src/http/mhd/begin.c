@@ -1,11 +1,13 @@
-/* The first look at a request: everything that the headers decide, before a byte of the body is asked for. */
+#include "http/mhd/begin.h"
+
 #include <microhttpd.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "http/exchange/step.h"
 #include "http/message/body_buffer.h"
 #include "http/message/request.h"
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
 /* Larger headers get a problem document; beyond the connection's memory libmicrohttpd itself answers 431. */
 #define HEADER_TEXT_MAX 8192
@@ -135,7 +137,7 @@ static bool keeps_alive(const struct gb_exchange *ex) {
 }
 
 static void write_id(struct gb_exchange *ex) {
-    uint64_t id = gb_loop_id(ex->loop);
+    uint64_t id = gb_loop_id(ex->info->loop);
     int i;
 
     for (i = 15; i >= 0; i--, id >>= 4)

@@ -1,9 +1,12 @@
-/* From our responses to libmicrohttpd's. */
+#include "http/mhd/reply.h"
+
 #include <microhttpd.h>
 
+#include "http/exchange/reply_memory.h"
+#include "http/exchange/server_state.h"
 #include "http/message/response.h"
 #include "http/mhd/canned.h"
-#include "http/server.h"
+#include "http/mhd/stream.h"
 
 /* Never asked: stands for the body that a reply to HEAD, or a 304, describes and does not send. */
 static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
@@ -28,7 +31,7 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
         return MHD_create_response_from_callback(resp->unsent_len, 1024, no_body, NULL, NULL);
     if (gb_reply_bytes(ex) > GB_LONG_REPLY) {
         if (resp->canned)
-            gb_canned_unpack(&ex->resp, &ex->req, &body, &n);
+            gb_response_unpack(&ex->resp, &ex->req, &body, &n);
         return gb_mhd_pieces(ex, body, n);
     }
     r = MHD_create_response_from_buffer(resp->body_len, resp->body, MHD_RESPMEM_MUST_FREE);
