@@ -130,6 +130,8 @@ struct gb_http_request {
     unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
     unsigned headers;
+    bool http10; /* HTTP/1.0 */
+    bool close;  /* the client ends the connection after the reply */
     bool has_content_length;
     uint64_t content_length;
     bool chunked;              /* Transfer-Encoding: chunked; the length is not known */
@@ -255,6 +257,7 @@ struct gb_http_response {
     uint64_t unsent_len; /* of a 304: the bytes that a 200 would have; 0: not known */
 
     struct gb_feed_listener *listener; /* owned; the body is what it gets first */
+    void (*listener_free)(struct gb_feed_listener *listener);
 
     int fd[GB_HTTP_RESPONSE_FDS_MAX]; /* owned */
     unsigned fds;

@@ -165,7 +165,7 @@ struct gb_gap {
 };
 
 #define GB_MULTIPART_ID_SIZE 32
-#define GB_MULTIPART_GAPS_MAX 100     /* missing ranges told at once */
+#define GB_MULTIPART_GAPS_MAX 100 /* missing ranges told at once */
 /* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do not. */
 struct gb_multipart_view {
     char id[GB_MULTIPART_ID_SIZE];

@@ -12,7 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/peer.h"
+#include "http/exchange/server_state.h"
 
 /* As many as the kernel takes in one message: what does not find room here it would close on our thread. */
 #define FDS_MAX 253
@@ -170,11 +171,10 @@ static int not_sent(int code, struct gb_error *err) {
 
 /* The client's end goes to it at once. */
 static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
-    int conn = gb_peer_connection(ex);
     int pair[2];
     int code = 0;
 
-    if (conn < 0)
+    if (ex->fd < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return gb_error_errno(err, GB_ERR_SATURATED, "socketpair", errno);
@@ -185,7 +185,7 @@ static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *e
         close(pair[1]);
         return gb_error_errno(err, GB_ERR_SATURATED, "epoll_ctl", code);
     }
-    if (gb_peer_hand(conn, &pair[1], 1) < 0)
+    if (gb_peer_hand(ex->fd, &pair[1], 1) < 0)
         code = errno;
     close(pair[1]);
     if (code == 0)

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/server_state.h"
 
 #define EVENTS 64
 
@@ -73,17 +73,11 @@ bool gb_peer_busy(const struct gb_peer *peer) {
 
 /* --- the watch ---------------------------------------------------------------------------------------------------------- */
 
-int gb_peer_connection(const struct gb_exchange *ex) {
-    if (ex->info)
-        return ex->info->fd;
-    return ex->transfer ? ex->transfer->fd : -1;
-}
-
 int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_peer *peer = ex->peer;
     struct epoll_event ev = {.events = 0, .data.ptr = peer}; /* a hang-up is always reported */
-    int fd = gb_peer_connection(ex);
+    int fd = ex->fd;
 
     if (!peer || fd < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
@@ -107,7 +101,7 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
 }
 
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid) {
-    int fd = gb_peer_connection((const struct gb_exchange *)request);
+    int fd = ((const struct gb_exchange *)request)->fd;
     socklen_t len = 0;
     gid_t *list;
     size_t i = 0;

@@ -32,10 +32,6 @@ int gb_peer_send(int sock, struct gb_http_response *response);
 /* Sends descriptors, which stay the caller's, with an interim response: 0, or -1 with errno and nothing was sent. */
 int gb_peer_hand(int sock, const int *fds, unsigned count);
 
-/* The socket of the exchange's connection; -1: it has none any more. */
-struct gb_exchange;
-int gb_peer_connection(const struct gb_exchange *ex);
-
 /* The watch: server->peers_fd, which the first loop looks at. */
 int gb_peers_init(struct gb_http_server *server, struct gb_error *err);
 void gb_peers_event(struct gb_http_server *server);

@@ -1,13 +1,14 @@
-/* The memory of replies that wait for their clients, all together.
- *
- * An action has happened when its reply is there, and a client that is not told would ask for it again: only the reply to GET
+/* An action has happened when its reply is there, and a client that is not told would ask for it again: only the reply to GET
  * or HEAD is refused. Actions whose replies grow with what they are asked to do look before they do it (gb_http_reply_room).
  * Canned bodies are there anyway, however many connections send them. */
+#include "http/exchange/reply_memory.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "http/exchange/exchange.h"
-#include "http/server.h"
+#include "http/exchange/server_state.h"
+#include "http/exchange/step.h"
+#include "http/message/canned.h"
 
 /* What a poll reads costs no more than the connection that it comes over, and is not counted. */
 #define SMALL 4096
@@ -20,7 +21,7 @@ size_t gb_reply_bytes(const struct gb_exchange *ex) {
         return 0;
     if (!resp->canned)
         return resp->body_len;
-    n = gb_canned_len(resp->canned);
+    n = resp->canned->body_len;
     /* Of one that is not long it does not matter whether it will be a 304, and looking for that takes time. */
     return n > GB_LONG_REPLY && gb_http_canned_known(resp->canned, &ex->req) ? 0 : n;
 }
@@ -83,7 +84,7 @@ void gb_reply_admit(struct gb_exchange *ex) {
 }
 
 int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *err) {
-    struct gb_http_server *server = gb_http_server_of(request);
+    struct gb_http_server *server = ((const struct gb_exchange *)request)->server;
     uint64_t share = share_of(server, true);
     uint64_t used = atomic_load_explicit(&server->reply_memory[1], memory_order_relaxed);
 

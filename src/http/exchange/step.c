@@ -1,20 +1,21 @@
-/* What handlers and sinks are asked, and what follows from the answer; the same on HTTP loops and transfer loops. */
+#include "http/exchange/step.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "http/exchange/exchange.h"
-#include "http/server.h"
+#include "http/exchange/server_state.h"
+#include "http/message/body_buffer.h"
+#include "http/message/response.h"
 
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->err = *err;
-    gb_feed_listener_free(ex->resp.listener);
-    ex->resp.listener = NULL;
+    gb_response_drop_listener(&ex->resp);
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
-    gb_problem_fill(&ex->resp, &ex->req, &ex->err);
+    gb_http_problem(&ex->resp, &ex->req, &ex->err);
     ex->phase = GB_PHASE_REPLY;
 }
 

@@ -1,12 +1,12 @@
 /* One listener of the feed: which frames are its, and how far its socket takes them. */
+#include "http/feed/send.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-
-#include "http/feed/feed.h"
 
 /* For one that catches up, before others get their turn; of a long log it may hear nothing. */
 #define TURN_BYTES (256u << 10)

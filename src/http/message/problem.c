@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/escape.h"
-#include "http/exchange/exchange.h"
+#include "http/http.h"
 
 struct text {
     char *s;
@@ -85,7 +85,7 @@ static void write_document(struct text *t, const struct gb_http_request *request
     add(t, "}\n");
 }
 
-void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
+void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error) {
     struct text t = {.size = 4096 + response->problem_members_len};
 
@@ -110,9 +110,4 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     gb_http_response_header(response, NULL, "Content-Type", "application/problem+json");
     gb_http_response_header(response, NULL, "Cache-Control", "no-store");
     gb_http_response_take(response, t.s, t.used);
-}
-
-void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
-                     const struct gb_error *error) {
-    gb_problem_fill(response, request, error);
 }

@@ -1,13 +1,13 @@
-/* Whether a header is what libmicrohttpd 0.9.75 made of it.
- *
- * It reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a value or a line, a bare LF ends
+/* libmicrohttpd 0.9.75 reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a value or a line, a bare LF ends
  * a line. A proxy in front may understand the same bytes otherwise, and then the two disagree on where the request ends. The
  * lines lie in libmicrohttpd's buffer one behind the other, with two NULs where CR LF was, so that anything else leaves a gap. */
+#include "http/mhd/head.h"
+
 #include <microhttpd.h>
 #include <string.h>
 
 #include "http/message/fields.h"
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
 static bool is_blank(char c) {
     return c == ' ' || c == '\t';
@@ -35,7 +35,7 @@ bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, co
     const char *at;
 
     *head = (struct gb_head){.begin = method, .at = NULL};
-    if (!ex->loop->reads_leniently)
+    if (!ex->info->loop->reads_leniently)
         return true;
     for (at = method; gb_field_is_token((unsigned char)*at); at++)
         ;

@@ -1,11 +1,11 @@
-/* Connections without a request: when all places are taken, the one that has been quiet for longest gives way to a newcomer.
- *
- * Each loop has its own in the order in which they fell quiet, those that never asked for anything apart from those that
+/* Each loop has its own in the order in which they fell quiet, those that never asked for anything apart from those that
  * keep their connection. Other loops read only since when the first of each has been quiet. */
+#include "http/mhd/quiet.h"
+
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
 /* The header of a client that has just connected is on its way, and one that asks again and again is not idle. */
 #define QUIET_NS GB_NS_PER_S

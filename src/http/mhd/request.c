@@ -1,65 +1,28 @@
-/* libmicrohttpd's access handler as a small state machine over the exchange's phase. */
+#include "http/mhd/request.h"
+
 #include <errno.h>
-#include <microhttpd.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/exchange/detached.h"
+#include "http/exchange/reply_memory.h"
+#include "http/exchange/step.h"
+#include "http/mhd/begin.h"
+#include "http/mhd/handover.h"
+#include "http/mhd/leave.h"
+#include "http/mhd/reply.h"
+#include "http/mhd/stream.h"
+#include "http/mhd/suspend.h"
 
 /* A refused body up to this size is read and dropped, so that the connection can stay. */
 #define DISCARD_MAX (64 * 1024)
-
-/* --- lists and suspension ------------------------------------------------------------------------------------------ */
-
-static void list_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (ex->listed)
-        return;
-    ex->listed = true;
-    ex->prev = NULL;
-    ex->next = loop->waiting;
-    if (ex->next)
-        ex->next->prev = ex;
-    loop->waiting = ex;
-}
-
-static void unlist_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (!ex->listed)
-        return;
-    ex->listed = false;
-    if (ex->prev)
-        ex->prev->next = ex->next;
-    else
-        loop->waiting = ex->next;
-    if (ex->next)
-        ex->next->prev = ex->prev;
-}
-
-void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (ex->suspended)
-        return;
-    ex->suspended = true;
-    atomic_fetch_add(&loop->server->suspended, 1);
-    list_waiting(loop, ex);
-    MHD_suspend_connection(ex->conn);
-}
-
-static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
-    unlist_waiting(loop, ex);
-    loop->progress++;
-    if (!ex->suspended)
-        return;
-    ex->suspended = false;
-    atomic_fetch_sub(&loop->server->suspended, 1);
-    MHD_resume_connection(ex->conn);
-    loop->resumed = true;
-}
 
 /* The connection goes to a transfer loop, or to the feed. */
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
-    unlist_waiting(loop, ex);
+    gb_mhd_unlist(loop, ex);
     if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_detach(loop, ex)) < 0)
         return -1;
     if (was_suspended)
@@ -115,24 +78,25 @@ void gb_mhd_finished(struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
 
     if (c) {
+        struct gb_loop *loop = c->loop;
         const union MHD_ConnectionInfo *header =
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
         /* It may end while it waits: libmicrohttpd timed it out. */
-        unlist_waiting(ex->loop, ex);
+        gb_mhd_unlist(loop, ex);
         if (ex->suspended)
-            atomic_fetch_sub(&ex->loop->server->suspended, 1);
-        ex->loop->progress++;
+            atomic_fetch_sub(&loop->server->suspended, 1);
+        loop->progress++;
         c->ex = NULL;
-        c->idle_ns = ex->loop->now_ns;
+        c->idle_ns = loop->now_ns;
         c->asked = true;
-        gb_quiet_enter(ex->loop, c);
+        gb_quiet_enter(loop, c);
         c->peek_ns = 0;
         c->replied_ns = 0;
         c->read_all = false;
         c->progress = (struct gb_progress){.began_ns = 0};
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
-        gb_server_ended(&ex->loop->own, ex);
+        gb_server_ended(loop->own.latency, ex);
     }
     gb_exchange_end(ex);
 }
@@ -228,10 +192,11 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
     c->idle_ns = 0;
     ex->conn = c->mhd;
     ex->info = c;
-    ex->loop = loop;
-    gb_exchange_own(ex, &loop->wake_queue);
-    atomic_fetch_add_explicit(&loop->active, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
+    ex->fd = c->fd;
+    ex->loop = &loop->exchanges;
+    gb_exchange_own(ex, &loop->exchanges.wake_queue);
+    atomic_fetch_add_explicit(&loop->exchanges.active, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&loop->exchanges.requests, 1, memory_order_relaxed);
 }
 
 /* A refusal needs no descriptor if libmicrohttpd sends it, and ends the connection. */
@@ -346,7 +311,7 @@ static bool is_failing(const struct gb_conn *c) {
 static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
     const char *length = MHD_lookup_connection_value(ex->conn, MHD_HEADER_KIND, "Content-Length");
 
-    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(ex, &ex->server->rules, err) < 0)
+    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(&ex->req, &ex->server->rules, err) < 0)
         return;
     if (length && length[strspn(length, "0123456789")] != '\0')
         gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
@@ -378,7 +343,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
 
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.detached) {
-        gb_detached_woken(loop, ex);
+        gb_detached_woken(&loop->exchanges, ex);
         return;
     }
     if (!ex->suspended)
@@ -390,7 +355,7 @@ void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     }
     if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex))
         return;
-    resume(loop, ex);
+    gb_mhd_resume(loop, ex);
 }
 
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
@@ -406,7 +371,7 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
         gb_http_response_done(&ex->resp); /* the headers too are those of the bytes */
         gb_exchange_fail(ex, &err);
     }
-    resume(loop, ex);
+    gb_mhd_resume(loop, ex);
 }
 
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {

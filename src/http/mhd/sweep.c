@@ -1,9 +1,11 @@
-/* What no event tells of a connection in libmicrohttpd: silence, slowness, and ends that it has missed. */
+#include "http/mhd/sweep.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/exchange/step.h"
+#include "http/mhd/request.h"
 
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 #define PEEK_MAX_NS (16000 * GB_NS_PER_MS)
@@ -36,12 +38,12 @@ static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
     if (c->read_all)
         return;
     gb_progress_look(&c->progress, c->fd, c->local, now_ns);
-    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+    if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
         end_slow(c);
 }
 
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
-    struct gb_http_server *server = c->server;
+    struct gb_http_server *server = c->loop->server;
     const struct gb_http_server_config *config = &server->config;
     bool first = !c->asked && config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s;
     uint64_t patience_ns = (first ? config->header_timeout_s : config->idle_timeout_s) * GB_NS_PER_S;
@@ -65,7 +67,7 @@ static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
         gb_progress_excuse(&c->progress, now_ns);
     else
         gb_progress_look(&c->progress, c->fd, c->local, now_ns);
-    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+    if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
         end_slow(c);
 }
 

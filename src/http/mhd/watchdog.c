@@ -1,12 +1,9 @@
-/* Notices a loop that turns without progress, and ends the connection that causes it.
- *
- * libmicrohttpd asks for another turn while it has work left. A connection that it can neither read nor answer is such work for
+/* libmicrohttpd asks for another turn while it has work left. A connection that it can neither read nor answer is such work for
  * ever: 0.9.75 has had states of this kind, and a loop in one of them takes a whole core. */
-#include <microhttpd.h>
+#include "http/mhd/watchdog.h"
+
 #include <stdio.h>
 #include <sys/socket.h>
-
-#include "http/server.h"
 
 /* Between two sweeps. A loop that works has few of these turns; one that spins has a hundred thousand. */
 #define IDLE_TURNS_MAX 2000

@@ -1,4 +1,6 @@
-/* A transfer receives a body: first the bytes that libmicrohttpd had read behind the header, then those of the socket. */
+/* First come the bytes that libmicrohttpd had read behind the header, then those of the socket. */
+#include "http/transfer/receive.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -6,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/transfer/steps.h"
+#include "http/exchange/step.h"
 
 #define LARGE_BYTES (4u << 20)
 #define LARGE_MARK (1 << 20)
@@ -19,16 +21,16 @@
 /* Framing that is looked at in one call: the end of a chunk and the beginning of the next are far shorter. */
 #define PEEK_BYTES 128
 
-enum outcome gb_http_transfer_continue(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
+enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
     /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
     if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
-        gb_http_transfer_drop(transfer_loop, t);
-        return GONE;
+        gb_http_transfer_drop(loop, t);
+        return GB_TRANSFER_GONE;
     }
     t->state = GB_HTTP_TRANSFER_BODY;
-    return AGAIN;
+    return GB_TRANSFER_AGAIN;
 }
 
 /* With a low-water mark the system makes the socket's buffer twice as large at once, where it would grow by and by with what is
@@ -112,8 +114,7 @@ static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
 }
 
 /* What follows from a read that brought nothing. Returns as receive_piece. */
-static int64_t no_bytes(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, ssize_t got,
-                        struct gb_error *err) {
+static int64_t no_bytes(struct gb_transfer_loop *loop, struct gb_http_transfer *t, ssize_t got, struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
 
     if (got == 0) {
@@ -121,29 +122,28 @@ static int64_t no_bytes(struct gb_transfer_loop *transfer_loop, struct gb_http_t
         return -1;
     }
     if (errno != EAGAIN && errno != EINTR) {
-        gb_http_transfer_drop(transfer_loop, t);
+        gb_http_transfer_drop(loop, t);
         return -2;
     }
     if (ex->req.sink->pause)
         ex->req.sink->pause(ex->req.sink, false);
-    gb_http_transfer_arm(transfer_loop, t, EPOLLIN);
+    gb_http_transfer_arm(loop, t, EPOLLIN);
     return 0;
 }
 
 /* The lines between chunks. Returns as receive_piece. */
-static int64_t receive_framing(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t,
-                               struct gb_error *err) {
+static int64_t receive_framing(struct gb_transfer_loop *loop, struct gb_http_transfer *t, struct gb_error *err) {
     const char *why = NULL;
     ssize_t got = read_framing(t, &why);
 
     if (why)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the chunked body is malformed: %s", why);
-    return got > 0 ? got : no_bytes(transfer_loop, t, got, err);
+    return got > 0 ? got : no_bytes(loop, t, got, err);
 }
 
 /* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
  * had less than there was room for. */
-static int64_t receive_piece(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t, bool *ret_drained,
+static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool *ret_drained,
                              struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
     uint64_t remaining = ex->req.chunked ? ex->framing.left : ex->req.content_length - ex->body_received;
@@ -153,21 +153,21 @@ static int64_t receive_piece(struct gb_transfer_loop *transfer_loop, struct gb_h
     int r;
 
     if (ex->req.chunked && ex->framing.state != GB_CHUNKED_DATA)
-        return receive_framing(transfer_loop, t, err);
+        return receive_framing(loop, t, err);
     r = ex->req.sink->room(ex->req.sink, &room, &size, err);
 
     if (r < 0)
         return -1;
     gb_exchange_room(ex, r != 0);
     if (r == 0) {
-        gb_http_transfer_arm(transfer_loop, t, 0);
+        gb_http_transfer_arm(loop, t, 0);
         return 0;
     }
     if (size > remaining)
         size = (size_t)remaining;
     got = read_data(t, room, size);
     if (got <= 0)
-        return no_bytes(transfer_loop, t, got, err);
+        return no_bytes(loop, t, got, err);
     ex->body_received += (uint64_t)got;
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
@@ -176,7 +176,7 @@ static int64_t receive_piece(struct gb_transfer_loop *transfer_loop, struct gb_h
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
 
-enum outcome gb_http_transfer_receive(struct gb_transfer_loop *transfer_loop, struct gb_http_transfer *t) {
+enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_error err = GB_ERROR_INIT;
     bool drained = false;
@@ -185,30 +185,30 @@ enum outcome gb_http_transfer_receive(struct gb_transfer_loop *transfer_loop, st
 
     if (ex->phase != GB_PHASE_BODY) { /* it came here to be answered */
         after_step(t);
-        return AGAIN;
+        return GB_TRANSFER_AGAIN;
     }
     while (!gb_exchange_body_whole(ex)) {
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
-        if (turn >= transfer_loop->turn_bytes || drained) {
+        if (turn >= loop->turn_bytes || drained) {
             /* Of bytes that libmicrohttpd had read the socket tells nothing; it can be written to at once. */
-            gb_http_transfer_arm(transfer_loop, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
-            return LATER;
+            gb_http_transfer_arm(loop, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+            return GB_TRANSFER_LATER;
         }
-        got = receive_piece(transfer_loop, t, &drained, &err);
+        got = receive_piece(loop, t, &drained, &err);
         if (got == -2)
-            return GONE;
+            return GB_TRANSFER_GONE;
         if (got < 0) {
             ex->close = true;
             gb_exchange_fail(ex, &err);
             t->state = GB_HTTP_TRANSFER_HEAD;
-            return AGAIN;
+            return GB_TRANSFER_AGAIN;
         }
         if (got == 0)
-            return LATER;
+            return GB_TRANSFER_LATER;
         turn += (uint64_t)got + READ_COST;
     }
     gb_exchange_step(ex, ex->req.route->handler);
     after_step(t);
-    return AGAIN;
+    return GB_TRANSFER_AGAIN;
 }

@@ -1,11 +1,11 @@
-/* Sockets on their way to a loop, and which loop they go to. */
+#include "http/mhd/handoff_queue.h"
+
 #include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
-static int arrivals_put(struct gb_handoff_queue *a, const struct gb_handoff *handoff) {
+static int put(struct gb_handoff_queue *a, const struct gb_handoff *handoff) {
     int r = 0;
 
     pthread_mutex_lock(&a->lock);
@@ -39,16 +39,14 @@ bool gb_handoff_take(struct gb_handoff_queue *a, struct gb_handoff *ret) {
 
 void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff) {
     atomic_fetch_add(&loop->load, 1);
-    if (arrivals_put(&loop->handoffs, handoff) < 0) {
-        gb_peer_end(handoff->peer);
-        close(handoff->fd);
+    if (put(&loop->handoffs, handoff) < 0) {
         atomic_fetch_sub(&loop->load, 1);
         if (handoff->squeezed)
             atomic_fetch_sub(&loop->server->squeezed, 1);
-        gb_conn_slot_end(&loop->server->places, handoff->source);
+        gb_handoff_end(&loop->server->places, handoff);
         return;
     }
-    gb_wake_queue_signal(&loop->wake_queue);
+    gb_wake_queue_signal(&loop->exchanges.wake_queue);
 }
 
 static unsigned load_of(const struct gb_loop *loop) {

@@ -1,0 +1,10 @@
+/* What no event tells of a connection in libmicrohttpd: silence, slowness, and ends that it has missed. */
+#ifndef GB_HTTP_MHD_SWEEP_H
+#define GB_HTTP_MHD_SWEEP_H
+
+#include "http/mhd/loop.h"
+
+/* The look at a connection that is due every second. On the loop's thread. */
+void gb_mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns);
+
+#endif
