@@ -74,7 +74,8 @@ START_TEST(test_growth) {
 }
 END_TEST
 
-/* What a client chose: no byte of it ends the string, or is no UTF-8, and a character is written whole or not at all. */
+/* What a client chose: no byte of it ends the string, or is no UTF-8, and a character is written whole or not at
+ * all. */
 START_TEST(test_untrusted) {
     static const struct {
         const char *text;
