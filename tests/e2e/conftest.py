@@ -5,6 +5,8 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import limits  # noqa: E402
+import shares  # noqa: E402
 from conform import Session  # noqa: E402
 from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
@@ -12,10 +14,11 @@ from record import RECORD  # noqa: E402
 LONG = {"test_schema", "test_history", "test_broken", "test_adopt_kill", "test_idempotency"}  # begun first
 _names = itertools.count(1)
 _outcomes = {}
-_mine = {}
 
 
 def pytest_configure(config):
+    for plugin in (limits, shares):
+        config.pluginmanager.register(plugin)
     config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
     config.addinivalue_line("markers", "once: no other on another backend; where several pytests share the tests, one runs it")
 
@@ -33,26 +36,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
             item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
-
-
-def _claims(item):
-    """Where pytests share the tests, each file is one's, who comes first; what is the same on every backend is one's for all."""
-    folder = os.environ.get("GB_E2E_CLAIMS")
-    if not folder:
-        return True
-    once = "once" in item.keywords or "backend" not in item.fixturenames
-    name = ("once-" if once else "-".join(BACKENDS) + "-") + item.path.stem
-    if name not in _mine:
-        try:
-            os.mkdir(os.path.join(folder, name))
-            _mine[name] = True
-        except FileExistsError:
-            _mine[name] = False
-    return _mine[name]
-
-
-def pytest_runtest_protocol(item):
-    return None if _claims(item) else True  # true: it is seen to
 
 
 def pytest_runtest_logreport(report):
