@@ -1,8 +1,8 @@
-/* Descriptors from clients. HTTP's own road takes none: who reads it knows nothing of them. So the client gets one end of a
- * pair of sockets, by 103 as any other descriptor, and hands over what it has on that.
+/* Descriptors from clients. The HTTP connection itself takes none, because its readers know nothing of them. So the
+ * client gets one end of a pair of sockets, with 103 as any other descriptor, and sends its descriptor over that.
  *
- * What comes is a stranger's: it is received without waiting, and closed by the closer alone, as is our end of the pair, in
- * which more may be waiting. */
+ * The descriptor is client-supplied, and its close may take as long as the client likes. It is received without waiting
+ * and closed by the closer alone. So is our end of the pair, in which more may be waiting. */
 #include "http/exchange/fd_mailbox.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "http/exchange/peer.h"
 #include "http/exchange/server_state.h"
 
-/* As many as the kernel takes in one message: what does not find room here it would close on our thread. */
+/* As many as the kernel takes in one message: the kernel would close others on our thread. */
 #define FDS_MAX 253
 
 enum mailbox_state { WAITING, HERE, WRONG, TAKEN };
@@ -32,7 +32,7 @@ struct gb_http_fd_mailbox {
     struct gb_error error;
 };
 
-/* --- the set -------------------------------------------------------------------------------------------------------- */
+/* --- the set ------------------------------------------------------------------------------------------------------ */
 
 int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
     pthread_mutex_init(&server->fd_mailboxes.lock, NULL);
@@ -75,7 +75,7 @@ static void leave(struct gb_http_fd_mailbox *box) {
     pthread_mutex_unlock(&all->lock);
 }
 
-/* --- what comes ------------------------------------------------------------------------------------------------------ */
+/* --- what comes --------------------------------------------------------------------------------------------------- */
 
 /* The descriptors of a message, at most FDS_MAX. */
 static size_t fds_of(struct msghdr *msg, int *ret) {
@@ -112,7 +112,7 @@ static void judge(struct gb_http_fd_mailbox *box, ssize_t bytes, size_t count, b
     box->state = err->code == GB_OK ? HERE : WRONG;
 }
 
-/* One message, and no other. */
+/* Receives one message, and no other. */
 static void receive_locked(struct gb_http_fd_mailbox *box) {
     union {
         char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
@@ -156,10 +156,10 @@ void gb_fd_mailboxes_event(struct gb_http_server *server) {
     int i;
 
     for (i = 0; i < n; i++)
-        visit(server, events[i].data.u64); /* those beyond raise the next event */
+        visit(server, events[i].data.u64); /* the others raise the next event */
 }
 
-/* --- for handlers ---------------------------------------------------------------------------------------------------- */
+/* --- for handlers ------------------------------------------------------------------------------------------------- */
 
 static int not_sent(int code, struct gb_error *err) {
     if (code == ETOOMANYREFS)
@@ -169,7 +169,7 @@ static int not_sent(int code, struct gb_error *err) {
     return gb_error_errno(err, GB_ERR_SATURATED, "sendmsg", code);
 }
 
-/* The client's end goes to it at once. */
+/* Sends the client its end at once. */
 static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
     int pair[2];
     int code = 0;

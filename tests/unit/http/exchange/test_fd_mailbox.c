@@ -20,7 +20,7 @@
 static struct gb_http_peers p;
 static struct gb_closer *closer;
 
-/* --- the application ---------------------------------------------------------------------------------------------------- */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
 /* The server's own state is not freed before the request. */
 static void mailbox_free(void *state) {
@@ -89,7 +89,7 @@ static void until_files(unsigned n) {
     ck_assert_uint_eq(gb_open_files(), n);
 }
 
-/* --- the client --------------------------------------------------------------------------------------------------------- */
+/* --- the client --------------------------------------------------------------------------------------------------- */
 
 /* Sends so many descriptors of the same file in one message. */
 static bool hand_over(int box, int fd, unsigned count, size_t bytes) {
@@ -281,7 +281,7 @@ START_TEST(a_close_that_takes_long) {
 }
 END_TEST
 
-/* --- the closer alone ------------------------------------------------------------------------------------------------------ */
+/* --- the closer alone --------------------------------------------------------------------------------------------- */
 
 START_TEST(the_closer_closes) {
     struct gb_error err = GB_ERROR_INIT;

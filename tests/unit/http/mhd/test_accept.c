@@ -31,7 +31,7 @@ static unsigned sources_of(struct gb_conn_slots *places) {
     return count;
 }
 
-/* --- the server ------------------------------------------------------------------------------------------------------ */
+/* --- the server --------------------------------------------------------------------------------------------------- */
 
 static void few(struct gb_http_server_config *config) {
     config->connections_max = ALL;
@@ -229,7 +229,7 @@ START_TEST(a_first_header_has_less_time) {
 }
 END_TEST
 
-/* --- UNIX sockets ---------------------------------------------------------------------------------------------------- */
+/* --- UNIX sockets ------------------------------------------------------------------------------------------------- */
 
 static struct sockaddr_un local = {.sun_family = AF_UNIX};
 
@@ -279,7 +279,7 @@ START_TEST(tcp_leaves_a_share_to_unix_sockets) {
 }
 END_TEST
 
-/* --- the bound of an address ------------------------------------------------------------------------------------------ */
+/* --- the bound of an address -------------------------------------------------------------------------------------- */
 
 static struct sockaddr_in outside = {.sin_family = AF_INET};
 

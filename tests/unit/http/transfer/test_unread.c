@@ -22,7 +22,7 @@ static char path[64];
 static uint64_t min_rate;
 static uint64_t budget;
 
-/* --- the application ------------------------------------------------------------------------------------------------ */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
 static char byte_at(size_t i) {
     return (char)('a' + (i * 7 + i / 4096) % 26);
@@ -107,7 +107,7 @@ static void stop(void) {
     unlink(path);
 }
 
-/* --- clients -------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 static int client(bool local) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -163,7 +163,7 @@ static void await(bool (*happened)(void), const char *what) {
     }
 }
 
-/* --- nothing is read ------------------------------------------------------------------------------------------------ */
+/* --- nothing is read ---------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *what;
@@ -208,7 +208,7 @@ START_TEST(a_client_that_takes_nothing_is_gone) {
 }
 END_TEST
 
-/* --- slow readers --------------------------------------------------------------------------------------------------- */
+/* --- slow readers ------------------------------------------------------------------------------------------------- */
 
 struct reader {
     const char *what;
@@ -334,7 +334,7 @@ START_TEST(a_client_below_the_rate_is_dropped) {
 }
 END_TEST
 
-/* --- the memory of all ---------------------------------------------------------------------------------------------- */
+/* --- the memory of all -------------------------------------------------------------------------------------------- */
 
 static int status_of(const char *method, const char *target, char *body, size_t size) {
     int fd = client(false);
