@@ -10,8 +10,8 @@
 #include "http/mhd/request.h"
 
 void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff) {
-    /* Our address, because 0.9.75 copies a client's UNIX path past the end of its own buffer (DATA_PATH.md, trap
-     * 15). */
+    /* Our address, because 0.9.75 copies a client's UNIX path past the end of its own buffer (doc/design/data-path.md,
+     * trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
 
     if (handoff->squeezed && !gb_refuse_or_squeeze(loop, handoff)) {
