@@ -99,7 +99,7 @@ static void judge(struct gb_http_fd_mailbox *box, ssize_t bytes, size_t count, b
         gb_error_errno(err, GB_ERR_CANNOT_ADOPT, "recvmsg", code);
     else if (cut)
         gb_error_set(err, GB_ERR_SATURATED,
-                     "the daemon has as many descriptors open as it may, and could not take this one; try again");
+                     "the daemon has reached its limit of open descriptors and could not take this one; try again");
     else if (count == 0 && bytes == 0)
         gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                      "the socket that came with 103 was closed before a descriptor came over it: send one with "
@@ -164,8 +164,8 @@ void gb_fd_mailboxes_event(struct gb_http_server *server) {
 static int not_sent(int code, struct gb_error *err) {
     if (code == ETOOMANYREFS)
         return gb_error_set(err, GB_ERR_SATURATED,
-                            "as many descriptors as the system permits are on their way to clients that do not take "
-                            "them; try again");
+                            "clients do not take their descriptors, and the system permits no more on their way; try "
+                            "again");
     return gb_error_errno(err, GB_ERR_SATURATED, "sendmsg", code);
 }
 
@@ -201,11 +201,11 @@ int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_m
     struct gb_http_fd_mailbox *box;
 
     if (!request->peer || !closer)
-        return gb_error_set(err, GB_ERR_INTERNAL, "descriptors come over UNIX sockets alone");
+        return gb_error_set(err, GB_ERR_INTERNAL, "only clients on UNIX sockets can hand over descriptors");
     if (!gb_closer_reserve(closer, FDS_MAX + 1))
         return gb_error_set(err, GB_ERR_SATURATED,
-                            "too many clients are handing over descriptors, or what they handed over does not close; "
-                            "try again");
+                            "too many clients are handing over descriptors, or descriptors that they handed over do "
+                            "not close; try again");
     box = calloc(1, sizeof(*box));
     if (box) {
         box->server = ex->server;

@@ -52,7 +52,7 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
     case GB_STEP_ERROR:
         break;
     }
-    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without saying why");
+    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without an error");
     gb_exchange_fail(ex, err);
 }
 

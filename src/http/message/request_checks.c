@@ -67,11 +67,11 @@ static int collect(struct gb_http_request *request, struct framing *ret, struct 
 static int check_framing(struct gb_http_request *request, const struct framing *f, struct gb_error *err) {
     if (f->lengths > 0 && f->codings > 0)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH,
-                            "Content-Length and Transfer-Encoding must not stand together; send one of them");
+                            "Content-Length and Transfer-Encoding exclude each other; send one of them");
     if (f->lengths > 1 || (f->length && strchr(f->length, ',')))
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "Content-Length must be given once");
     if (f->codings > 1 || (f->coding && strcasecmp(f->coding, "chunked") != 0))
-        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding taken is 'chunked', once");
+        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding accepted is 'chunked', once");
     if (f->codings > 0 && request->http10)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "HTTP/1.0 has no Transfer-Encoding");
     request->chunked = f->codings > 0;
@@ -168,8 +168,8 @@ static int check_site(const struct gb_http_request *request, const struct gb_req
         return 0;
     return gb_error_set(
         err, GB_ERR_CROSS_ORIGIN,
-        "pages of other origins may ask for nothing here (Sec-Fetch-Site: %.40s); only the daemon's own "
-        "page, and programs that are no browser, may",
+        "pages of other origins may not send requests here (Sec-Fetch-Site: %.40s); only the daemon's own page, and "
+        "programs that are not browsers, may",
         site);
 }
 

@@ -23,7 +23,7 @@ static int malformed(struct gb_error *err) {
     return gb_error_set(
         err, GB_ERR_MALFORMED_REQUEST,
         "the header is malformed: the request line has one blank between its parts, every line ends with "
-        "CR LF, and none holds a NUL byte or goes on in the next");
+        "CR LF, and no line is folded or holds a NUL byte");
 }
 
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,

@@ -114,8 +114,7 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
         if (errno != ETOOMANYREFS)
             return MHD_NO;
         gb_error_set(&err, GB_ERR_SATURATED,
-                     "as many descriptors as the system permits are on their way to clients that do not take them; "
-                     "try again");
+                     "clients do not take their descriptors, and the system permits no more on their way; try again");
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, &err);
     }
@@ -315,8 +314,7 @@ static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
     if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(&ex->req, &ex->server->rules, err) < 0)
         return;
     if (length && length[strspn(length, "0123456789")] != '\0')
-        gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
-                     "Content-Length must be a decimal number, without blanks behind it");
+        gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Content-Length must be a decimal number, without blanks after it");
     else
         gb_error_set(err, GB_ERR_HEADERS_TOO_LARGE, "the header has more cookies than this daemon has room for");
 }
