@@ -1,4 +1,4 @@
-/* RFC 9457 problem documents. Written by hand: this layer knows no JSON library, and the shape is fixed. */
+/* RFC 9457 problem documents. Written by hand, because this layer has no JSON library and the shape is fixed. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void write_document(struct text *t, const struct gb_http_request *request
             (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
             (unsigned long long)error->requested_bytes);
     if (error->native_domain[0]) {
-        /* The host backend reports what CUDA would, so its clients look in the same place. */
+        /* The host backend reports what CUDA would, in the same member. */
         bool device = strcmp(error->native_domain, "cuda") == 0 || strcmp(error->native_domain, "host") == 0;
 
         add(t, ", \"%s\": {\"name\": ", device ? "cuda" : "native");
