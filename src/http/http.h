@@ -61,7 +61,7 @@ struct gb_http_route {
     const char *path; /* "/v1/sessions/{s}/buffers/{b}": captures are whole segments */
     gb_http_handler *handler;
     enum gb_http_body body;
-    int access;        /* for the authorize hook: the right that the caller needs */
+    const void *app;   /* the application's own: the server hands it on with the route */
     const char *query; /* permitted query parameters, separated by spaces */
 };
 

@@ -185,7 +185,7 @@ static void allocate(struct gb_task *task) {
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
-            c->bytes <= gb_core_pool_limit(c->pool)) {
+            c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
             starve(a);
             return;
         }

@@ -1,4 +1,4 @@
-#include "api/observe/health.h"
+#include "api/reply/render_health.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* A download between the headers and the last byte: download.c is the handler, download_plan.c decides what is sent,
  * download_source.c gives the bytes. */
-#ifndef GB_API_TRANSFER_DOWNLOAD_H
-#define GB_API_TRANSFER_DOWNLOAD_H
+#ifndef GB_API_TRANSFER_DOWNLOAD_PLAN_H
+#define GB_API_TRANSFER_DOWNLOAD_PLAN_H
 
 #include "api/middleware/conditional.h"
 #include "core/core.h"
@@ -53,8 +53,5 @@ static inline bool download_several(const struct download *d) {
 /* Decides on what the record says. 1: send; 0: the response is complete; -1. The response holds the ETag afterwards. */
 int gb_download_plan(struct download *d, const struct gb_http_request *request, struct gb_http_response *response,
                      struct gb_error *err);
-
-/* The source of a plan, before the first byte. */
-void gb_download_source_init(struct download *d);
 
 #endif

@@ -1,4 +1,4 @@
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,10 +6,15 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "model/model.h"
+#include "base/escape.h"
+
+struct gb_json_writer gb_json_fixed(char *s, size_t size) {
+    return (struct gb_json_writer){.s = s, .size = size, .fixed = true};
+}
 
 void gb_json_done(struct gb_json_writer *out) {
-    free(out->s);
+    if (!out->fixed)
+        free(out->s);
     *out = (struct gb_json_writer){0};
 }
 
@@ -20,6 +25,10 @@ static char *reserve(struct gb_json_writer *out, size_t n) {
 
     if (out->failed)
         return NULL;
+    if (out->fixed && size - out->used < n) {
+        out->failed = true;
+        return NULL;
+    }
     while (size - out->used < n)
         size *= 2;
     if (size > out->size) {
@@ -75,24 +84,27 @@ void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *js
     put(out, json, strlen(json));
 }
 
+/* The escape of a character that may not stand between quotes as it is; 0: it may. */
+static size_t escape(unsigned char c, char ret[8]) {
+    if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
+        return 0;
+    return (size_t)snprintf(ret, 8, c == '"' || c == '\\' ? "\\%c" : "\\u%04x", c);
+}
+
 /* In quotes, with escapes. */
 static void put_text(struct gb_json_writer *out, const char *value) {
     const char *plain = value;
-    char escape[8];
+    char text[8];
 
     put(out, "\"", 1);
     for (; *value; value++) {
-        unsigned char c = (unsigned char)*value;
+        size_t n = escape((unsigned char)*value, text);
 
-        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
+        if (n == 0)
             continue;
         put(out, plain, (size_t)(value - plain));
         plain = value + 1;
-        if (c == '"' || c == '\\')
-            snprintf(escape, sizeof(escape), "\\%c", c);
-        else
-            snprintf(escape, sizeof(escape), "\\u%04x", c);
-        put(out, escape, strlen(escape));
+        put(out, text, n);
     }
     put(out, plain, (size_t)(value - plain));
     put(out, "\"", 1);
@@ -101,6 +113,30 @@ static void put_text(struct gb_json_writer *out, const char *value) {
 void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value) {
     put_key(out, key);
     put_text(out, value);
+}
+
+void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const char *value, size_t max) {
+    char text[8];
+
+    put_key(out, key);
+    put(out, "\"", 1);
+    while (*value) {
+        size_t n = gb_utf8_len(value);
+        size_t escaped = n > 0 ? escape((unsigned char)*value, text) : (size_t)snprintf(text, sizeof(text), "\\ufffd");
+        size_t written = escaped > 0 ? escaped : n;
+
+        if (written > max)
+            break;
+        put(out, escaped > 0 ? text : value, written);
+        max -= written;
+        value += n > 0 ? n : 1;
+    }
+    put(out, "\"", 1);
+}
+
+void gb_json_put_members(struct gb_json_writer *out, const char *members, size_t n) {
+    put(out, members, n);
+    out->comma = true;
 }
 
 void gb_json_open_named(struct gb_json_writer *out, const char *name, char bracket) {
@@ -141,7 +177,7 @@ void gb_json_put_null(struct gb_json_writer *out, const char *key) {
 }
 
 void gb_json_put_limit(struct gb_json_writer *out, const char *key, uint64_t value) {
-    if (value == GB_UNLIMITED)
+    if (value == UINT64_MAX)
         gb_json_put_null(out, key);
     else
         gb_json_put_u64(out, key, value);

@@ -1,33 +1,39 @@
-#include "api/observe/response_cache.h"
+#include "api/reply/response_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void gb_response_cache_init(struct gb_response_cache *cache) {
-    *cache = (struct gb_response_cache){0};
-    pthread_mutex_init(&cache->lock, NULL);
+struct gb_response_cache *gb_response_cache_new(void) {
+    struct gb_response_cache *cache = calloc(1, sizeof(*cache));
+
+    if (cache)
+        pthread_mutex_init(&cache->lock, NULL);
+    return cache;
 }
 
-void gb_response_cache_done(struct gb_response_cache *cache) {
+void gb_response_cache_free(struct gb_response_cache *cache) {
+    if (!cache)
+        return;
     gb_http_canned_unref(cache->canned);
     free(cache->text);
     pthread_mutex_destroy(&cache->lock);
+    free(cache);
 }
 
 struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns) {
     struct gb_http_canned *canned = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    /* Another thread may have put a newer one than the caller knows of. */
+    /* Another thread may have put a newer text than the caller knows of. */
     if (cache->canned && cache->sequence >= sequence && now_ns < cache->built_ns + GB_RESPONSE_CACHE_AGE_NS)
         canned = gb_http_canned_ref(cache->canned);
     pthread_mutex_unlock(&cache->lock);
     return canned;
 }
 
-/* The text goes to the snapshot when it is newer than what stands there. */
+/* Puts the text into the cache when it is newer than the text there. */
 static struct gb_http_canned *swap_locked(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
                                           int64_t epoch, struct gb_json_writer *out, size_t settled) {
     struct gb_http_canned *fresh;

@@ -1,12 +1,11 @@
-/* The JSON writer (what it writes is read back by jansson) and the snapshot of a polled answer. */
+/* The JSON writer (what it writes is read back by jansson). */
 #include "gb_test.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/observe/response_cache.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "model/model.h"
 
 START_TEST(test_everything) {
@@ -75,82 +74,68 @@ START_TEST(test_growth) {
 }
 END_TEST
 
-/* settled 0: the whole text. */
-static struct gb_http_canned *put(struct gb_response_cache *snapshot, uint64_t sequence, uint64_t now_ns,
-                                  const char *text, size_t settled) {
-    struct gb_json_writer out = {0};
-    struct gb_http_canned *canned;
+/* What a client chose: no byte of it ends the string, or is no UTF-8, and a character is written whole or not at all. */
+START_TEST(test_untrusted) {
+    static const struct {
+        const char *text;
+        size_t max;
+        const char *written;
+    } cases[] = {
+        {"plain", 99, "\"plain\""},
+        {"pla\"in\n", 99, "\"pla\\\"in\\u000a\""},
+        {"\xff"
+         "a",
+         99, "\"\\ufffda\""},
+        {"\xff"
+         "a",
+         5, "\"\""},
+        {"ab\xc3\xa9", 4, "\"ab\xc3\xa9\""},
+        {"ab\xc3\xa9", 3, "\"ab\""},
+        {"ab\xc3", 8, "\"ab\\ufffd\""},
+        {"a\"b", 2, "\"a\""},
+        {"", 0, "\"\""},
+    };
+    size_t i;
 
-    gb_json_put_string(&out, NULL, text);
-    canned = gb_response_cache_put(snapshot, sequence, now_ns, 1, &out, settled > 0 ? settled : out.used);
-    ck_assert_ptr_nonnull(canned);
-    ck_assert_ptr_null(out.s);
-    return canned;
-}
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gb_json_writer out = {0};
 
-/* Fresh while neither the sequence nor the time has moved on; an equal text stays the same answer, tag included. */
-START_TEST(test_snapshot) {
-    const uint64_t age = GB_RESPONSE_CACHE_AGE_NS;
-    struct gb_http_canned *a;
-    struct gb_http_canned *b;
-    struct gb_response_cache snapshot;
-
-    gb_response_cache_init(&snapshot);
-    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 0, 0));
-    a = put(&snapshot, 5, 100, "one", 0);
-    b = gb_response_cache_get(&snapshot, 5, 100 + age - 1);
-    ck_assert_ptr_eq(a, b);
-    gb_http_canned_unref(b);
-    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 6, 100));
-    ck_assert_ptr_null(gb_response_cache_get(&snapshot, 5, 100 + age));
-    b = put(&snapshot, 6, 200, "one", 0);
-    ck_assert_ptr_eq(a, b);
-    gb_http_canned_unref(b);
-    b = put(&snapshot, 6, 200 + age, "two", 0);
-    ck_assert_ptr_ne(a, b);
-    gb_http_canned_unref(a);
-    /* A text begun before a newer one was put does not replace it. */
-    a = put(&snapshot, 5, 300 + age, "old", 0);
-    ck_assert_ptr_eq(a, b);
-    gb_http_canned_unref(a);
-    gb_http_canned_unref(b);
-    ck_assert_uint_eq(snapshot.revision, 2);
-    gb_response_cache_done(&snapshot);
+        gb_json_put_untrusted(&out, NULL, cases[i].text, cases[i].max);
+        ck_assert(!out.failed);
+        ck_assert_msg(out.used == strlen(cases[i].written) && memcmp(out.s, cases[i].written, out.used) == 0,
+                      "%zu: %.*s", i, (int)out.used, out.s);
+        gb_json_done(&out);
+    }
 }
 END_TEST
 
-/* What stands behind the settled part is new each time, and its tag is not. */
-START_TEST(test_settled) {
-    struct gb_http_canned *a;
-    struct gb_http_canned *b;
-    struct gb_response_cache snapshot;
-    char etag[80];
+/* A fixed buffer takes what fits, says so when more comes, and is not freed. */
+START_TEST(test_fixed) {
+    char text[16];
+    struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
 
-    gb_response_cache_init(&snapshot);
-    a = put(&snapshot, 1, 0, "same 1", 5);
-    snprintf(etag, sizeof(etag), "%s", snapshot.etag);
-    ck_assert_str_eq(etag, "W/\"1.1.1\"");
-    b = put(&snapshot, 2, 1, "same 2", 5);
-    ck_assert_ptr_ne(a, b);
-    ck_assert_str_eq(snapshot.etag, etag);
-    gb_http_canned_unref(a);
-    gb_http_canned_unref(b);
-    b = put(&snapshot, 3, 2, "sane 2", 5);
-    ck_assert_str_eq(snapshot.etag, "W/\"1.3.2\"");
-    gb_http_canned_unref(b);
-    b = put(&snapshot, 4, 3, "sane 2", 6);
-    ck_assert_str_eq(snapshot.etag, "W/\"1.4.3\"");
-    gb_http_canned_unref(b);
-    gb_response_cache_done(&snapshot);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "a", 1);
+    gb_json_put_members(&out, ",\"b\":2", 6);
+    gb_json_close(&out, '}');
+    ck_assert(!out.failed);
+    ck_assert_uint_eq(out.used, 13);
+    ck_assert_ptr_eq(out.s, text);
+    ck_assert_int_eq(memcmp(text, "{\"a\":1,\"b\":2}", 13), 0);
+    gb_json_put_text(&out, "1234");
+    ck_assert(out.failed);
+    ck_assert_uint_eq(out.used, 13);
+    gb_json_done(&out);
+    ck_assert_uint_eq(out.used, 0);
 }
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("out");
+    Suite *suite = suite_create("json writer");
 
     gb_test_add(suite, "everything", test_everything, 4);
     gb_test_add(suite, "growth", test_growth, 10);
-    gb_test_add(suite, "snapshot", test_snapshot, 4);
-    gb_test_add(suite, "settled", test_settled, 4);
+    gb_test_add(suite, "untrusted", test_untrusted, 4);
+    gb_test_add(suite, "fixed", test_fixed, 4);
     return gb_test_run(suite);
 }

@@ -1,11 +1,10 @@
-/* An upload between the headers and the reply. */
-#ifndef GB_API_TRANSFER_UPLOAD_H
-#define GB_API_TRANSFER_UPLOAD_H
+/* What a request asks of an upload: by its path, query and headers, and by the first bytes of its body. */
+#ifndef GB_API_TRANSFER_UPLOAD_REQUEST_H
+#define GB_API_TRANSFER_UPLOAD_REQUEST_H
 
-#include "api/context.h"
-#include "api/middleware/conditional.h"
 #include "api/request/media.h"
-#include "format/npy.h"
+#include "core/core.h"
+#include "http/http.h"
 
 /* What the body is, as far as the headers tell. */
 struct gb_upload_request {
@@ -22,11 +21,6 @@ struct gb_upload_request {
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */
 };
 
-/* A sink for the body; takes plan->params.check.arg even on failure. Where the plan is complete the upload begins here, so
- * that what can be refused is refused before the body. NULL with *err. */
-struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
-                                        struct gb_error *err);
-
 /* What path, query and headers say, conditions aside. *plan is zeroed. Returns 0 or -1. */
 int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err);
 
@@ -40,10 +34,5 @@ int gb_upload_request_described(struct gb_upload_request *plan, const char *what
  * and nobody said it were; then the plan is left alone. */
 int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
                                   uint64_t length, bool *ret_raw, struct gb_error *err);
-
-/* The reply to a finished upload. */
-enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
-                             const struct gb_transfer_times *times, uint64_t recv_ns, struct gb_http_response *response,
-                             struct gb_error *err);
 
 #endif

@@ -1,14 +1,13 @@
 /* GET / and GET /ui/{file}. No token is asked for: these files are the same everywhere and tell nothing of this daemon; the
  * page asks the interface for all that it shows, with the token that its reader gives it. */
-#include "api/web.h"
+#include "api/resources/web.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "api/api.h"
-#include "api/context.h"
+#include "api/route.h"
 #include "http/message/conditions.h"
 
 #define INDEX "index.html"

@@ -1,6 +1,6 @@
 /* The page at / and what it is made of: src/web and Chart.js, written into the program by src/web/embed. */
-#ifndef GB_API_WEB_H
-#define GB_API_WEB_H
+#ifndef GB_API_RESOURCES_WEB_H
+#define GB_API_RESOURCES_WEB_H
 
 #include <stddef.h>
 
@@ -16,5 +16,9 @@ struct gb_web_file {
 
 extern const struct gb_web_file gb_web_files[];
 extern const size_t gb_web_file_count;
+
+/* The page's paths: gb_http_server_config.pages. */
+extern const char *const gb_api_pages[];
+extern const size_t gb_api_page_count;
 
 #endif

@@ -1,4 +1,4 @@
-/* The headers of RFC 9530. */
+/* Reads the headers of RFC 9530. */
 #include <string.h>
 #include <strings.h>
 
@@ -15,7 +15,7 @@ static int malformed(const char *header, struct gb_error *err) {
 
 /* --- of uploads --------------------------------------------------------------------------------------------------- */
 
-/* A later one of that name takes the place of an earlier one. */
+/* A later digest of that name replaces an earlier one. */
 static void keep(const char *header, const struct gb_digest *digest, struct gb_filters *ret) {
     unsigned i;
 
@@ -59,8 +59,8 @@ static int read_header(const struct gb_http_request *request, const char *header
             add_line(header, request->header[i].value.s, ret, &given, err) < 0)
             return -1;
     }
-    /* RFC 9530 lets a recipient ignore what it does not know. Whoever asks for a check and for nothing else that can be
-     * checked is better told. */
+    /* RFC 9530 lets a recipient ignore unknown algorithms. If no algorithm can be checked, the client is told
+     * instead. */
     if (given && ret->digests == before)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s names no algorithm that is known here: sha-256, sha-512",
                             header);
