@@ -1,8 +1,8 @@
-/* Buffers in memory: their places, their sums. */
+#include "core/buffer/buffer.h"
+
 #include <stdlib.h>
 
 #include "core/buffer/guard.h"
-#include "core/share/adoption.h"
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);

@@ -2,7 +2,7 @@
 #ifndef GB_CORE_BUFFER_GUARD_H
 #define GB_CORE_BUFFER_GUARD_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
 
 /* MAPPED, with who it is and what to do instead, when other processes map the buffer's bytes. */
 int gb_guard_check_unmapped_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
@@ -27,7 +27,10 @@ void gb_guard_count_locked(struct gb_buffer *buffer);
 /* The same into another record of it. */
 void gb_guard_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
-/* A buffer gave content up: what is mapped is held from now on. */
-void gb_guard_detached_locked(struct gb_content *content);
+/* ADOPTED with what is not to be had of such a buffer and what to do instead; 0 for any other. The session's lock is held. */
+int gb_adopted_check_locked(const struct gb_buffer *buffer, const char *what, struct gb_error *err);
+
+/* CONTENT_LOST of a buffer in that state, with how it came to it. Returns -1. */
+int gb_lost(const struct gb_buffer *buffer, struct gb_error *err);
 
 #endif

@@ -3,7 +3,8 @@
 #ifndef GB_CORE_BUFFER_TRANSACTION_H
 #define GB_CORE_BUFFER_TRANSACTION_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction_batch.h"
 
 struct gb_transaction_group;
 

@@ -3,6 +3,11 @@
 #ifndef GB_CORE_BUFFER_TRANSACTION_BATCH_H
 #define GB_CORE_BUFFER_TRANSACTION_BATCH_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
+struct gb_store_mark;
+
 struct gb_transaction_batch;
 
 /* For so many calls, of one session, each changing another buffer; calls that make buffers may not be among them. atomic:

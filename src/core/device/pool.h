@@ -84,21 +84,10 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *pool);
  * stopped it, what the device's other pools keep. Returns how many were trimmed. */
 unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes);
 
-/* The pool that the session sees under that name, lost ones included; no reference is taken. "" is the first device's own.
- * The session's lock is held. POOL_NOT_FOUND. */
-struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
-                                              struct gb_error *err);
-
-/* The same by the names of both, with the lock of its session taken, which goes to *ret_session, until gb_core_pool_unlock(). NULL: nothing
- * is taken. */
-struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                                       struct gb_session **ret_session, struct gb_error *err);
-void gb_core_pool_unlock(struct gb_session *session);
-
-/* Into the session's map and list, which takes over a reference on success. The session's lock is held. */
-int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
-
 /* -1 where the pool is lost, or no longer live. */
 int gb_core_pool_check(struct gb_core_pool *pool, struct gb_error *err);
+
+/* Is this kind of memory to be had? UNSUPPORTED with the reason. */
+int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
 
 #endif

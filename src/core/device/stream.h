@@ -15,7 +15,7 @@
 #include "core/util/lane.h"
 
 struct gb_ev;
-struct gb_session;
+struct gb_core;
 
 struct gb_stream_part {
     struct gb_task task;
@@ -25,12 +25,20 @@ struct gb_stream_part {
     struct gb_ev *ev;                 /* while it is taken down */
 };
 
+/* What a stream belongs to is told, once, that its parts are gone. [any thread] */
+struct gb_stream_owner {
+    void (*drained)(void *arg); /* of a stream that was removed */
+    void (*gone)(void *arg);    /* of a stream that ends with its owner */
+};
+
 struct gb_core_stream {
     atomic_uint refs;
     atomic_uint users;
-    struct gb_session *session; /* borrowed: every user has a reference */
-    bool drains;                /* removed: holds the session until the parts are gone */
-    int64_t id;                 /* 0: "default" */
+    struct gb_core *core;
+    const struct gb_stream_owner *owner;
+    void *owner_arg; /* borrowed: every user holds the owner */
+    bool drains;     /* removed: its last user is through */
+    int64_t id;      /* 0: "default" */
     struct gb_name name;
     int64_t created_at_us;
     atomic_uint parts_open; /* while they are taken down */
@@ -38,14 +46,10 @@ struct gb_core_stream {
 };
 
 /* One reference, one user. NULL when memory is exhausted. */
-struct gb_core_stream *gb_core_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id);
+struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_stream_owner *owner, void *arg,
+                                          const struct gb_name *name, int64_t id);
 struct gb_core_stream *gb_core_stream_ref(struct gb_core_stream *stream);
 void gb_core_stream_unref(struct gb_core_stream *stream); /* NULL is accepted */
-
-/* The session's stream of that name, "" being "default", with a reference and a user more. The session's lock is held.
- * STREAM_NOT_FOUND. */
-int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
-                              struct gb_error *err);
 
 /* A reference and a user more of one that the caller has already. */
 struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream);
@@ -61,8 +65,7 @@ static inline struct gb_stream *gb_core_stream_part(struct gb_core_stream *strea
 /* On the device's lane: makes the part when there is none. */
 int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct gb_stream **ret, struct gb_error *err);
 
-/* Nobody uses it any more: takes the parts down and gives the session's reference back; then, for one that drains, drops
- * the session, else calls gb_session_release. */
+/* No work is queued any more: takes the parts down, then tells the owner. */
 void gb_core_stream_take_down(struct gb_core_stream *stream);
 
 #endif

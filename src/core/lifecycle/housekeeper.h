@@ -30,8 +30,9 @@ struct gb_housekeeper {
     struct gb_counters saved;
 };
 
-void gb_housekeeper_init(struct gb_core *core);
-void gb_housekeeper_done(struct gb_core *core);
+/* NULL when memory is exhausted. gb_housekeeper_free accepts NULL. */
+struct gb_housekeeper *gb_housekeeper_new(void);
+void gb_housekeeper_free(struct gb_housekeeper *housekeeper);
 
 int gb_housekeeper_start(struct gb_core *core, struct gb_error *err);
 void gb_housekeeper_stop(struct gb_core *core);

@@ -2,7 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session/session.h"
+#include "core/access/key_table.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/housekeeper.h"
+#include "core/lifecycle/open.h"
+#include "core/observe/sampler.h"
 
 static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
@@ -142,7 +146,7 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
     if (call->error.code == GB_ERR_STORAGE_FULL) {
-        core->housekeeper.lacks_default = true;
+        core->housekeeper->lacks_default = true;
     } else if (call->error.code != GB_OK) {
         if (err && err->code == GB_OK)
             *err = call->error;
@@ -184,8 +188,8 @@ int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_pool_id, last.pool);
     gb_counters_explain(&counters);
     gb_live_counters_set(&core->live_counters, &counters);
-    core->sampler.counted = counters;
-    if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
+    core->sampler->counted = counters;
+    if (gb_store_load_counted(core->store, &core->sampler->counted, err) < 0)
         return -1;
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/name.h"
-#include "core/util/lane.h"
 #include "model/model.h"
 
 struct gb_content;
@@ -74,25 +73,6 @@ int gb_alloc_log_blocks(struct gb_core *core,
                         int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
                         struct gb_error *err);
 
-/* What each pool that lives has reserved, as of the last look; id 0: a device's own. */
-struct gb_alloc_log_pool {
-    int64_t id;
-    int device;
-    uint64_t reserved_bytes;
-    struct gb_name name;
-};
-int gb_alloc_log_pools(struct gb_core *core,
-                       int (*visit)(void *arg, const struct gb_alloc_log_pool *, struct gb_error *), void *arg,
-                       struct gb_error *err);
-
-/* Work of the CPU that takes long, for those above: run(work) once, on a thread of the core's, in turn with others'. gb_core_close
- * runs what is left. */
-struct gb_core_task {
-    struct gb_task task;
-    void (*run)(struct gb_core_task *work);
-};
-void gb_core_run_task(struct gb_core *core, struct gb_core_task *work);
-
 /* --- the core's ----------------------------------------------------------------------------------------------------- */
 
 /* In a content, or a reader's place in the list. */
@@ -111,8 +91,9 @@ struct gb_alloc_log {
     uint64_t next; /* number */
 };
 
-int gb_alloc_log_init(struct gb_alloc_log *alloc_log, uint64_t room, struct gb_error *err);
-void gb_alloc_log_done(struct gb_alloc_log *alloc_log);
+/* NULL when memory is exhausted. gb_alloc_log_free accepts NULL. */
+struct gb_alloc_log *gb_alloc_log_new(uint64_t room);
+void gb_alloc_log_free(struct gb_alloc_log *alloc_log);
 
 /* content has memory now; it is given back (tells it once); the device refused some; its memory is gone without having been given back. */
 void gb_alloc_log_taken(struct gb_content *content);

@@ -20,7 +20,4 @@ void gb_alloc_stats_trimmed(struct gb_content *content, unsigned pools);
 /* For good. pool_limit: it was the pool's own limit. */
 void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
 
-/* The session or the daemon may hold no more; no device was asked. */
-void gb_alloc_stats_denied(struct gb_session *session, const struct gb_error *why);
-
 #endif

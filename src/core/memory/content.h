@@ -3,10 +3,25 @@
 #ifndef GB_CORE_MEMORY_CONTENT_H
 #define GB_CORE_MEMORY_CONTENT_H
 
-#include "core/runtime/runtime.h"
-#include "core/share/lease_table.h"
+#include <sys/queue.h>
+#include <sys/types.h>
 
-struct gb_session;
+#include "core/memory/alloc_log.h"
+#include "core/memory/alloc_stats.h"
+#include "core/session/session.h"
+
+/* Somebody outside the daemon uses the bytes: neither are they written in place nor is the memory freed meanwhile. Part of
+ * what its owner knows of that use. The session's lock. */
+struct gb_pin {
+    int64_t id;
+    uint64_t holder; /* who has it */
+    pid_t pid;
+    uid_t uid;
+    bool write;
+    uint64_t ttl_s; /* so long at most; 0: as long as the holder */
+    TAILQ_ENTRY(gb_pin) link;
+};
+TAILQ_HEAD(gb_pin_list, gb_pin);
 
 struct gb_content {
     atomic_uint refs; /* the buffer's, each reader's, the writer's */
@@ -18,20 +33,21 @@ struct gb_content {
     struct gb_name buffer;               /* that it was made for */
     struct gb_alloc_log_link alloc_log;
     uint64_t bytes;
-    void *ptr;                    /* NULL: nothing allocated (yet), or zero bytes */
-    atomic_bool blank;            /* reads as zeros, which are put there when somebody needs them */
-    atomic_bool left;             /* no buffer has it, or is to get it, any more; the session's lock */
-    bool given;                   /* its bytes are out of the quota; the session's lock */
-    bool counted;                 /* as freed */
-    struct gb_adoption *adoption; /* its memory is another process's; NULL: the daemon's own */
-    struct gb_ev *ready;          /* recorded after the last write; NULL: complete before anyone could see it */
+    void *ptr;                   /* NULL: nothing allocated (yet), or zero bytes */
+    atomic_bool blank;           /* reads as zeros, which are put there when somebody needs them */
+    atomic_bool left;            /* no buffer has it, or is to get it, any more; the session's lock */
+    bool given;                  /* its bytes are out of the quota; the session's lock */
+    bool counted;                /* as freed */
+    void (*on_freed)(void *arg); /* once the memory was given back, without locks; NULL: nobody is told */
+    void *owner;                 /* of memory of another process, and on_freed's argument; NULL: the daemon's own */
+    struct gb_ev *ready;         /* recorded after the last write; NULL: complete before anyone could see it */
     /* The session's lock: */
-    struct gb_lease_list leases; /* each with a reference; none may be written in place or freed meanwhile */
-    unsigned lease_count;
-    unsigned lease_writers;
-    bool mapping_for_write;  /* one for writing is on its way to the database: nobody may begin to read */
-    bool held;               /* mapped, and no buffer has it any more */
-    bool tainted;            /* a lease for writing was ended from outside: its process may write on */
+    struct gb_pin_list pins; /* oldest first; each has a reference of its owner's */
+    unsigned pin_count;
+    unsigned pin_writers;
+    bool mapping_for_write;  /* a pin for writing is on its way to the database: nobody may begin to read */
+    bool held;               /* pinned, and no buffer has it any more */
+    bool tainted;            /* a pin for writing was ended from outside: its process may write on */
     struct gb_content *next; /* in a list of those to be dropped */
     struct gb_ev *used;      /* kinds that are not from a pool: when the last use is over */
     struct gb_task task;
@@ -53,6 +69,10 @@ struct gb_content *gb_content_ref(struct gb_content *content);
 /* A buffer gets it, or gives it up. The session's lock is held. */
 void gb_content_attach_locked(struct gb_content *content);
 void gb_content_detach_locked(struct gb_content *content);
+
+/* Pins the bytes, and no more. The session's lock is held. */
+void gb_content_pin_locked(struct gb_content *content, struct gb_pin *pin);
+void gb_content_unpin_locked(struct gb_content *content, struct gb_pin *pin);
 
 /* On a lane, before the memory is read, or written in part: fresh memory that nobody wrote is zeroed, in the order of its
  * home; ready is recorded behind that. NULL is accepted. */

@@ -27,8 +27,9 @@ struct gb_free_cache {
 #define GB_FREE_CACHE_COUNT 64
 #define GB_FREE_CACHE_BYTES (256ull << 20)
 
-void gb_free_cache_init(struct gb_free_cache *free_cache);
-void gb_free_cache_done(struct gb_free_cache *free_cache);
+/* NULL when memory is exhausted. gb_free_cache_end accepts NULL; nothing is cached any more. */
+struct gb_free_cache *gb_free_cache_new(void);
+void gb_free_cache_end(struct gb_free_cache *free_cache);
 
 /* [any thread, never blocks] Takes content, whose last reference is gone, whose quota is given back, and which no work on
  * another stream than its home uses. False: it is not to be kept. */

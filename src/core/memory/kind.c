@@ -188,13 +188,13 @@ static void free_memory(struct gb_task *task) {
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = (c->adoption ? gb_mem_import_end(core->backend, &place, &err)
-                             : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
+        freed = (c->owner ? gb_mem_import_end(core->backend, &place, &err)
+                          : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
         gb_core_report_error(core, &err);
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed && !c->adoption)
+    if (freed && !c->owner)
         gb_alloc_stats_freed(c);
     gb_core_changed(core);
     gb_content_end(c);

@@ -53,4 +53,16 @@ void gb_feed_health(struct gb_core *core, int device, const char *detail);
 /* The daemon stops: daemon.stopping, and waits until it can be read, at most for timeout_ms. */
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms);
 
+/* --- the core's ----------------------------------------------------------------------------------------------------- */
+
+struct gb_feed;
+
+/* NULL when memory is exhausted. gb_feed_free accepts NULL. */
+struct gb_feed *gb_feed_new(void);
+void gb_feed_free(struct gb_feed *feed);
+
+/* Loads the newest from the database and posts daemon.started; from then on the feed hears of what is committed. */
+int gb_feed_start(struct gb_core *core, struct gb_error *err);
+void gb_feed_stop(struct gb_core *core);
+
 #endif

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "core/observe/feed.h"
+#include "core/public/device.h"
+#include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
 
 /* For a call that is under way when the daemon stops; one that hangs is left behind. */

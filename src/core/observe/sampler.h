@@ -27,8 +27,9 @@ struct gb_sampler {
     _Atomic uint64_t store_queue_ns;
 };
 
-void gb_sampler_init(struct gb_core *core);
-void gb_sampler_done(struct gb_core *core);
+/* NULL when memory is exhausted. gb_sampler_free accepts NULL. */
+struct gb_sampler *gb_sampler_new(void);
+void gb_sampler_free(struct gb_sampler *sampler);
 
 /* Of everything, at one time. The lifetime counters are saved with it. False: the last one is still on its way, or memory is exhausted; then nothing is lost but
  * the look. The housekeeper's thread, or when that has ended. */

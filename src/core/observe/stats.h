@@ -5,6 +5,8 @@
 #include "core/public/types.h"
 #include "model/model.h"
 
+struct gb_core;
+
 /* Transfers by direction and kind of memory, since start. */
 struct gb_kind_counters {
     uint64_t count;

@@ -11,21 +11,8 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
-#include "core/access/key_table.h"
-#include "core/access/tokens.h"
-#include "core/core.h"
-#include "core/device/pool.h"
-#include "core/device/stream.h"
-#include "core/lifecycle/housekeeper.h"
-#include "core/memory/alloc_log.h"
-#include "core/memory/alloc_stats.h"
-#include "core/memory/free_cache.h"
-#include "core/observe/health.h"
-#include "core/observe/sampler.h"
+#include "core/public/types.h"
 #include "core/runtime/call.h"
-#include "core/runtime/notices.h"
-#include "core/session/pools.h"
-#include "core/share/lease_table.h"
 #include "core/util/counters.h"
 #include "core/util/event_pool.h"
 #include "core/util/idlist.h"
@@ -33,6 +20,19 @@
 #include "core/util/staging_slots.h"
 
 struct gb_alloc;
+struct gb_alloc_log;
+struct gb_core_pool;
+struct gb_feed;
+struct gb_free_cache;
+struct gb_health_watch;
+struct gb_housekeeper;
+struct gb_keys;
+struct gb_lease;
+struct gb_leases;
+struct gb_notice_limiters;
+struct gb_sampler;
+struct gb_session_pools;
+struct gb_tokens;
 
 struct gb_core_device {
     struct gb_core *core;
@@ -53,7 +53,7 @@ struct gb_core_device {
     struct gb_alloc *slow_starved; /* the slow lane's alone */
     uint64_t slow_next_ns;
     struct gb_event_pool events;
-    struct gb_free_cache free_cache;
+    struct gb_free_cache *free_cache;
     struct gb_alloc *starved; /* waiting for memory; the lane's alone */
     uint64_t starved_next_ns;
     uint64_t starved_trim_ns;
@@ -79,7 +79,7 @@ struct gb_core {
     pthread_mutex_t sessions_lock; /* for the two below */
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
-    struct gb_session_pools pool_sessions;
+    struct gb_session_pools *pool_sessions;
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
@@ -93,12 +93,13 @@ struct gb_core {
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
+    _Atomic uint64_t held_bytes; /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;
-    struct gb_alloc_log alloc_log;
+    struct gb_alloc_log *alloc_log;
     struct gb_kind_live_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
     struct gb_level level;
     struct gb_alloc_counters memory[GB_KIND_COUNT];
@@ -109,13 +110,16 @@ struct gb_core {
     atomic_uint scan_number;
     atomic_bool closing;
 
-    struct gb_housekeeper housekeeper;
+    /* On an error that says that the device died; set before there are lanes. [any thread, must not block] */
+    void (*on_device_lost)(struct gb_core *core);
+    struct gb_housekeeper *housekeeper;
     struct gb_health_watch *health; /* NULL: nobody looks */
-    struct gb_sampler sampler;
-    struct gb_tokens tokens;
-    struct gb_keys keys;
-    struct gb_leases leases;
-    struct gb_feed feed;
+    struct gb_sampler *sampler;
+    struct gb_tokens *tokens;
+    struct gb_keys *keys;
+    struct gb_leases *leases;
+    struct gb_feed *feed;
+    struct gb_notice_limiters *limiters;
 
     pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */
@@ -126,6 +130,7 @@ struct gb_core {
 /* Something that uses the core begins and ends; gb_core_close waits for the last. */
 void gb_core_enter(struct gb_core *core);
 void gb_core_leave(struct gb_core *core);
+void gb_core_wait(struct gb_core *core);
 
 /* Before every acknowledgement. */
 static inline void gb_core_changed(struct gb_core *core) {
@@ -137,17 +142,5 @@ void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
 /* -1 with DEVICE_LOST when the device is dead. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
-
-/* Is this kind of memory to be had? UNSUPPORTED with the reason. */
-int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
-
-/* open_devices.c */
-int gb_core_devices_open(struct gb_core *core, struct gb_error *err);
-void gb_core_devices_close(struct gb_core *core);
-
-/* restore.c */
-int gb_core_restore(struct gb_core *core, struct gb_error *err);
-bool gb_core_has_default(struct gb_core *core);
-void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
 
 #endif

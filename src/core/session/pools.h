@@ -2,21 +2,40 @@
 #ifndef GB_CORE_SESSION_POOLS_H
 #define GB_CORE_SESSION_POOLS_H
 
-#include <pthread.h>
+#include <stdint.h>
 
-#include "core/util/idlist.h"
+#include "base/error.h"
+#include "base/name.h"
 
 struct gb_session;
+struct gb_core;
+struct gb_core_pool;
 
-struct gb_session_pools {
-    pthread_mutex_t lock; /* a leaf */
-    struct gb_idlist sessions;
-};
+struct gb_session_pools;
 
-void gb_session_pools_init(struct gb_session_pools *pool_sessions);
-void gb_session_pools_done(struct gb_session_pools *pool_sessions);
+/* NULL when memory is exhausted. gb_session_pools_free accepts NULL. */
+struct gb_session_pools *gb_session_pools_new(void);
+void gb_session_pools_free(struct gb_session_pools *pool_sessions);
 
 /* After each change of the session's pools, under its lock. -1: memory is exhausted; only where it has its first one. */
 int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *session);
+
+/* The pool that the session sees under that name, lost ones included; no reference is taken. "" is the first device's own.
+ * The session's lock is held. POOL_NOT_FOUND. */
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err);
+
+/* The same by the names of both, with the lock of its session taken, which goes to *ret_session, until gb_core_pool_unlock(). NULL: nothing
+ * is taken. */
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err);
+
+void gb_core_pool_unlock(struct gb_session *session);
+
+/* Into the session's map and list, which takes over a reference on success. The session's lock is held. */
+int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
+
+/* The next of its pools by id, with a reference; NULL at the end. */
+struct gb_core_pool *gb_session_pool_after(struct gb_session *session, int64_t *id);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/session/streams.h"
 
 /* --- one session ---------------------------------------------------------------------------------------------------------- */
 
@@ -18,7 +19,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->id = rec->id;
     s->name = rec->name;
     s->rec = *rec;
-    s->standard = gb_core_stream_new(s, &standard, 0);
+    s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
         return NULL;
@@ -82,7 +83,7 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
 
     session->pools_by_id = (struct gb_idlist){0};
     if (pools.count > 0)
-        gb_session_pools_update_locked(&session->core->pool_sessions, session);
+        gb_session_pools_update_locked(session->core->pool_sessions, session);
     for (i = 0; i < pools.count; i++) {
         struct gb_core_pool *p = pools.items[i].value;
 

@@ -100,10 +100,14 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
+static const struct gb_adoption *adoption_of(const struct gb_content *content) {
+    return content->owner;
+}
+
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct adopt_op *op = op_of(transaction);
 
-    if (op->content->adoption->cut)
+    if (adoption_of(op->content)->cut)
         return cut(err);
     if (check_name(b, err) < 0)
         return -1;
@@ -132,10 +136,10 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         gb_quota_give_locked(op->session, 0, 1);
     op->counted = false;
     /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
-    if (c->adoption->cut)
+    if (adoption_of(c)->cut)
         transaction->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &transaction->rec, c->adoption->cut ? NULL : c);
-    if (!c->adoption->cut)
+    gb_buffer_set_locked(op->session, b, &transaction->rec, adoption_of(c)->cut ? NULL : c);
+    if (!adoption_of(c)->cut)
         op->content = NULL;
     op->call->buffer = b->rec;
 }
@@ -189,7 +193,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
-        gb_alloc_stats_denied(s, err);
+        gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -207,8 +211,8 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     if (!op->content)
         return gb_no_memory(err);
     return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
-                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0,
-                                  &op->content->adoption, err);
+                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0, op->content,
+                                  err);
 }
 
 /* NULL: err says why. */

@@ -143,17 +143,4 @@ int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, st
 unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                           struct gb_lease_view *ret, unsigned max);
 
-/* --- beside leases ------------------------------------------------------------------------------------------------------------ */
-
-/* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is permitted, and so
- * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
- * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once. Result: call->buffer. */
-void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call);
-
-/* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is freed
- * when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
-void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check, struct gb_call *call);
-
 #endif

@@ -4,6 +4,8 @@
 
 #include "core/buffer/transaction.h"
 #include "core/memory/kind.h"
+#include "core/share/lease.h"
+#include "core/share/lease_table.h"
 
 struct gb_holder {
     atomic_uint refs; /* the caller's until gb_holder_end, and each lease's */
@@ -45,12 +47,10 @@ struct gb_lease {
     struct gb_holder *holder;   /* a reference */
     struct gb_session *session; /* a reference */
     struct gb_content *content; /* a reference until it is over */
-    int64_t id;
+    struct gb_pin pin;          /* on the content */
     struct gb_name buffer;
     int64_t buffer_id;
-    bool write;
     unsigned ways;
-    uint64_t ttl_s; /* 0: ends with its holder */
     uint64_t deadline_ns;
     struct gb_lease_change *transaction; /* NULL: it reads */
     struct gb_export export;             /* until it is granted */
@@ -68,7 +68,6 @@ struct gb_lease {
     uint64_t expires_ns; /* monotonic, from the grant on; 0: with its holder */
     int64_t expires_at_us;
     int64_t generation;
-    TAILQ_ENTRY(gb_lease) of_content;
 
     /* The table's lock: */
     bool listed; /* in its holder's list */
@@ -91,6 +90,8 @@ struct gb_buffer *gb_lease_buffer_locked(const struct gb_lease *lease);
 /* The same, and readers get that content. *ret_head: what the head of a mirrored buffer becomes by writing it. */
 struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_head *ret_head);
 
+void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type);
+
 /* lease_end.c. Ends it as soon as may be; outside as gb_lease_end. Without locks. */
 void gb_lease_close(struct gb_lease *lease, bool outside);
 
@@ -110,6 +111,10 @@ void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);
 /* What the record becomes: other bytes than before, which nobody has counted. */
 void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct gb_buffer_rec *ret);
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
+
+static inline struct gb_lease *gb_lease_of_pin(const struct gb_pin *pin) {
+    return (struct gb_lease *)((char *)(uintptr_t)pin - offsetof(struct gb_lease, pin));
+}
 
 static inline struct gb_lease *gb_lease_of(struct gb_transaction *transaction) {
     return ((struct gb_lease_change *)transaction)->lease;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "core/public/types.h"
 #include "core/util/idlist.h"
 
 struct gb_core;
@@ -21,14 +22,14 @@ struct gb_leases {
     uint64_t adopted;       /* contents of memory of others, of all holders */
     uint64_t adopted_bytes; /* of them, the CPU's memory */
     atomic_uint_fast64_t last_holder;
-    _Atomic uint64_t live;       /* granted, not ended */
-    _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
+    _Atomic uint64_t live; /* granted, not ended */
 };
 
-void gb_leases_init(struct gb_core *core);
+/* NULL when memory is exhausted. gb_leases_free accepts NULL. */
+struct gb_leases *gb_leases_new(void);
+void gb_leases_free(struct gb_leases *leases);
 /* Ends all of them, without new generations. Their memory goes by way of the lanes. */
 void gb_leases_end(struct gb_core *core);
-void gb_leases_done(struct gb_leases *leases);
 /* The housekeeper's: ends those whose time is over. */
 void gb_leases_expire(struct gb_core *core);
 uint64_t gb_leases_adopted(struct gb_leases *leases);
