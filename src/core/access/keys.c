@@ -83,7 +83,7 @@ void gb_keys_free(struct gb_keys *k) {
     free(k);
 }
 
-/* The oldest that are not under way, as far as there is need; those that have expired in any case. */
+/* Drops the oldest entries that are not under way, as far as needed, and every entry that has expired. */
 static void make_room_locked(struct gb_keys *k) {
     int64_t now_us = gb_wall_us();
     struct gb_key_entry *e;

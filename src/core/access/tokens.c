@@ -91,7 +91,7 @@ static int check(struct gb_core *core, const char *secret, enum gb_scope scope, 
     const struct gb_token_rec *rec;
     int r;
 
-    /* The search compares hashes: how long it takes tells nothing about a secret. */
+    /* The search compares hashes: its duration says nothing about a secret. */
     if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
         return -1;
     pthread_rwlock_rdlock(&core->tokens->lock);

@@ -12,21 +12,21 @@
 struct gb_core;
 struct gb_tokens;
 
-/* The tokens in force, replaced as a whole by whoever watches the database. Copies. [now] */
+/* Replaces the tokens in force as a whole. Copies them. [now] */
 int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_t count, struct gb_error *err);
-/* True when at least one token is in force: then every request needs one. [now] */
+/* True if at least one token is in force: then every request needs one. [now] */
 bool gb_tokens_required(struct gb_core *core);
-/* Which token it is: ids are given once. UNAUTHENTICATED when unknown. */
+/* The id of the token, which is never given twice. secret: the text after "Bearer ". UNAUTHENTICATED if unknown. */
 int gb_tokens_identify(struct gb_core *core, const char *secret, int64_t *ret_id, struct gb_error *err);
-/* secret: what follows "Bearer ". UNAUTHENTICATED when unknown; FORBIDDEN when the scope is lower or the token is bound
- * to another session (session: "" for what belongs to none). [now] */
+/* Does the token permit it? secret: the text after "Bearer ". UNAUTHENTICATED if unknown; FORBIDDEN if its scope is
+ * lower, or if it is bound to another session (session: "" for what belongs to none). [now] */
 int gb_tokens_check(struct gb_core *core, const char *secret, enum gb_scope scope, const char *session,
                     struct gb_error *err);
-/* The same for its own session, whichever that is; "" when it is bound to none. [now] */
+/* The same for the session that the token is bound to; "" if it is bound to none. [now] */
 int gb_tokens_session(struct gb_core *core, const char *secret, enum gb_scope scope, struct gb_name *ret_session,
                       struct gb_error *err);
 
-/* --- the core's ----------------------------------------------------------------------------------------------------- */
+/* --- the core's --------------------------------------------------------------------------------------------------- */
 
 /* NULL when memory is exhausted. gb_tokens_free accepts NULL. */
 struct gb_tokens *gb_tokens_new(void);

@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-/* The oldest lease of the buffer, for writing if so asked for; NULL when there is none. *ret_others: how many besides it. */
+/* The oldest pin on the buffer, for writing if so asked for; NULL if there is none. *ret_others: how many besides
+ * it. */
 static const struct gb_pin *oldest(const struct gb_buffer *b, bool writers, unsigned *ret_others) {
     const struct gb_pin *found = NULL;
     const struct gb_pin *pin;
@@ -100,7 +101,7 @@ uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
     return bytes;
 }
 
-/* A side that is not current is written anew before anybody reads it. */
+/* A side that is not current is written anew before it is read. */
 static bool stale(const struct gb_buffer *b, int i) {
     return b->rec.mirrored && ((i == GB_SIDE_HOST && b->rec.head == GB_HEAD_DEVICE) ||
                                (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "core/runtime/runtime.h"
 
-/* --- one pool ----------------------------------------------------------------------------------------------------------- */
+/* --- one pool ----------------------------------------------------------------------------------------------------- */
 
 static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device *device,
                                      const struct gb_pool_rec *rec) {
@@ -125,7 +125,7 @@ int gb_core_pool_create(struct gb_core_pool *p, struct gb_error *err) {
     return 0;
 }
 
-/* --- numbers -------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 void gb_core_pool_refresh(struct gb_core_pool *p) {
     struct gb_pool_stat stat;
@@ -156,8 +156,8 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
 
 #define NOTICE_NS (20 * GB_NS_PER_MS)
 
-/* A device gives back only what it knows to be unused, and it knows when somebody asks. What was let go a moment ago may
- * still be on its way; what is under way in a stream that is held up is not waited for. */
+/* A device gives back only memory that it knows to be unused, and it looks when it is asked. Memory freed a moment ago
+ * may still be on its way. Work in a stream that is held up is not waited for. */
 void gb_core_pool_notice_frees(struct gb_core_device *device) {
     struct gb_backend *be = device->core->backend;
     struct gb_ev *ev = gb_event_pool_take(&device->events, NULL);
@@ -174,7 +174,7 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
     gb_event_pool_give(&device->events, ev);
 }
 
-/* CUDA does this when a stream is synchronized, which nobody here ever does. */
+/* CUDA does this when a stream is synchronized, which the daemon never does. */
 static void relieve(struct gb_task *task) {
     struct gb_core_device *device = (struct gb_core_device *)((char *)task - offsetof(struct gb_core_device, relief));
     struct gb_backend *be = device->core->backend;
@@ -214,7 +214,7 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
 
     gb_core_pool_notice_frees(pool->device);
     trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
-    /* Full by its own limit: what others keep would not help. */
+    /* The pool is full by its own limit: unused memory of other pools would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
         return trimmed;
     for (p = pool->device->pools; p; p = p->next) {
@@ -226,9 +226,9 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     return trimmed;
 }
 
-/* --- views -------------------------------------------------------------------------------------------------------------- */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
-/* A device of CUDA's gives an explicit pool 32 MiB with its first allocation; measured. */
+/* CUDA gives an explicit pool 32 MiB with its first allocation; measured. */
 #define CUDA_FIRST_USE_BYTES (32u << 20)
 
 static uint64_t first_use_bytes(const struct gb_core_pool *p) {

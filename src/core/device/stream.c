@@ -67,7 +67,7 @@ int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct g
     return 0;
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void part_gone(struct gb_core_stream *st) {
     void (*end)(void *arg) = st->drains ? st->owner->drained : st->owner->gone;
@@ -102,7 +102,8 @@ static void part_idle(void *arg, const struct gb_error *error) {
     gb_lane_post(&core->devices[part->device].lane, &part->task);
 }
 
-/* Destroying a stream waits for its work, and the lane serves others too: so only once the stream is idle. */
+/* Destroying a stream waits for its work, and the lane serves others too: so it happens only once the stream is
+ * idle. */
 static void take_down_part(struct gb_task *task) {
     struct gb_stream_part *part = part_of(task);
     struct gb_core *core = part->owner->core;

@@ -14,7 +14,7 @@
 
 #define SAVE_NS (10 * GB_NS_PER_S)
 
-/* --- idle sessions ------------------------------------------------------------------------------------------------------------ */
+/* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
 static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_session *s = arg;
@@ -80,7 +80,7 @@ static void expire_idle(struct gb_core *core) {
     }
 }
 
-/* --- a dead device -------------------------------------------------------------------------------------------------------------- */
+/* --- a dead device ------------------------------------------------------------------------------------------------ */
 
 static struct gb_content *lose_all_locked(struct gb_session *s) {
     struct gb_content *list = NULL;
@@ -127,9 +127,9 @@ static void mark_lost(struct gb_core *core) {
     }
 }
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-/* What the pools of a device come to. */
+/* The sums of a device's pools. */
 struct sum {
     uint64_t pools;
     uint64_t used_bytes;
@@ -206,7 +206,7 @@ void gb_housekeeper_save(struct gb_core *core) {
         memcmp(&now, &core->housekeeper->saved, sizeof(now)) == 0)
         return;
     gb_core_enter(core);
-    /* What they grew by belongs to the next sample. Where none is taken, to none. */
+    /* The increase belongs to the next sample; if none is taken, to none. */
     if (core->config.history.interval_s > 0)
         gb_store_put_counters(core->store, &now, counters_saved, core);
     else
@@ -248,7 +248,7 @@ static void tick(struct gb_core *core) {
     }
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static bool wait_tick(struct gb_core *core) {
     struct gb_housekeeper *housekeeper = core->housekeeper;

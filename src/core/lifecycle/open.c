@@ -40,7 +40,7 @@ static int start(struct gb_core *core, struct gb_error *err) {
     return gb_housekeeper_start(core, err);
 }
 
-/* What gb_core holds by pointers, and frees at its end. */
+/* The parts that gb_core holds by pointers. False: memory is exhausted. */
 static bool make_parts(struct gb_core *core) {
     core->pool_sessions = gb_session_pools_new();
     core->housekeeper = gb_housekeeper_new();

@@ -1,4 +1,4 @@
-/* What an earlier process left in the database. Its buffers' bytes died with it. */
+/* Loads the records of the earlier process. Its buffers' bytes died with it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
     return r;
 }
 
-/* Made again, empty. One that the device does not make is lost: its record stays. */
+/* Makes the pool again, empty. A pool that the device does not make is lost: its record stays. */
 static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
     bool present = rec->device >= 0 && rec->device < core->device_count;
@@ -98,7 +98,7 @@ static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *
     return r;
 }
 
-/* --- the session that always exists ------------------------------------------------------------------------------------------- */
+/* --- the session that always exists ------------------------------------------------------------------------------- */
 
 struct wait {
     pthread_mutex_t lock;
@@ -129,7 +129,7 @@ bool gb_core_has_default(struct gb_core *core) {
     return s != NULL;
 }
 
-/* Where the disk has no room for it the housekeeper makes it later: what other sessions there are can be read. */
+/* If the disk has no room for it the housekeeper makes it later: other sessions can be read meanwhile. */
 static int make_default(struct gb_core *core, struct gb_error *err) {
     struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
     struct gb_call *call;

@@ -169,7 +169,7 @@ static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log
         out->pool = c->pool->rec.name;
 }
 
-/* The blocks behind place, which moves behind them. What is in the list has not given back its references. */
+/* Copies the blocks behind place, which moves behind them. A content in the list still has its references. */
 static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *place, struct gb_alloc_log_block *out) {
     struct gb_alloc_log_link *link;
     unsigned count = 0;

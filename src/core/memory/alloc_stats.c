@@ -2,7 +2,7 @@
 
 #include "core/memory/content.h"
 
-/* The session and the daemon are counted apart: theirs is in the counters. */
+/* The session and the daemon are counted apart: their numbers are in the counters. */
 #define SCOPES 3
 
 /* Memory of other kinds is in no pool. Returns how many there are. */

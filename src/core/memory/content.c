@@ -89,7 +89,7 @@ void gb_content_attach_locked(struct gb_content *content) {
         atomic_fetch_add(&content->pool->live_buffers, 1);
 }
 
-/* A buffer gave the bytes up: what is pinned is held from now on. */
+/* A buffer gave the bytes up: pinned bytes are held from now on. */
 static void hold_pinned_locked(struct gb_content *c) {
     if (c->pin_count == 0)
         return;
@@ -156,7 +156,8 @@ static int zero(struct gb_content *c, struct gb_error *err) {
     return 0;
 }
 
-/* The lanes of two devices may want the same one: the lock is held while a fill is queued, which waits for nothing. */
+/* The lanes of two devices may want the same zeros: the lock is held while a fill is queued, which waits for
+ * nothing. */
 int gb_content_materialize(struct gb_content *c, struct gb_error *err) {
     int r = 0;
 

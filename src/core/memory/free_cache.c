@@ -35,7 +35,7 @@ bool gb_free_cache_put(struct gb_content *content) {
     put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
           content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
     if (put) {
-        /* For everyone who looks it is free; for the pool's limit it is not, at no moment. */
+        /* The statistics see it as freed. The pool's limit never does: it counts cached_bytes. */
         atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
         gb_content_count_free(content);
         content->next = free_cache->first;

@@ -1,4 +1,4 @@
-/* What stands beside the log of allocations when it is shown. Comes with core.h. */
+/* The pools, as they are shown beside the log of allocations. Comes with core.h. */
 #ifndef GB_CORE_OBSERVE_ALLOC_LOG_VIEW_H
 #define GB_CORE_OBSERVE_ALLOC_LOG_VIEW_H
 
@@ -9,7 +9,8 @@
 
 struct gb_core;
 
-/* What each pool that lives has reserved, as of the last look; id 0: a device's own. */
+/* The reserved memory of each pool that lives, as of the last look; id 0: a device's own. visit is called without
+ * locks. */
 struct gb_alloc_log_pool {
     int64_t id;
     int device;

@@ -49,7 +49,7 @@ void gb_feed_free(struct gb_feed *f) {
     free(f);
 }
 
-/* --- the tail ------------------------------------------------------------------------------------------------------- */
+/* --- the tail ----------------------------------------------------------------------------------------------------- */
 
 static struct gb_notice *at(struct gb_feed *f, size_t i) {
     return &f->tail[(f->first + i) % TAIL];
@@ -144,7 +144,7 @@ int64_t gb_feed_given(struct gb_core *core) {
     return bounds.last_id;
 }
 
-/* --- pieces --------------------------------------------------------------------------------------------------------- */
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
 
 static bool matches(const struct gb_feed_filter *filter, const struct gb_notice *n) {
     if (!(filter->types >> n->type & 1))
@@ -208,7 +208,7 @@ bool gb_feed_recall(struct gb_core *core, struct gb_feed_piece *p) {
     p->gap_through = 0;
     pthread_mutex_lock(&f->lock);
     p->last = f->last;
-    /* What the database would not have may be in memory still. */
+    /* A notice that the database refused may still be in memory. */
     if (!p->newest && p->after < f->floor && p->after < bounds.dropped_through)
         p->through = p->gap_through = f->floor < bounds.dropped_through ? f->floor : bounds.dropped_through;
     covered = p->newest || p->through >= f->floor;
@@ -238,7 +238,8 @@ static int take(void *arg, const struct gb_notice *notice) {
     struct reading *r = arg;
     struct gb_feed_piece *p = r->piece;
 
-    /* What is not told yet is not read either: else a listener that goes on in memory would get it twice. */
+    /* A notice that listeners do not know yet is not read either: a listener that goes on in memory would get it
+     * twice. */
     if (notice->id > p->last)
         return 1;
     p->through = notice->id;
@@ -261,7 +262,7 @@ int gb_feed_read(struct gb_core *core, struct gb_feed_piece *p, struct gb_error 
     return 0;
 }
 
-/* --- on a thread of the core ---------------------------------------------------------------------------------------- */
+/* --- on a thread of the core -------------------------------------------------------------------------------------- */
 
 struct fetch {
     struct gb_task task; /* first */
@@ -295,7 +296,7 @@ void gb_feed_fetch(struct gb_core *core, struct gb_feed_piece *piece, struct gb_
     gb_lane_post(&core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES], &f->task);
 }
 
-/* --- notices of its own ---------------------------------------------------------------------------------------------- */
+/* --- notices of its own ------------------------------------------------------------------------------------------- */
 
 void gb_feed_health(struct gb_core *core, int device, const char *detail) {
     struct gb_notice n = gb_notice_new(GB_NOTICE_DEVICE_HEALTH);

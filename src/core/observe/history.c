@@ -7,7 +7,7 @@
 #include "core/observe/sampler.h"
 #include "core/session/session.h"
 
-/* --- questions ------------------------------------------------------------------------------------------------------------ */
+/* --- questions ---------------------------------------------------------------------------------------------------- */
 
 struct gb_history_call *gb_history_call_new(void (*done)(void *arg), void *arg) {
     struct gb_history_call *call = calloc(1, sizeof(*call));

@@ -10,7 +10,7 @@
 #include "core/session/session.h"
 #include "core/share/lease_table.h"
 
-/* --- samples: one sweep -------------------------------------------------------------------------------------------------- */
+/* --- samples: one sweep ------------------------------------------------------------------------------------------- */
 
 struct sweep {
     struct gb_core *core;
@@ -42,14 +42,14 @@ static struct gb_history_sample *add(struct sweep *w, enum gb_history_scope scop
     return s;
 }
 
-/* What a counter has grown by since the last look. A number that was reset counts from there. */
+/* The increase of a counter since the last sample. A counter that was reset counts from there. */
 static double increase(_Atomic uint64_t *last, uint64_t now) {
     uint64_t before = atomic_exchange(last, now);
 
     return (double)(now >= before ? now - before : now);
 }
 
-/* --- what grew --------------------------------------------------------------------------------------------------------------- */
+/* --- what grew ---------------------------------------------------------------------------------------------------- */
 
 static double grown(uint64_t before, uint64_t now) {
     return (double)(now > before ? now - before : 0);
@@ -81,7 +81,7 @@ static double seconds(uint64_t from_ns, uint64_t to_ns) {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / NS_PER_S : 0;
 }
 
-/* --- pools, sessions, devices -------------------------------------------------------------------------------------------------- */
+/* --- pools, sessions, devices ------------------------------------------------------------------------------------- */
 
 static void count_memory(struct gb_history_sample *s, struct gb_alloc_counters *m) {
     s->counter[GB_COUNTER_allocations] = increase(&m->past.allocations, atomic_load(&m->allocations));
@@ -180,7 +180,7 @@ static void add_device(struct sweep *w, struct gb_core_device *d, const struct g
     add_health(s, w->core);
 }
 
-/* --- the daemon's --------------------------------------------------------------------------------------------------------- */
+/* --- the daemon's ------------------------------------------------------------------------------------------------- */
 
 static void gauge_daemon(struct sweep *w, const struct gb_pool_stat *sums) {
     struct gb_core *core = w->core;
@@ -231,7 +231,7 @@ static void count_process(struct sweep *w) {
     s->counter[GB_COUNTER_store_queue_seconds] = increase(&sampler->store_queue_ns, store.waited.ns) / NS_PER_S;
 }
 
-/* --- on its way to the database -------------------------------------------------------------------------------------------- */
+/* --- on its way to the database ----------------------------------------------------------------------------------- */
 
 static void end(struct sweep *w) {
     struct gb_sampler *sampler = w->core->sampler;
@@ -266,7 +266,7 @@ static void send(struct sweep *w, gb_store_done_fn *done) {
 static void sent(void *arg, const struct gb_error *error) {
     struct sweep *w = arg;
 
-    /* What the first brought is counted; else the next sample counts it. */
+    /* The counters of the first piece are in the database now; after a failure the next sample counts them. */
     if (!error && w->sent <= GB_HISTORY_CHUNK) {
         pthread_mutex_lock(&w->core->sampler->lock);
         w->core->sampler->counted = w->counters;
@@ -327,7 +327,7 @@ bool gb_sampler_take(struct gb_core *core) {
     return true;
 }
 
-/* --- beginning and end ----------------------------------------------------------------------------------------------------- */
+/* --- beginning and end -------------------------------------------------------------------------------------------- */
 
 struct gb_sampler *gb_sampler_new(void) {
     struct gb_sampler *sampler = calloc(1, sizeof(*sampler));

@@ -25,15 +25,15 @@ void gb_notice_post(struct gb_core *core, const struct gb_notice *notice) {
     gb_store_note(core->store, notice);
 }
 
-/* --- limiters ------------------------------------------------------------------------------------------------------- */
+/* --- limiters ----------------------------------------------------------------------------------------------------- */
 
 #define LIMITERS 64
 
-/* What comes many times a second: the first is told at once, then how many there were, once a second. */
+/* The first of a burst is posted at once; then, once a second, the number of those that followed. */
 struct gb_rate_limiter {
     bool active;
     uint64_t until_ns;
-    uint64_t more; /* since the last that was told */
+    uint64_t more; /* since the last that was posted */
     struct gb_notice notice;
 };
 

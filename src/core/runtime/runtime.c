@@ -2,7 +2,7 @@
 
 #include "core/public/lifecycle.h"
 
-/* --- who uses the core ---------------------------------------------------------------------------------------------------------- */
+/* --- users of the core -------------------------------------------------------------------------------------------- */
 
 void gb_core_enter(struct gb_core *core) {
     pthread_mutex_lock(&core->objects_lock);
@@ -24,7 +24,7 @@ void gb_core_wait(struct gb_core *core) {
     pthread_mutex_unlock(&core->objects_lock);
 }
 
-/* --- health ----------------------------------------------------------------------------------------------------------------------- */
+/* --- health ------------------------------------------------------------------------------------------------------- */
 
 void gb_core_report_error(struct gb_core *core, const struct gb_error *err) {
     if (err && err->code == GB_ERR_DEVICE_LOST)

@@ -1,9 +1,11 @@
-/* What the files of this layer share: the core and its devices.
+/* The core and its devices, as all folders of the core know them. The parts that folders above own lie behind pointers.
  *
- * Threads: one lane per device (lane.h), one housekeeper (housekeeper.h), the backend's watch threads, the store's writer, and
- * the callers'. Locks, in this order: the sessions map, one session, one transfer, then the leaves (slots, events, lanes,
- * a pool's numbers, tokens). None is held across a call of the backend or the store, nor across a caller's callback,
- * but for a transfer's wake lock, which is held across wake alone. */
+ * Threads: three lanes for each device (util/lane.h), the compute lanes, one housekeeper (lifecycle/housekeeper.h), the
+ * backend's watch threads, the store's writer, and the callers'.
+ *
+ * Locks, in this order: the sessions' map; one session; one transfer; then the leaves (slots, events, lanes, a pool's
+ * numbers, tokens). No lock is held across a call of the backend or the store, nor across a caller's callback. The
+ * exception is a transfer's wake lock, which is held across wake alone. */
 #ifndef GB_CORE_RUNTIME_RUNTIME_H
 #define GB_CORE_RUNTIME_RUNTIME_H
 
@@ -49,7 +51,7 @@ struct gb_core_device {
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
     struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
-    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
+    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also of other clients */
     struct gb_alloc *slow_starved; /* the slow lane's alone */
     uint64_t slow_next_ns;
     struct gb_event_pool events;
@@ -69,7 +71,7 @@ struct gb_core {
     struct gb_backend *backend;
     struct gb_store *store;
     int64_t started_at_us;
-    uint32_t run; /* of this process: a record lost with the power must not bring an old entity tag back */
+    uint32_t run; /* of this process: if a record is lost with the power, its entity tag must not come back */
 
     int device_count;
     struct gb_core_device *devices;
@@ -84,7 +86,7 @@ struct gb_core {
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_intake;
-    _Atomic uint64_t multipart_bytes; /* that open ones hold */
+    _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */
 
     _Atomic uint64_t sequence;
     struct gb_live_counters live_counters;
@@ -105,15 +107,15 @@ struct gb_core {
     struct gb_alloc_counters memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
-    struct gb_lane inspect;                   /* the same that a change waits for */
+    struct gb_lane inspect;                   /* the same, if a change waits for it */
     atomic_uint scans[GB_HASH_READER_USES];
     atomic_uint scan_number;
     atomic_bool closing;
 
-    /* On an error that says that the device died; set before there are lanes. [any thread, must not block] */
+    /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
     void (*on_device_lost)(struct gb_core *core);
     struct gb_housekeeper *housekeeper;
-    struct gb_health_watch *health; /* NULL: nobody looks */
+    struct gb_health_watch *health; /* NULL: health is not watched */
     struct gb_sampler *sampler;
     struct gb_tokens *tokens;
     struct gb_keys *keys;
@@ -127,20 +129,20 @@ struct gb_core {
     uint64_t objects; /* sessions and calls that still use the core */
 };
 
-/* Something that uses the core begins and ends; gb_core_close waits for the last. */
+/* An object that uses the core begins and ends; gb_core_wait returns after the last. */
 void gb_core_enter(struct gb_core *core);
 void gb_core_leave(struct gb_core *core);
 void gb_core_wait(struct gb_core *core);
 
-/* Before every acknowledgement. */
+/* Called before every acknowledgement of a change. */
 static inline void gb_core_changed(struct gb_core *core) {
     atomic_fetch_add(&core->sequence, 1);
 }
 
-/* Tells the housekeeper when err says that the device died. */
+/* Calls on_device_lost if err says that the device died. err may be NULL. */
 void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
-/* -1 with DEVICE_LOST when the device is dead. Cheap. */
+/* Is the device alive? -1 with DEVICE_LOST if not. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Work of the CPU that takes long. Comes with core.h. */
+/* Work of the CPU that takes long, on the compute lanes. Comes with core.h. */
 #ifndef GB_CORE_RUNTIME_TASK_H
 #define GB_CORE_RUNTIME_TASK_H
 
@@ -6,8 +6,7 @@
 
 struct gb_core;
 
-/* Work of the CPU that takes long, for those above: run(work) once, on a thread of the core's, in turn with others'. gb_core_close
- * runs what is left. */
+/* Runs run(work) once, on a compute lane, in turn with others. gb_core_close runs what is left. */
 struct gb_core_task {
     struct gb_task task;
     void (*run)(struct gb_core_task *work);

@@ -40,7 +40,7 @@ int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struc
     return r;
 }
 
-/* --- the pools of a session ------------------------------------------------------------------------------------------ */
+/* --- the pools of a session --------------------------------------------------------------------------------------- */
 
 struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
                                               struct gb_error *err) {
@@ -105,9 +105,10 @@ struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
     return p;
 }
 
-/* --- of all sessions -------------------------------------------------------------------------------------------------- */
+/* --- of all sessions ---------------------------------------------------------------------------------------------- */
 
-/* The next one that can be seen, with a reference. What stands in the list may be on its way out: it is asked for by its id. */
+/* The next live session, with a reference. An entry of the list may be about to end, so the session is looked up by its
+ * id. */
 static struct gb_session *after(struct gb_core *core, int64_t *id) {
     struct gb_session_pools *pool_sessions = core->pool_sessions;
     struct gb_session *s;

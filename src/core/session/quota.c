@@ -1,9 +1,9 @@
-/* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
+/* The quota of a session: reserved before the device is asked, given back when the memory is. */
 #include <stdio.h>
 
 #include "core/session/session.h"
 
-/* The numbers by the names that the refusal has. */
+/* The detail names the numbers as the refusal does. */
 static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
                           uint64_t requested) {
     struct gb_notice n = gb_notice_of(session, GB_NOTICE_QUOTA_EXCEEDED);

@@ -24,8 +24,8 @@ struct gb_session {
     int64_t id;
     struct gb_name name;
     _Atomic int state;
-    _Atomic uint64_t touched_ns; /* last sign of life, monotonic */
-    atomic_uint transfers;       /* running: a sign of life that lasts */
+    _Atomic uint64_t touched_ns; /* last call that names the session, monotonic; reads do not count */
+    atomic_uint transfers;       /* running: the session is not idle meanwhile */
     struct gb_live_counters live_counters;
     struct { /* as of the last sample; the sampler's alone */
         struct gb_counters counted;
@@ -51,7 +51,7 @@ struct gb_session {
     struct gb_core_stream *standard; /* "default"; never changes */
     struct gb_map streams;           /* by name: struct gb_core_stream, all others */
     struct gb_idlist streams_by_id;
-    uint64_t streams_held; /* those that drain included */
+    uint64_t streams_held; /* removed streams that drain included */
     struct gb_map events;  /* by name: struct gb_core_event */
     struct gb_idlist events_by_id;
     int64_t last_order_id;       /* of streams and events */
@@ -62,22 +62,22 @@ struct gb_session {
     atomic_uint streams_open; /* while it is taken down */
 };
 
-/* rec is copied. Returns it with one reference, not in the map. NULL when memory is exhausted. */
+/* Copies rec. Returns the session with one reference, in no map. NULL if memory is exhausted. */
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
 
-/* NULL is accepted. Not under the session's lock. The last one takes its streams down. */
+/* Drops a reference; the last one takes the streams down. NULL is accepted. Not under the session's lock. */
 void gb_session_unref(struct gb_session *session);
 
-/* Into map and list, where there are fewer than max; the map takes over the reference on success. SESSION_EXISTS,
- * LIMIT_REACHED. */
+/* Puts the session into map and list if there are fewer than max; on success the map takes the reference.
+ * SESSION_EXISTS, LIMIT_REACHED. */
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err);
 void gb_session_withdraw(struct gb_session *session); /* and drops the map's reference */
 
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* The same, and it counts as a sign of life. */
+/* The same, and it resets the idle timer. */
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 void gb_session_touch(struct gb_session *session);
 
@@ -91,27 +91,27 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
 /* For streams.c alone: one of its streams was taken down. */
 void gb_session_release(struct gb_session *session);
 
-/* True when it has been idle for longer than its time to live: nothing runs, nobody maps a buffer and nobody's memory is in one. The session's lock is
- * held. */
+/* Has the session been idle for longer than its time to live? It is not idle while a transfer runs, a client maps a
+ * buffer, or a buffer lies in memory of another process. The session's lock is held. */
 bool gb_session_idle(struct gb_session *session);
 
-/* Takes all its pools out of sight, to be dropped by gb_session_drop_pools without the lock. */
+/* Takes all pools out of sight; gb_session_drop_pools drops them without the lock. */
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);
 
-/* --- quota ------------------------------------------------------------------------------------------------------------ */
+/* --- quota -------------------------------------------------------------------------------------------------------- */
 
-/* Would bytes and count more fit? QUOTA_EXCEEDED or LIMIT_REACHED. Who refuses for it counts that (gb_quota_denied); tell: it
- * is told to the feed. */
+/* Would bytes and count more fit? QUOTA_EXCEEDED, LIMIT_REACHED. A caller that refuses for it counts that
+ * (gb_quota_denied). tell: the refusal is posted to the feed. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);
-/* The session or the daemon may hold no more; no device was asked. */
+/* Counts a refusal: the session or the daemon may hold no more, and no device was asked. */
 void gb_quota_denied(struct gb_session *session, const struct gb_error *why);
 
-/* Counts them in, or nothing, but that it was refused. */
+/* Reserves bytes and count, or neither; a refusal is counted. */
 int gb_quota_take_locked(struct gb_session *session, uint64_t bytes, uint64_t count, struct gb_error *err);
 void gb_quota_give_locked(struct gb_session *session, uint64_t bytes, uint64_t count);
 
-/* Page-locked host memory, which counts among all bytes too. QUOTA_EXCEEDED. */
+/* The same for page-locked host memory, which counts among all bytes too. QUOTA_EXCEEDED. */
 int gb_quota_check_pinned_locked(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err);
 int gb_quota_take_pinned_locked(struct gb_session *session, uint64_t bytes, struct gb_error *err);
 void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);

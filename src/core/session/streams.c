@@ -5,7 +5,7 @@
 
 #include "core/session/session.h"
 
-/* --- streams -------------------------------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------------------------------ */
 
 static void drained(void *arg) {
     struct gb_session *session = arg;
@@ -40,9 +40,9 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
     return 0;
 }
 
-/* --- events --------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* A stream that waits for one of its events has taken note of it by then. */
+/* A stream that waits for one of the events has taken note of it by then. */
 void gb_event_mark_unref(struct gb_event_mark *m) {
     int i;
 

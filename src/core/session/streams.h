@@ -10,12 +10,12 @@ struct gb_session;
  * its last use ends (gb_core_stream_unuse) the session gets a reference, which goes when the parts are gone. */
 struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id);
 
-/* The session's stream of that name, "" being "default", with a reference and a user more. The session's lock is held.
+/* The session's stream of that name, "" being "default", with one more reference and user. The session's lock is held.
  * STREAM_NOT_FOUND. */
 int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
                               struct gb_error *err);
 
-/* What a record of an event covers. */
+/* The work that the last record of an event covers. */
 struct gb_event_mark {
     atomic_uint refs;
     struct gb_core *core;

@@ -1,4 +1,4 @@
-/* Adopting: from the question to the buffer. What asks the device is on its slow lane, as it may take long. */
+/* Adopting, from the call to the buffer. The device is asked on its slow lane, because that may take long. */
 #include "core/share/adopt.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct adopt_op {
     struct gb_core_device *device;
     struct gb_call *call;
     struct gb_adopt_params params;
-    struct gb_content *content; /* until the buffer has it; its adoption goes with it */
+    struct gb_content *content; /* until the buffer has it; it owns its adoption */
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
 };
 
@@ -28,7 +28,7 @@ static struct adopt_op *op_of(struct gb_transaction *transaction) {
     return (struct adopt_op *)((char *)transaction - offsetof(struct adopt_op, transaction));
 }
 
-/* A stranger's: closing it may take as long as they like. */
+/* A client's descriptor: closing it may take as long as the client likes. */
 static void put_fd(struct gb_core *core, int fd) {
     if (fd >= 0 && core->config.closer)
         gb_closer_put(core->config.closer, fd);
@@ -36,7 +36,7 @@ static void put_fd(struct gb_core *core, int fd) {
         close(fd);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void finish(void *arg) {
     struct adopt_op *op = arg;
@@ -64,7 +64,7 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop(c, finish, op);
 }
 
-/* --- the record ----------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 static int cut(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and with it what it would own");
@@ -144,7 +144,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     op->call->buffer = b->rec;
 }
 
-/* --- the memory ----------------------------------------------------------------------------------------------------- */
+/* --- the memory --------------------------------------------------------------------------------------------------- */
 
 /* On the slow lane. */
 static void import(struct gb_task *task) {
@@ -164,7 +164,7 @@ static void import(struct gb_task *task) {
     gb_transaction_start(&op->transaction);
 }
 
-/* --- the beginning -------------------------------------------------------------------------------------------------- */
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
 
 static int check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
     const struct gb_import *what = &p->import;

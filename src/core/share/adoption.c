@@ -4,7 +4,7 @@
 
 #include "core/share/adopt.h"
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static void adoption_unref(struct gb_adoption *adoption) {
     if (atomic_fetch_sub(&adoption->refs, 1) != 1)
@@ -120,9 +120,9 @@ void gb_adoption_over(void *arg) {
     adoption_unref(adoption);
 }
 
-/* --- the owner goes ------------------------------------------------------------------------------------------------- */
+/* --- the owner goes ----------------------------------------------------------------------------------------------- */
 
-/* One that its end has not come to yet, with the list's reference. */
+/* An adoption that the holder's end has not reached yet, with the list's reference. */
 static struct gb_adoption *next_of(struct gb_holder *holder) {
     struct gb_leases *table = holder->core->leases;
     struct gb_adoption *adoption;

@@ -1,4 +1,4 @@
-/* What ties a content to the process that owns its memory, for the files of adopted memory and those that ask whether it is. */
+/* The tie between a content and the process that owns its memory. */
 #ifndef GB_CORE_SHARE_ADOPTION_H
 #define GB_CORE_SHARE_ADOPTION_H
 
@@ -7,7 +7,7 @@
 
 #include "core/share/lease_internal.h"
 
-/* From before the memory is imported until it has been given back. */
+/* Lives from before the memory is imported until it has been given back. */
 struct gb_adoption {
     atomic_uint refs; /* its life's, and the holder's list's */
     struct gb_core *core;
@@ -22,12 +22,13 @@ struct gb_adoption {
     TAILQ_ENTRY(gb_adoption) of_holder;
 };
 
-/* Makes the holder the owner of content's memory. host_bytes: of the CPU's memory that is to be mapped. LIMIT_REACHED, CANCELLED. The session's lock
- * is held. */
+/* Makes the holder the owner of content's memory and enters it into the holder's list; content tells it of its end
+ * (on_freed). host_bytes: of the CPU's memory that is to be mapped. LIMIT_REACHED, CANCELLED. The session's lock is
+ * held. */
 int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder, const struct gb_name *buffer,
                            uint64_t host_bytes, struct gb_content *content, struct gb_error *err);
 
-/* The memory has been given back, or was never had. Frees it. Without locks; NULL is accepted. */
+/* The memory has been given back, or was never mapped; frees the adoption. Without locks; NULL is accepted. */
 void gb_adoption_over(void *adoption);
 
 /* The holder has ended: all its buffers are lost. Without locks. */

@@ -48,7 +48,7 @@ bool gb_holder_maps(struct gb_holder *holder) {
     return maps;
 }
 
-/* One that its end has not come to yet, with a reference. */
+/* A lease that the holder's end has not reached yet, with a reference. */
 static struct gb_lease *next_of(struct gb_holder *holder) {
     struct gb_leases *table = holder->core->leases;
     struct gb_lease *lease;
@@ -78,7 +78,7 @@ void gb_holder_end(struct gb_holder *holder) {
     gb_holder_unref(holder);
 }
 
-/* --- one lease ------------------------------------------------------------------------------------------------------ */
+/* --- one lease ---------------------------------------------------------------------------------------------------- */
 
 struct gb_lease *gb_lease_ref(struct gb_lease *lease) {
     atomic_fetch_add(&lease->refs, 1);
@@ -124,7 +124,7 @@ struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_
     return *ret_head == b->rec.head || b->rec.head == GB_HEAD_SYNCED ? b : NULL;
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 struct gb_leases *gb_leases_new(void) {
     struct gb_leases *leases = calloc(1, sizeof(*leases));
@@ -238,11 +238,11 @@ bool gb_lease_withdraw_locked(struct gb_lease *lease) {
     b = gb_lease_buffer_locked(lease);
     if (b)
         gb_guard_count_locked(b);
-    /* At once: who counts references under this lock finds as many as there are users. */
+    /* At once: a count of references under this lock then equals the number of users. */
     return drop_one(c);
 }
 
-/* --- notices -------------------------------------------------------------------------------------------------------- */
+/* --- notices ------------------------------------------------------------------------------------------------------ */
 
 void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_of(lease->session, type);

@@ -1,10 +1,10 @@
-/* The end of a lease: what was written gets a generation, the memory goes when nobody else has it. */
+/* The end of a lease: written bytes get a generation, the memory is freed after its last user. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/share/lease_internal.h"
 
-/* --- a new generation ---------------------------------------------------------------------------------------------- */
+/* --- a new generation --------------------------------------------------------------------------------------------- */
 
 void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how) {
     lease->transaction->decided = false;
@@ -25,7 +25,7 @@ void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_b
 }
 
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    /* What a dead device took while the database was busy stays taken. */
+    /* If the device died while the database was busy, the bytes stay lost. */
     if (b->rec.state == GB_BUFFER_LOST) {
         transaction->rec.state = GB_BUFFER_LOST;
         transaction->rec.head = GB_HEAD_UNINITIALIZED;
@@ -51,7 +51,7 @@ static void left(struct gb_transaction *transaction) {
     struct gb_session *s = lease->session;
     struct gb_error none = GB_ERROR_INIT;
 
-    /* The database would not have it: true in memory all the same, and the next start calls the bytes lost anyway. */
+    /* The database write failed; apply the change in memory anyway, because a restart loses the content. */
     if (transaction->error.code != GB_OK && lease->transaction->decided) {
         lease->error = transaction->error;
         pthread_mutex_lock(&s->lock);
@@ -62,7 +62,7 @@ static void left(struct gb_transaction *transaction) {
     gb_lease_over(lease);
 }
 
-/* --- over ---------------------------------------------------------------------------------------------------------- */
+/* --- over --------------------------------------------------------------------------------------------------------- */
 
 static void gone(void *arg) {
     struct gb_lease *lease = arg;
@@ -118,7 +118,7 @@ void gb_lease_over(struct gb_lease *lease) {
     gb_lane_post(lane, &lease->task);
 }
 
-/* --- asking for it -------------------------------------------------------------------------------------------------- */
+/* --- asking for it ------------------------------------------------------------------------------------------------ */
 
 /* True when there is something to do for the caller: *ret_commit: gb_lease_commit, else gb_lease_over. */
 static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {

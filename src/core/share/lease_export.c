@@ -1,4 +1,4 @@
-/* Leases without a connection: memory goes to whoever has its handle, for a time. */
+/* Leases without a connection: any process that has the handle maps the memory, for a time. */
 #include "base/clock.h"
 #include "core/share/lease_internal.h"
 
@@ -16,7 +16,7 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
         return;
     }
     gb_lease_map(core, &map, call);
-    gb_holder_unref(map.holder); /* nobody ends it: the lease has it, and a time of its own */
+    gb_holder_unref(map.holder); /* its holder has no connection: the lease has a time of its own */
 }
 
 static bool due(struct gb_lease *lease, uint64_t now_ns) {

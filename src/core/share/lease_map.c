@@ -7,9 +7,9 @@
 #include "core/buffer/guard.h"
 #include "core/share/adoption.h"
 
-/* --- the bytes are held --------------------------------------------------------------------------------------------- */
+/* --- the bytes are held ------------------------------------------------------------------------------------------- */
 
-/* Nobody may be reading what is about to change; one reference is the buffer's, and each lease has one. */
+/* BUFFER_BUSY if the bytes are being read. One reference is the buffer's, and each lease has one. */
 static int check_unread_locked(const struct gb_content *c, struct gb_error *err) {
     if (atomic_load(&c->refs) > 1 + c->pin_count)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others read the buffer's bytes; try again");
@@ -93,7 +93,7 @@ static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params
     return NULL;
 }
 
-/* --- the answer ----------------------------------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void fail(struct gb_lease *lease, const struct gb_error *error) {
     gb_core_report_error(lease->core, error);
@@ -150,7 +150,7 @@ static void grant(struct gb_lease *lease) {
     gb_session_unref(s);
 }
 
-/* --- for writing: a generation of its own ------------------------------------------------------------------------------ */
+/* --- for writing: a generation of its own ------------------------------------------------------------------------- */
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct gb_lease *lease = gb_lease_of(transaction);
@@ -205,7 +205,7 @@ static void proceed(struct gb_lease *lease) {
         grant(lease);
 }
 
-/* --- until the bytes are complete -------------------------------------------------------------------------------------- */
+/* --- until the bytes are complete --------------------------------------------------------------------------------- */
 
 /* An event that the importer can wait for, on the device. */
 static int share_event(struct gb_lease *lease, struct gb_error *err) {
@@ -284,7 +284,7 @@ bool gb_lease_again(struct gb_core_device *device) {
     return device->mapping != NULL;
 }
 
-/* --- the ways --------------------------------------------------------------------------------------------------------- */
+/* --- the ways ----------------------------------------------------------------------------------------------------- */
 
 static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const char *why) {
     unsigned n = g->passed_count++;
@@ -309,7 +309,7 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 
-/* In order; what was tried in vain keeps its reason. */
+/* Tries the ways in order, and keeps the reason of each that failed. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     struct gb_location place = gb_content_location(c, 0);
@@ -346,7 +346,7 @@ static void make(struct gb_task *task) {
         fail(lease, &err);
         return;
     }
-    /* Where no event can be had, or given, it is waited for here. */
+    /* If no event can be made or given, the lane waits for the bytes here. */
     if (complete(lease, &err) == 0 && lease->pin.ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
         share_event(lease, &why) < 0)
         gb_core_report_error(lease->core, &why);

@@ -17,7 +17,7 @@ TAILQ_HEAD(gb_adoption_list, gb_adoption);
 struct gb_leases {
     pthread_mutex_t lock;   /* a leaf: for the four below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
-    int64_t last_id;        /* begins with the clock: an export of an earlier process is nobody's */
+    int64_t last_id;        /* begins with the clock, so that an id of an earlier process names no lease */
     uint64_t exports;       /* of them, without a connection */
     uint64_t adopted;       /* contents of memory of others, of all holders */
     uint64_t adopted_bytes; /* of them, the CPU's memory */
@@ -28,13 +28,13 @@ struct gb_leases {
 /* NULL when memory is exhausted. gb_leases_free accepts NULL. */
 struct gb_leases *gb_leases_new(void);
 void gb_leases_free(struct gb_leases *leases);
-/* Ends all of them, without new generations. Their memory goes by way of the lanes. */
+/* Ends all leases, without new generations. Their memory is freed by way of the lanes. */
 void gb_leases_end(struct gb_core *core);
-/* The housekeeper's: ends those whose time is over. */
+/* Ends the leases whose time is over. The housekeeper's thread. */
 void gb_leases_expire(struct gb_core *core);
 uint64_t gb_leases_adopted(struct gb_leases *leases);
 
-/* On a device's lane: asks again for those that wait for their bytes. True while there are any. */
+/* Looks again at the leases that wait for their bytes. True while there are any. On the device's lane. */
 struct gb_core_device;
 bool gb_lease_again(struct gb_core_device *device);
 

@@ -1,4 +1,4 @@
-/* Leases as others see them. */
+/* Leases as clients see them. */
 #include "core/share/lease_internal.h"
 
 static void view_of(const struct gb_lease *lease, enum gb_lease_state state, struct gb_lease_view *ret) {
@@ -59,7 +59,7 @@ static enum gb_lease_state state_locked(const struct gb_lease *lease) {
     return b->rec.state == GB_BUFFER_LOST ? GB_LEASE_LOST : GB_LEASE_REPLACED;
 }
 
-/* False: nobody was told of it yet, or it has ended. */
+/* False: it was not granted yet, or it has ended. */
 static bool look(struct gb_lease *lease, struct gb_lease_view *ret) {
     bool seen;
 
@@ -81,7 +81,7 @@ int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, st
     return seen ? 0 : -1;
 }
 
-/* The next one that can be seen. */
+/* The next lease that can be seen. */
 static bool after(struct gb_core *core, int64_t id, struct gb_lease_view *ret) {
     struct gb_lease *lease;
     bool seen = false;
