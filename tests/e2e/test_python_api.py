@@ -269,16 +269,31 @@ def test_addresses(alone, tmp_path):
         gpubuf.Client(socket="/s").map("x", "append")
 
 
+@pytest.mark.parametrize("user", [0, 1000])
+def test_default_sockets(monkeypatch, user):
+    """The candidates are those of find_socket in src/client/open.c, in its order, for root as for other users."""
+    from gpubuf import _address
+
+    machine = ["/run/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock"]
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
+    monkeypatch.setenv("HOME", "/home/u")
+    assert _address._candidates() == ["/xdg/gpubufd/gpubufd.sock", "/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    assert _address._candidates() == ["/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
+    monkeypatch.delenv("HOME")
+    assert _address._candidates() == machine
+
+
 def test_the_socket_is_found(alone, daemon, start, tmp_path):
-    """Where a daemon puts it; one that was left by a daemon that is gone does not count."""
+    """A daemon's default socket is found; a socket that a killed daemon left does not count."""
     alone.undo()
     alone.delenv("GPUBUF_URL", raising=False)
     alone.setenv("XDG_STATE_HOME", str(tmp_path))
-    alone.setattr(os, "geteuid", lambda: 1000)
     from gpubuf import _address
 
     usual = _address._candidates()
-    assert usual == [f"{tmp_path}/gpubufd/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock", "/run/gpubufd.sock"]
+    assert usual[0] == f"{tmp_path}/gpubufd/gpubufd.sock"
     alone.setattr(_address, "_candidates", lambda: usual[:1])
     os.mkdir(tmp_path / "gpubufd")
     with socket.socket(socket.AF_UNIX) as left:
