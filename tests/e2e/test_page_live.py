@@ -61,7 +61,7 @@ def test_history_is_there_when_the_page_is_opened(start, open_page):
     for seconds in page.js("[...document.getElementById('range').options].map(o => o.value)"):
         page.choose("#range", seconds)
         until("that range was asked for", lambda: page.js("1") and d.url(f"/v1/stats?since=-{seconds}") in page.urls)
-    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: nothing older is known'")
+    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: no older data'")
     page.until("times differ", "(t => t.length > 1 && new Set(t).size === t.length)([...document.querySelectorAll("
                "'#charts figure:nth-child(2) tbody th')].map(e => e.textContent))")
     page.keep("history")
