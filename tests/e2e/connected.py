@@ -1,12 +1,12 @@
-"""Sockets of tests. Without pytest and the harness: programs that tests start use them too."""
+"""Sockets of tests, without pytest and the harness, because programs that tests start use them, too."""
 import os
 import socket
 
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a wait that takes longer has failed
+PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a longer wait is a failure
 
 
 class Connected:
-    """A socket of a test's own, and what came over it and is not used yet. address: (host, port), or a path."""
+    """A socket, and the received bytes that are not consumed yet. address: (host, port), or a path."""
 
     def __init__(self, address, receive_bytes=None):
         self.sock = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)

@@ -1,4 +1,4 @@
-"""GET /v1/feed: what happens, as it happens."""
+"""GET /v1/feed: events as they happen."""
 import os
 import re
 import signal
@@ -20,7 +20,7 @@ def page(d, query="", token=None):
 
 
 def told(d, kind):
-    """The events of that type that the log has, once there is one."""
+    """The logged events of that type, once there is one."""
     return until(kind, lambda: page(d, f"?after=0&limit=1000&type={kind}")["items"])
 
 
@@ -28,7 +28,7 @@ def kinds(events):
     return [e["type"] for e in events]
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_and_buffers(daemon):
@@ -198,7 +198,7 @@ def test_further_back_than_memory(start):
     assert [e["id"] for e in got] == ids
 
 
-# --- how it is asked for --------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_page(daemon, session):
@@ -260,7 +260,7 @@ def test_tokens(start, tmp_path):
 
 
 def test_the_limit_of_listeners(start):
-    """Half of so few is kept for the UNIX socket."""
+    """Half of such a small number is reserved for the UNIX socket."""
     d = start("--max-feed-listeners", "6")
     held = [Feed(d) for _ in range(3)]
     d.ask("GET", "/v1/feed").problem(503, "saturated")

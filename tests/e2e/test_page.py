@@ -1,4 +1,4 @@
-"""The page at / in headless Chromium: its numbers, uploads, token, and who can use it."""
+"""The page at / in headless Chromium: its numbers, uploads, token, and accessibility."""
 import json
 
 from harness import DATA
@@ -174,7 +174,7 @@ def test_by_keyboard_and_screen_reader(start, open_page):
 
 
 def test_data_is_read_with_the_daemons_own_rules(start, open_page):
-    """The page's writes are of its own origin, and only those."""
+    """The daemon accepts writes of the page's own origin, and of no other."""
     d = start()
     page = open_page(d, permitted=["403 (Forbidden)", "CORS", "net::ERR"])
     target = DATA.format("default", "x") + "?format=raw"

@@ -1,4 +1,4 @@
-"""The page while things happen: changes, the feed, history, and a daemon that goes and comes back."""
+"""The page during changes: updates, the feed, history, and a daemon that stops and restarts."""
 import json
 
 from harness import until
