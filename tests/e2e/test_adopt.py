@@ -96,7 +96,7 @@ def test_what_is_done_with_it_is_done_in_the_owners_memory(s, session, owner, me
     s.put("x", B, "?in_place=false", 200)
     assert memory.bytes() == B
     s.delete("buffers/x")
-    until("it is let go of", lambda: adopted(s) == 0)
+    until("it is released", lambda: adopted(s) == 0)
     assert memory.bytes() == B
 
 
@@ -123,7 +123,7 @@ def test_two_processes_and_one_file(daemon, s, session, memory):
         assert s.data("y") == B == memory.bytes()
         a.close()
         lost(s, "x")
-        until("one is let go of", lambda: adopted(s) == 1)
+        until("one is released", lambda: adopted(s) == 1)
         assert s.data("y") == B
 
 
@@ -258,7 +258,7 @@ def test_the_limit_of_bytes(start):
             assert "--max-adopted-bytes" in problem["detail"]
             assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [1 << 20, 1 << 20, 1]
             Session(d).delete("buffers/x")
-            until("it is let go of", lambda: d.stats()["sharing"]["adopted"] == 0)
+            until("it is released", lambda: d.stats()["sharing"]["adopted"] == 0)
         a.own("y", small)
         told(d, a.adopt("x", [big.fd], bytes=1 << 20), 507, "limit_reached")
 

@@ -224,7 +224,7 @@ def test_what_is_refused_of_the_bytes(start):
 def test_an_upload_that_is_just_being_completed(start, backend):
     """Freeing the replaced memory takes long: until then the upload is neither open nor completed."""
     if not backend.startswith("host"):
-        pytest.skip("nobody waits for the free: a GPU is through with the old bytes later than it is asked")
+        pytest.skip("no request waits for the free: a GPU frees the old bytes later, in stream order")
     d = start(*SMALL_SLOTS, "--wait-max", "1", spec=f"fault:kind_free@1=delay/6000,kind_free@2=delay/6000:{backend}")
     d.put("b", b"12345678", query="?kind=pageable").expect(201)
     path = parts(d, "b")

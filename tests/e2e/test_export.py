@@ -271,7 +271,7 @@ def test_scopes(handing, tmp_path):
     mine = d.ask("POST", path.format("mine"), {}, token=secrets["mine"]).expect(200).json()
     assert d.ask("DELETE", LEASE + mine["lease"], token=secrets["mine"]).status == 204
     d.ask("POST", path.format("default"), {}).problem(401, "unauthenticated")
-    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, "whether there is one is for those who may see it"
+    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, "a lease that the token may not see is forbidden, whether it exists or not"
     with Local(d.unix, secrets["map"]) as c:  # the scope map does not permit to see the mapping of another process
         answer = c.map("m")
         os.close(answer.fds[0])

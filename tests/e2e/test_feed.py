@@ -158,7 +158,7 @@ def test_a_gap(start, tmp_path):
     d = start("--feed-max", "20", state=str(tmp_path))
     for i in range(40):
         d.put(f"b{i}", b"x").expect(201)
-    until("the last is told", lambda: "b39" in [e.get("buffer") for e in page(d)["items"][-1:]])
+    until("the last event is received", lambda: "b39" in [e.get("buffer") for e in page(d)["items"][-1:]])
     last = page(d)["last_id"]
     d.stop()
     with sqlite3.connect(os.path.join(tmp_path, "gpubufd.db")) as db:
@@ -204,7 +204,7 @@ def test_further_back_than_memory(start):
 def test_a_page(daemon, session):
     check = interface(daemon).check
     daemon.put("x", b"1", session).expect(201)
-    until("it is told", lambda: [e for e in page(daemon)["items"] if e.get("session") == session and "buffer" in e])
+    until("the event is received", lambda: [e for e in page(daemon)["items"] if e.get("session") == session and "buffer" in e])
     reply = daemon.ask("GET", "/v1/feed?limit=2", None, JSON).expect(200)
     check("GET", "/v1/feed", reply)
     two = reply.json()

@@ -16,7 +16,7 @@ def nvml(start, tmp_path):
     """Starts daemons that load the fake NVML; answer(key=number) sets its values."""
     library = os.path.join(os.path.dirname(binary()), "tests", "lib", ".libs")
     if not os.path.exists(os.path.join(library, "libnvidia-ml.so.1")):
-        pytest.skip("the stand-in for NVML is in the build folder alone")
+        pytest.skip("the fake NVML is only in the build folder")
     path = tmp_path / "answers"
 
     def answer(**numbers):
@@ -131,7 +131,7 @@ def test_a_kernel_that_shows_something(start, tmp_path):
 
 def test_nothing(start, simulated):
     s = Session(start(*SMALL_SLOTS))
-    until("somebody looked", lambda: "at" in health(s))
+    until("health was read", lambda: "at" in health(s))
     assert health(s)["source"] == "none" and "simulated" in health(s)["reason"]
     assert b"device_temperature" not in scrape(s.daemon).body
     off = Session(start(*SMALL_SLOTS, "--health-interval", "0"))
@@ -150,5 +150,5 @@ def test_a_gpu(s, backend):
         assert h["power_w"] > 0 and h["clocks"]["sm_mhz"] > 0 and h["clocks"]["reasons"] is not None
         s.put("x", bytes(64 << 20))
         print(h)  # the other values depend on the machine
-        until("its own memory is told", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
+        until("its own memory is reported", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
                                                     if p["pid"] == s.daemon.process.pid))

@@ -135,7 +135,7 @@ def test_a_smuggled_request_never_runs(daemon, victim):
         with daemon.raw() as r:
             r.send(request("PUT", "/v1/sessions/default/buffers/y/data", *lines, body=b"0\r\n\r\n" + inner))
             assert r.reply().status == 400
-            assert r.closes(), f"{lines}: the connection was kept after a request whose end nobody knows"
+            assert r.closes(), f"{lines}: the connection was kept after a request with an ambiguous end"
     assert daemon.data("x").body == FILL
 
 

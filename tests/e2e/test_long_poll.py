@@ -61,8 +61,8 @@ def test_who_has_gone_is_not_waited_for(start, unix, path):
     until("all wait", lambda: d.stats()["http"]["suspended"] == 40)
     for c in clients:
         c.http.close()
-    until("nobody waits", lambda: d.stats()["http"]["suspended"] == 0)
-    until("and their connections are gone", lambda: d.stats()["http"]["connections"] <= 2)
+    until("no request waits", lambda: d.stats()["http"]["suspended"] == 0)
+    until("their connections have ended", lambda: d.stats()["http"]["connections"] <= 2)
 
 
 def test_who_says_no_more_has_the_answer_at_once(start):

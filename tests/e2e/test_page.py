@@ -159,7 +159,7 @@ def test_by_keyboard_and_screen_reader(start, open_page):
     page.until("it was read", "document.getElementById('look-read').textContent.startsWith('Read ')")
     page.js("document.getElementById('look-picture').focus()")
     page.key("ArrowRight", 39)
-    page.until("an element is told", "document.getElementById('look-point').textContent.startsWith('[0, 1] = ')")
+    page.until("an element is named", "document.getElementById('look-point').textContent.startsWith('[0, 1] = ')")
     page.key("Escape", 27)
     page.until("and closed", "!document.getElementById('look').open")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]

@@ -309,7 +309,7 @@ def test_the_daemon_copies_into_what_its_asker_maps(daemon, x, session, local):
         assert answer.status == 200, answer.body
         assert slab.bytes() == A == x.data("slab")
         fill = buffers + "slab/fill", {"pattern": 7, "in_place": True}
-        until("the download has let go of it", lambda: local.ask("POST", *fill).status == 200)  # behind its last byte
+        until("the download has released it", lambda: local.ask("POST", *fill).status == 200)  # after its last byte
         assert slab.bytes() == b"\7" * SIZE
         with Local(daemon.unix) as other:
             mapped(daemon, other.map("slab", session))

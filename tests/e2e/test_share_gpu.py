@@ -112,7 +112,7 @@ def test_the_writer_is_killed_at_any_moment(place, tmp_path):
         left = place.download(tmp_path / "x")
         # The writer was in one round: each element is of that round or of the previous one.
         assert before < left.min() and left.max() - left.min() <= 1
-        assert (place.download(tmp_path / "again") == left).all(), "somebody still writes"
+        assert (place.download(tmp_path / "again") == left).all(), "a process still writes"
         assert place.daemon.meta("x", place.session)["state"] == "ready"
         before = int(left.max())
     place.free()

@@ -74,7 +74,7 @@ def test_a_thousand_importers(daemon, session):
     kept.same()
     assert daemon.data("x", session).body == A
     # The last reader may release it a moment later.
-    until("nobody uses it", lambda: daemon.put("x", A, session, "?in_place=true").status == 200)
+    until("it is not in use", lambda: daemon.put("x", A, session, "?in_place=true").status == 200)
     daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
 
 

@@ -199,7 +199,7 @@ print(r.status, r.json().get("code"), len(r.fds))
 def test_users(start, tmp_path, options, told):
     """Without tokens the daemon checks the peer's user: root, the daemon's own user, and listed users may map."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can switch to another user")
     d = start(*options, state=str(tmp_path))
     d.put("x", A, query=MAPPABLE).expect(201)
     for path in [d.unix, *[str(p) for p in [tmp_path, *tmp_path.parents][:-2]]]:
@@ -215,7 +215,7 @@ def test_users(start, tmp_path, options, told):
 def test_the_sockets_group_and_mode(start, tmp_path):
     """Permitted users can reach the socket by its group; others cannot."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can switch to another user")
     for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
         os.chmod(path, 0o755)
     d = start("--socket", str(tmp_path / "s"), "--socket-group", "4343", "--socket-mode", "0620", "--map-gids", "4343")
@@ -279,7 +279,7 @@ def test_a_wait_that_ends(start):
 def test_descriptors_that_nobody_takes(start, tmp_path):
     """The system limits descriptors in flight; a client beyond the limit gets an error and may retry."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else, whom that bound holds for")
+        pytest.skip("the limit holds for other users, and only root can switch to one")
     daemon = for_everybody(binary(), tmp_path)
     state = tmp_path / "state"
     state.mkdir()

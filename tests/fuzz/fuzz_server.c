@@ -224,7 +224,7 @@ static const char *left_now(void) {
         return "a body's sink was not freed";
     if (atomic_load(&f.sources_open) > 0)
         return "an answer's source was not freed";
-    return used > QUIET_NS ? "a loop works though nobody asks" : NULL;
+    return used > QUIET_NS ? "a loop uses CPU time without a client" : NULL;
 }
 
 /* Returns NULL, or a description of the resources that closed clients have left. A spinning loop may get no CPU time
@@ -239,7 +239,7 @@ static const char *left(void) {
         quiet = what ? 0 : quiet + 1;
     }
     if (quiet < WINDOWS)
-        return what ? what : "a loop works though nobody asks";
+        return what ? what : "a loop uses CPU time without a client";
     return is_served(false) && is_served(true) ? NULL : "the next client is not served";
 }
 

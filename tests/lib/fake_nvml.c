@@ -2,7 +2,7 @@
  * "key number":
  *   gpu memory temperature power limit corrected uncorrected sm mem reasons processes: what is answered
  *   fail.NAME: that call answers with this code; fail.*: all do
- *   hang.NAME: that call does not come back while the line stands there and is not 0 */
+ *   hang.NAME: that call does not return while the line has a number other than 0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
