@@ -165,7 +165,7 @@ struct gb_gap {
 };
 
 #define GB_MULTIPART_ID_SIZE 32
-#define GB_MULTIPART_GAPS_MAX 100     /* missing ranges told at once */
+#define GB_MULTIPART_GAPS_MAX 100 /* missing ranges told at once */
 /* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do not. */
 struct gb_multipart_view {
     char id[GB_MULTIPART_ID_SIZE];
@@ -186,6 +186,17 @@ struct gb_multipart_view {
     uint64_t length;
     int64_t created_at_us;
     int64_t expires_at_us;
+};
+
+/* --- reading for checksums -------------------------------------------------------------------------------------------- */
+
+#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+
+/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
+enum gb_hash_reader_use {
+    GB_HASH_READER_LOOK,  /* a client wants to know */
+    GB_HASH_READER_WRITE, /* a change waits for it */
+    GB_HASH_READER_USES,
 };
 
 #endif
