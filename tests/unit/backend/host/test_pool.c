@@ -49,7 +49,7 @@ static void pass_gate(void *arg) {
         continue;
 }
 
-/* A limit that is no whole number of grains holds one grain less, and trying again does not change that. */
+/* A limit that is no whole number of grains is rounded down to whole grains, and a retry does not change that. */
 START_TEST(a_limit_between_two_grains) {
     struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .max_bytes = 100};
     struct gb_pool *small = NULL;
@@ -73,7 +73,7 @@ START_TEST(a_limit_between_two_grains) {
     ck_assert(!gb_error_retryable(&err));
     err = GB_ERROR_INIT;
     p = new_memory(pool, stream, 512);
-    /* What fits a pool that is empty may be tried again. */
+    /* A request that fits an empty pool is retryable. */
     ck_assert_int_eq(gb_mem_alloc(be, pool, stream, 512, &none, &err), -1);
     ck_assert(gb_error_retryable(&err));
     err = GB_ERROR_INIT;
