@@ -1,22 +1,23 @@
-"""gpubuf feed: what happens, a line each, until somebody ends it."""
+"""gpubuf feed: events, a line each, until the command is ended."""
 import json
 import select
 import signal
 
 import pytest
 
+from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, TERMINATED, UNREACHABLE, USAGE, NO_HOST, Cli, Terminal, interrupt
 from harness import PATIENCE_S
 
 
 def lines(process, count):
-    return [process.stdout.readline().decode().rstrip("\n") for _ in range(count)]
+    return [line_of(process.stdout).decode().rstrip("\n") for _ in range(count)]
 
 
 def started(cli, *args):
-    """It hears: what is made now is told. after=0 has the daemon's start first."""
+    """The feed is connected: new events are printed. With after=0 the daemon's start comes first."""
     p = cli.start("feed", "--after", 0, *args)
-    first = p.stdout.readline().decode()
+    first = line_of(p.stdout).decode()
     assert "daemon.started" in first, first
     return p
 
@@ -81,10 +82,12 @@ def test_from_now_on_and_of_one_session(own):
 
 
 def interrupt_when(p, mark):
-    """Reads to the line with the mark; what came."""
+    """Reads to the line with the mark; returns the text."""
     text = b""
     while mark not in text:
-        text += p.stdout.readline()
+        line = line_of(p.stdout)
+        assert line, f"it ended without {mark!r}: {text[-400:]!r}"
+        text += line
     interrupt(p)
     return text
 

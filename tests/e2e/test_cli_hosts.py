@@ -1,4 +1,4 @@
-"""gpubuf --hosts: one command on many daemons, some of which are down, deaf or slow."""
+"""gpubuf --hosts: one command on many daemons, some of which are down, silent or slow."""
 import json
 import os
 import signal
@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli, interrupt
 from harness import Daemon, until
 
@@ -22,7 +23,7 @@ def fleet(backend):
 
 @pytest.fixture
 def deaf():
-    """Takes connections and never answers."""
+    """Accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         yield f"127.0.0.1:{s.getsockname()[1]}"
 
@@ -81,7 +82,7 @@ def test_some_and_none(fleet, deaf):
 
 
 def test_one_that_stops_answering_in_the_middle_is_killed(fleet):
-    """The whole command has a time, not only each answer."""
+    """The whole command has a time limit, not only each answer."""
     stopped = fleet[1]
     stopped.process.send_signal(signal.SIGSTOP)
     try:
@@ -151,7 +152,7 @@ def test_a_reader_that_leaves_keeps_no_host_from_being_asked(fleet):
 def test_an_interrupt_ends_all_and_tells_what_was_done(fleet, deaf):
     good = addresses(fleet)[0]
     p = cli.start("--hosts", f"{good},{deaf}", "--json", "ls")
-    first = json.loads(p.stdout.readline())
+    first = json.loads(line_of(p.stdout))
     assert first["host"] == good and first["exit"] == DONE
     children = until("the other one runs", lambda: open(f"/proc/{p.pid}/task/{p.pid}/children").read().split())
     said = interrupt(p)

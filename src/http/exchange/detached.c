@@ -1,5 +1,5 @@
-/* What the handler waits for is not over and the client has its answer. The exchange that has the connection stays as it is;
- * state, sink and hook go on in another one, which libmicrohttpd does not know. */
+/* What the handler waits for is not over and the client has its answer. The exchange that has the connection stays as
+ * it is; state, sink and hook go on in another one, which libmicrohttpd does not know. */
 #include "http/exchange/detached.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     pthread_mutex_lock(&ex->wake_lock);
     ex->forward = gb_exchange_ref(bg);
     pthread_mutex_unlock(&ex->wake_lock);
-    /* What it waits for may have come in between. */
+    /* The wake may have come in between. */
     gb_http_wake(&bg->req);
     return &bg->req;
 }

@@ -36,8 +36,8 @@ struct gb_exchange {
     struct gb_exchange_loop *loop; /* on which it began */
     int fd;                        /* the socket of its connection; -1: it has none any more */
     struct gb_peer *peer;          /* until it has ended; a reference, or NULL */
-    bool close;                    /* the client or we want the connection closed after the reply */
-    bool unframed;                 /* where the request ends is not known: answer, then close */
+    bool close;                    /* the connection is to be closed after the reply */
+    bool unframed;                 /* the end of the request is not known: answer, then close */
 
     enum gb_phase phase;
     struct gb_http_response resp;
@@ -49,8 +49,8 @@ struct gb_exchange {
     size_t early_used;
     uint64_t moved_ns;   /* when the body last moved */
     uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
-    uint64_t excused_ns; /* time for which the sink had none: not the client's */
-    bool broken;         /* the connection is gone; finish quietly */
+    uint64_t excused_ns; /* time for which the sink had no room: it does not count against the client */
+    bool broken;         /* the connection is gone; finish without an answer */
     char *gathered;
     size_t gathered_len;
     bool charged_long;     /* from the share of long replies */
@@ -60,15 +60,15 @@ struct gb_exchange {
 
     /* Where wakes go. */
     pthread_mutex_t wake_lock;
-    struct gb_wake_queue *owner; /* NULL: nobody cares any more */
+    struct gb_wake_queue *owner; /* NULL: wakes are dropped */
     bool queued;
     struct gb_exchange *wake_next;
-    struct gb_exchange *forward; /* it has left: wakes go there; a reference */
+    struct gb_exchange *forward; /* the detached request: wakes go there; a reference */
 
-    struct gb_exchange *spare;  /* for when it leaves */
-    struct gb_exchange *origin; /* of one that left: the texts are there; a reference */
+    struct gb_exchange *spare;  /* memory for the detached request */
+    struct gb_exchange *origin; /* of a detached request: the exchange that has its texts; a reference */
 
-    /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a transfer loop. */
+    /* In the owner's list: of requests that wait on an HTTP loop, or of detached ones. */
     struct gb_exchange *prev;
     struct gb_exchange *next;
     bool listed;
@@ -86,7 +86,7 @@ static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request
     return (struct gb_exchange *)request;
 }
 
-/* target: as received. NULL when memory is exhausted. */
+/* target: as received; copied. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);
 struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex);
 void gb_exchange_unref(struct gb_exchange *ex);

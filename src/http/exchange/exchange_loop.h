@@ -9,8 +9,8 @@
 
 struct gb_exchange_loop {
     struct gb_wake_queue wake_queue;
-    struct gb_exchange *detached; /* those that go on without a client; the loop's thread alone touches them */
-    /* One count for all loops would be a cache line that they fight for. */
+    struct gb_exchange *detached; /* requests without a client; the loop's thread alone touches them */
+    /* A count for each loop: with one for all, the loops would contend for its cache line. */
     atomic_uint_fast64_t active; /* requests in progress that began here */
     atomic_uint_fast64_t requests;
 };

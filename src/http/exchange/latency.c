@@ -5,7 +5,7 @@
 
 #include "http/exchange/server_state.h"
 
-/* Written by one thread, so that a load and a store do: no locked instruction, no cache line that threads fight for. */
+/* Written by one thread alone, so that a load and a store do: no locked instruction, no contended cache line. */
 struct counts {
     _Atomic uint64_t bucket[GB_HISTOGRAM_BOUNDS + 1];
     _Atomic uint64_t ns;

@@ -11,7 +11,7 @@
 #include "http/exchange/exchange_loop.h"
 #include "http/exchange/peer.h"
 
-/* --- requests ------------------------------------------------------------------------------------------------------- */
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     const struct gb_http_server_config *config = &ex->server->config;
@@ -29,13 +29,13 @@ struct gb_http_server *gb_http_server_of(const struct gb_http_request *request) 
     return ((const struct gb_exchange *)request)->server;
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the server");
 }
 
-/* One end of a pair whose other end is closed: reading it gives the end of the stream, for ever. */
+/* One end of a pair whose other end is closed: each read gives the end of the stream. */
 static int make_dead(struct gb_http_server *server, struct gb_error *err) {
     int pair[2];
 

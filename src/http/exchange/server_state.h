@@ -28,12 +28,12 @@ struct gb_http_server {
     struct gb_loop *loops;                   /* config.loops of them */
     struct gb_transfer_loop *transfer_loops; /* config.bulk_loops of them */
     struct gb_http_feed *feed;               /* NULL: there is none */
-    struct gb_latency_table **latency;       /* one of each loop, then one of each transfer loop */
+    struct gb_latency_table **latency;       /* of each loop, then of each transfer loop */
     size_t latency_count;
     atomic_uint accepting; /* loops that accept */
-    int peers_fd;          /* reports the ends of connections that are watched; the first loop looks */
+    int peers_fd;          /* reports the ends of watched connections to the first loop */
     struct gb_fd_mailboxes fd_mailboxes;
-    int dead_fd; /* reads as ended; stands in for sockets that left */
+    int dead_fd; /* each read gives the end; stands in for sockets that left */
     uint64_t id_seed;
     atomic_bool draining;
     atomic_bool stopping;

@@ -19,7 +19,7 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     ex->phase = GB_PHASE_REPLY;
 }
 
-/* A source small enough is collected so that libmicrohttpd can send it with keep-alive; HEAD never starts it. */
+/* A small source is collected, so that libmicrohttpd can send it with keep-alive. HEAD never starts a source. */
 static bool wants_gathering(const struct gb_exchange *ex) {
     return ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0 &&
            ex->resp.source_len < ex->server->config.takeover_bytes;
@@ -52,7 +52,7 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
     case GB_STEP_ERROR:
         break;
     }
-    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without saying why");
+    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without an error");
     gb_exchange_fail(ex, err);
 }
 

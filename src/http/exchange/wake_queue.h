@@ -1,6 +1,7 @@
 /* Woken exchanges on their way to the thread that has them.
  *
- * A wake never blocks: it puts the exchange into the wake queue of its thread, whose epoll watches the queue's descriptor. */
+ * A wake never blocks: it puts the exchange into the wake queue of its thread, whose epoll watches the queue's
+ * descriptor. */
 #ifndef GB_HTTP_EXCHANGE_WAKE_QUEUE_H
 #define GB_HTTP_EXCHANGE_WAKE_QUEUE_H
 
@@ -19,14 +20,15 @@ struct gb_wake_queue {
 };
 
 int gb_wake_queue_init(struct gb_wake_queue *queue, struct gb_error *err);
-/* After the last wake. Drops what is left, with its references. Also after an init that failed. */
+/* After the last wake, also after an init that failed. Drops the exchanges that are left, with their references. */
 void gb_wake_queue_done(struct gb_wake_queue *queue);
 
 /* [any thread, never blocks] Makes the descriptor readable. */
 void gb_wake_queue_signal(struct gb_wake_queue *queue);
 
-/* A visit by the thread: clears the descriptor and returns how many exchanges to take. Those that come meanwhile, also from the
- * ones that were taken, are for the next visit, which gb_wake_queue_leave asks for: others have their turn in between. */
+/* A visit by the thread: clears the descriptor and returns how many exchanges to take. Exchanges that are woken
+ * meanwhile, also by those that were taken, are for the next visit. gb_wake_queue_leave asks for it, so that others
+ * have their turn in between. */
 unsigned gb_wake_queue_visit(struct gb_wake_queue *queue);
 void gb_wake_queue_leave(struct gb_wake_queue *queue);
 

@@ -12,12 +12,12 @@
 #include "http/feed/send.h"
 
 #define EVENTS 64
-#define TURN_PIECES 16 /* of what is new, before others get their turn */
+#define TURN_PIECES 16 /* of new frames, before others get their turn */
 #define TICK_NS GB_NS_PER_S
-#define DRAIN_NS (1000 * GB_NS_PER_MS) /* for those that do not take the last event at once */
+#define DRAIN_NS (1000 * GB_NS_PER_MS) /* for listeners that do not take the last event at once */
 #define DRAIN_TICK_MS 20
 
-/* --- listeners ------------------------------------------------------------------------------------------------------ */
+/* --- listeners ---------------------------------------------------------------------------------------------------- */
 
 static void drop(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->prev)
@@ -26,7 +26,7 @@ static void drop(struct gb_http_feed *feed, struct gb_feed_listener *l) {
         feed->listeners = l->next;
     if (l->next)
         l->next->prev = l->prev;
-    /* Of a UNIX socket there may be a duplicate: closing would not take it out of the set. */
+    /* A UNIX socket may have a duplicate: closing would not take it out of the set. */
     epoll_ctl(feed->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
     gb_feed_listener_free(l);
 }
@@ -40,7 +40,7 @@ static void run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t 
         drop(feed, l);
 }
 
-/* --- the ring ------------------------------------------------------------------------------------------------------- */
+/* --- the ring ----------------------------------------------------------------------------------------------------- */
 
 static void ring_pop(struct gb_http_feed *feed) {
     struct gb_http_frame *f = feed->ring[feed->ring_first++ % GB_FEED_RING];
@@ -58,7 +58,7 @@ static void ring_put(struct gb_http_feed *feed, struct gb_http_frame *f) {
     feed->ring_bytes += f->len;
 }
 
-/* One piece of what is new into the ring. False: there is no more. */
+/* Reads one piece of new frames into the ring. False: there are no more. */
 static bool pull(struct gb_http_feed *feed) {
     const struct gb_http_feed_config *c = &feed->config;
     struct gb_http_frame *frames[GB_FEED_PIECE];
@@ -73,7 +73,7 @@ static bool pull(struct gb_http_feed *feed) {
     return more;
 }
 
-/* Nobody has listened: what happened meanwhile is not wanted here. */
+/* There was no listener: events that happened meanwhile are not wanted here. */
 static void ring_restart(struct gb_http_feed *feed) {
     while (feed->ring_first < feed->ring_end)
         ring_pop(feed);
@@ -91,7 +91,7 @@ static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
     }
 }
 
-/* --- time ----------------------------------------------------------------------------------------------------------- */
+/* --- time --------------------------------------------------------------------------------------------------------- */
 
 static bool too_slow(const struct gb_http_feed *feed, const struct gb_feed_listener *l, uint64_t now_ns) {
     if (!l->blocked)
@@ -123,7 +123,7 @@ static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     }
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static struct gb_feed_listener *take_entering(struct gb_http_feed *feed) {
     struct gb_feed_listener *list;
@@ -170,7 +170,7 @@ static void enter(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_
         run(feed, l, now_ns);
 }
 
-/* Also for one that was permitted before, and comes after the others of its time have gone. */
+/* Also for a listener that was permitted before, and comes after the others of its epoch have gone. */
 static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
     struct gb_feed_listener *l;
     struct gb_feed_listener *next;
@@ -200,8 +200,8 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         feed->dismissed = l->epoch != epoch ? l->epoch : feed->dismissed;
         enter(feed, l, now_ns);
     }
-    /* In pieces, so that what comes fast does not run out of the ring before anybody was asked; and not without end, as sockets
-     * that take more again are waiting. */
+    /* In pieces, so that frames do not run out of the ring before the listeners were visited. Not without end, because
+     * writable sockets are waiting. */
     for (pieces = 0; feed->listeners && pieces < TURN_PIECES && pull(feed); pieces++)
         tell_all(feed, now_ns);
     if (pieces == TURN_PIECES)
@@ -260,7 +260,7 @@ int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_conf
 
     *feed = (struct gb_http_feed){.config = *config};
     pthread_mutex_init(&feed->lock, NULL);
-    feed->ring_first = feed->ring_end = 1; /* 0: of one that is behind it */
+    feed->ring_first = feed->ring_end = 1; /* 0: of a listener that is behind it */
     feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     feed->heartbeat = gb_http_frame_new(0, 0, "", config->hooks->heartbeat, strlen(config->hooks->heartbeat));

@@ -1,9 +1,9 @@
-/* The feed's thread, inside the http layer: sends events that others rendered to many connections that only listen.
+/* The feed's thread: sends events, which the application renders, to many connections that only listen.
  *
- * Such a connection has left libmicrohttpd (leave.c), and costs one small record. What goes out to many is one frame with a
- * count of references; each listener has a place in the ring of the newest frames, and no queue of its own. Who is further back
- * than the ring asks for what is missing piece by piece, as fast as its socket takes it; whoever falls out of the ring while the
- * socket takes nothing is dropped. */
+ * Such a connection has left libmicrohttpd (mhd/leave.c), and costs one small record. All listeners share the frames,
+ * which are reference counted. Each listener has a place in the ring of the newest frames, and no queue of its own. A
+ * listener further back than the ring reads the missing frames piece by piece, as fast as its socket takes them. A
+ * listener that falls out of the ring while its socket takes nothing is dropped. */
 #ifndef GB_HTTP_FEED_FEED_H
 #define GB_HTTP_FEED_FEED_H
 
@@ -20,7 +20,7 @@ struct gb_http_feed_config {
     void *app;
     const struct gb_http_feed_hooks *hooks; /* borrowed */
     unsigned heartbeat_ms;
-    unsigned stall_ms; /* a socket that takes nothing for so long is dropped */
+    unsigned stall_ms; /* a listener that takes nothing for so long is dropped */
     unsigned listeners_max;
     unsigned remote_max; /* of them, over TCP */
 };
@@ -41,27 +41,27 @@ struct gb_http_feed {
     uint64_t ring_first; /* sequence numbers */
     uint64_t ring_end;
     size_t ring_bytes;
-    uint64_t ring_after; /* id: all that is above is in the ring or not asked for yet */
-    uint64_t ring_last;  /* id up to which was asked */
+    uint64_t ring_after; /* id: all frames above are in the ring or not read yet */
+    uint64_t ring_last;  /* id up to which frames were read */
     uint64_t next_tick_ns;
     uint64_t drain_until_ns;
-    bool complete; /* the ring has the last frame that there will be */
+    bool complete; /* the ring has the last frame of all */
 
     pthread_mutex_t lock;
     struct gb_feed_listener *entering; /* linked by next */
     atomic_bool draining;
     atomic_bool stopping;
-    atomic_uint epoch; /* who listens since an earlier one is to come anew */
+    atomic_uint epoch; /* listeners of earlier epochs must connect again */
     atomic_uint count;
     atomic_uint remote; /* of them, over TCP */
 };
 
 int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_config *config, struct gb_error *err);
-/* [any thread] There is more; or draining, stopping or epoch was changed. */
+/* [any thread] There are new events; or draining, stopping or epoch was changed. */
 void gb_http_feed_wake(struct gb_http_feed *feed);
 /* [any thread] Takes over the listener and what it holds. */
 void gb_http_feed_give(struct gb_http_feed *feed, struct gb_feed_listener *listener);
-/* Ends the thread; listeners that are left are closed. A zeroed value is accepted. */
+/* Ends the thread and closes the listeners that are left. A zeroed feed is accepted. */
 void gb_http_feed_end(struct gb_http_feed *feed);
 
 #endif

@@ -1,4 +1,4 @@
-/* A listener's place, from the response that makes it to its end. */
+/* From the response that makes a listener to its end. */
 #include "http/feed/listener.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ void gb_feed_listener_free(struct gb_feed_listener *l) {
     free(l);
 }
 
-/* As of connections, a share is kept for UNIX sockets. */
+/* A share is kept for UNIX sockets, as it is of connections. */
 static int take_remote(struct gb_http_feed *feed, struct gb_feed_listener *l, struct gb_error *err) {
     l->remote = &feed->remote;
     if (atomic_fetch_add(l->remote, 1) < feed->config.remote_max)

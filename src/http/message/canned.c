@@ -46,6 +46,7 @@ void gb_http_canned_unref(struct gb_http_canned *canned) {
 bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request) {
     const char *asked = canned->etag ? gb_http_header(request, "If-None-Match") : NULL;
 
-    /* The tag carries its quotes, so that finding it in the list compares it with one whole member. Weak tags match too. */
+    /* The tag carries its quotes, so that finding it in the list compares it with one whole member. Weak tags match
+     * too. */
     return asked && (strcmp(asked, "*") == 0 || strstr(asked, strchr(canned->etag, '"')) != NULL);
 }

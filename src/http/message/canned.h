@@ -1,7 +1,7 @@
 /* Prepared answers inside the http layer; for handlers see http.h.
  *
- * What libmicrohttpd makes of an answer is kept beside it, so that a reply costs no allocation. Only the folder above knows
- * what that is. */
+ * libmicrohttpd's form of an answer is kept beside it, so that a reply costs no allocation. Only mhd/canned.c knows
+ * that form. */
 #ifndef GB_HTTP_MESSAGE_CANNED_H
 #define GB_HTTP_MESSAGE_CANNED_H
 
@@ -14,13 +14,13 @@ struct gb_http_canned {
     int status;
     char *type;
     char *etag; /* with its quotes; NULL: none */
-    char *body; /* owned by prepared, once that is set */
+    char *body; /* owned by `prepared`, once that is set */
     size_t body_len;
     void *prepared; /* or NULL */
     void (*release)(void *prepared);
 };
 
-/* Makes an answer that is not prepared yet, with copies of everything. Returns NULL if memory is exhausted. */
+/* Makes an answer that is not prepared yet; copies all arguments. Returns NULL if memory is exhausted. */
 struct gb_http_canned *gb_canned_make(int status, const char *content_type, const char *etag, const void *body,
                                       size_t n);
 

@@ -9,7 +9,7 @@
 /* The bytes of a target that are shown; a client that sent a longer one knows it. */
 #define INSTANCE_MAX 300
 
-/* What the native layer said. The host backend reports what CUDA would, so its clients look in the same place. */
+/* The error of the native layer. The host backend reports what CUDA would, in the same member. */
 static void write_native(struct gb_json_writer *out, const struct gb_error *error) {
     bool device = strcmp(error->native_domain, "cuda") == 0 || strcmp(error->native_domain, "host") == 0;
 

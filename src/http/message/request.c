@@ -6,7 +6,8 @@
 
 #include "base/parse.h"
 
-/* As long as RFC 9110 asks for. What does not fit the connection's memory libmicrohttpd itself answers 414. */
+/* As long as RFC 9110 asks for. If a target does not fit into the connection's memory, libmicrohttpd itself answers
+ * 414. */
 #define TARGET_MAX 8000
 
 const char *gb_http_method_name(enum gb_http_method method) {
@@ -62,7 +63,7 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
                 len--;
             if (len == 13 && strncasecmp(word, "respond-async", 13) == 0)
                 async = true;
-            /* One that cannot be read is ignored, and of several the first counts, as RFC 7240 asks. */
+            /* A malformed wait is ignored, and of several the first counts, as RFC 7240 asks. */
             if (!given && len > 5 && strncasecmp(word, "wait=", 5) == 0 &&
                 gb_parse_u64(word + 5, len - 5, &value) == GB_PARSE_OK) {
                 wait_s = value > max_s ? max_s : (unsigned)value;

@@ -5,8 +5,8 @@
 #include "http/http.h"
 #include "http/message/text_arena.h"
 
-/* Splits the target into path and query, and decodes the query into `texts`. *ret_path stands in the target, still encoded.
- * Returns 0, or -1 with URI_TOO_LONG or MALFORMED_REQUEST. */
+/* Splits the target into path and query, and decodes the query into `texts`. *ret_path points into the target, still
+ * encoded. Returns 0, or -1 with URI_TOO_LONG or MALFORMED_REQUEST. */
 int gb_request_parse_target(struct gb_http_request *request, struct gb_text_arena *texts, struct gb_http_text *ret_path,
                             struct gb_error *err);
 

@@ -1,5 +1,5 @@
-/* What libmicrohttpd lets through and should not: two lengths, other transfer codings, odd header bytes, hosts that are
- * not ours (a web page could reach a local daemon by DNS rebinding), requests of other sites' pages. */
+/* Refused here: two lengths, other transfer codings, odd header bytes, hosts that are not ours (a web page could reach
+ * a local daemon by DNS rebinding), requests of other sites' pages. */
 #include "http/message/request_checks.h"
 
 #include <arpa/inet.h>
@@ -67,11 +67,11 @@ static int collect(struct gb_http_request *request, struct framing *ret, struct 
 static int check_framing(struct gb_http_request *request, const struct framing *f, struct gb_error *err) {
     if (f->lengths > 0 && f->codings > 0)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH,
-                            "Content-Length and Transfer-Encoding must not stand together; send one of them");
+                            "Content-Length and Transfer-Encoding exclude each other; send one of them");
     if (f->lengths > 1 || (f->length && strchr(f->length, ',')))
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "Content-Length must be given once");
     if (f->codings > 1 || (f->coding && strcasecmp(f->coding, "chunked") != 0))
-        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding taken is 'chunked', once");
+        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding accepted is 'chunked', once");
     if (f->codings > 0 && request->http10)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "HTTP/1.0 has no Transfer-Encoding");
     request->chunked = f->codings > 0;
@@ -83,7 +83,7 @@ static int check_framing(struct gb_http_request *request, const struct framing *
     return 0;
 }
 
-/* The name in host[:port], brackets of IPv6 kept off; *ret_len 0 when malformed. */
+/* The name in host[:port], without the brackets of IPv6; *ret_len is 0 if it is malformed. */
 static const char *host_name(const char *host, size_t *ret_len) {
     const char *end;
 
@@ -99,7 +99,7 @@ static const char *host_name(const char *host, size_t *ret_len) {
     return host;
 }
 
-/* An IP literal cannot be rebound by DNS, so any is fine. */
+/* DNS cannot rebind an IP literal, so any is fine. */
 static bool is_ip(const char *name) {
     unsigned char raw[16];
 
@@ -138,7 +138,7 @@ static int check_host(const struct gb_http_request *request, const struct framin
         "this daemon does not answer to the host '%.80s'; use its address, or start it with --host-name", name);
 }
 
-/* A link to the page itself; nothing of what it leads to can be read by the page that has it. */
+/* A link to a page. The page that has the link cannot read the answer. */
 static bool is_link(const struct gb_http_request *request, const struct gb_request_rules *rules) {
     const char *mode = gb_http_header(request, "Sec-Fetch-Mode");
     const char *into = gb_http_header(request, "Sec-Fetch-Dest");
@@ -157,8 +157,8 @@ static bool is_link(const struct gb_http_request *request, const struct gb_reque
     return false;
 }
 
-/* What a browser says of itself; other clients say nothing. Another port of this host is the same site and not this daemon:
- * what is served there may be anybody's. */
+/* Browsers send this header; other clients do not. Another port of this host is the same site but not this daemon: any
+ * user may serve it. */
 static int check_site(const struct gb_http_request *request, const struct gb_request_rules *rules,
                       struct gb_error *err) {
     const char *site = gb_http_header(request, "Sec-Fetch-Site");
@@ -168,8 +168,8 @@ static int check_site(const struct gb_http_request *request, const struct gb_req
         return 0;
     return gb_error_set(
         err, GB_ERR_CROSS_ORIGIN,
-        "pages of other origins may ask for nothing here (Sec-Fetch-Site: %.40s); only the daemon's own "
-        "page, and programs that are no browser, may",
+        "pages of other origins may not send requests here (Sec-Fetch-Site: %.40s); only the daemon's own page, and "
+        "programs that are not browsers, may",
         site);
 }
 

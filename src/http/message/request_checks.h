@@ -1,4 +1,4 @@
-/* What libmicrohttpd lets through and should not. */
+/* Checks of header fields that libmicrohttpd leaves out. */
 #ifndef GB_HTTP_MESSAGE_REQUEST_CHECKS_H
 #define GB_HTTP_MESSAGE_REQUEST_CHECKS_H
 

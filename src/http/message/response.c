@@ -8,7 +8,7 @@
 
 #include "http/message/canned.h"
 
-/* As vsnprintf. Most values are plain texts, and a reply has up to ten. */
+/* As vsnprintf, but fast for plain texts: most values are, and a reply has up to ten. */
 static int format(char *at, size_t room, const char *fmt, va_list ap) {
     const char *text = strcmp(fmt, "%s") == 0 ? va_arg(ap, const char *) : fmt;
     size_t n;

@@ -6,7 +6,7 @@
 
 #include "http/message/request.h"
 
-/* Returns how many there are, at most GB_ROUTER_SEGMENTS + 1; 0 for a path that does not begin with a slash. */
+/* Returns the number of segments, at most GB_ROUTER_SEGMENTS + 1; 0 if the path does not begin with a slash. */
 static unsigned split(const char *path, size_t len, struct gb_http_text *ret) {
     const char *end = path + len;
     unsigned n = 0;
@@ -68,7 +68,7 @@ void gb_router_done(struct gb_router *router) {
     router->list = NULL;
 }
 
-/* From the end: most patterns begin alike. */
+/* Compares from the end, because most patterns begin alike. */
 static bool match(const struct gb_router_pattern *pattern, const struct gb_http_text *segment, unsigned n) {
     while (n-- > 0) {
         const struct gb_http_text *want = &pattern->segment[n];
@@ -115,7 +115,7 @@ static void append_method(char *allow, const char *name) {
     snprintf(allow + used, GB_ROUTER_ALLOW_SIZE - used, "%s%s", used ? ", " : "", name);
 }
 
-/* Below this path the method may have its place: ", PUT .../data". */
+/* Paths below this one that take the method: ".../data". */
 static void append_below(char *out, size_t size, const struct gb_http_route *routes, size_t count, const char *path,
                          enum gb_http_method method) {
     size_t n = strlen(path);

@@ -16,17 +16,18 @@ struct gb_router_pattern {
 struct gb_router {
     const struct gb_http_route *routes; /* borrowed */
     size_t count;
-    struct gb_router_pattern *list;                          /* by their segments; of as many, in the routes' order */
-    struct gb_router_pattern *first[GB_ROUTER_SEGMENTS + 2]; /* of those with so many; the last one is the end */
+    struct gb_router_pattern *list; /* by the number of segments, then in the routes' order */
+    struct gb_router_pattern
+        *first[GB_ROUTER_SEGMENTS + 2]; /* of the patterns with so many segments; the last one is the end */
 };
 
 int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err);
 /* A zeroed router is accepted. */
 void gb_router_done(struct gb_router *router);
 
-/* Finds the route of the request's method and this path; sets request->route and request->param, whose texts go into `texts`.
- * The method GB_HTTP_METHOD_COUNT stands for an unknown one. Returns 0 or -1: NO_ROUTE, METHOD_NOT_ALLOWED, and then ret_allow
- * (GB_ROUTER_ALLOW_SIZE bytes) lists the methods; it is "" otherwise. */
+/* Finds the route of the request's method and this path; sets request->route and request->param, whose texts go into
+ * `texts`. The method GB_HTTP_METHOD_COUNT stands for an unknown one. Returns 0 or -1: NO_ROUTE, METHOD_NOT_ALLOWED,
+ * and then ret_allow (GB_ROUTER_ALLOW_SIZE bytes) lists the methods; it is "" otherwise. */
 int gb_router_match(const struct gb_router *router, struct gb_http_request *request, struct gb_text_arena *texts,
                     struct gb_http_text path, char *ret_allow, struct gb_error *err);
 

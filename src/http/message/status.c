@@ -5,7 +5,7 @@
 #define CLASSES 5
 #define CODES 52 /* of a class: the highest in use is x51 */
 
-/* The phrases of libmicrohttpd, so that a reply reads alike whichever way it goes out. */
+/* libmicrohttpd's phrases, so that a reply is the same whichever way it goes out. */
 static const char *const phrases[CLASSES][CODES] = {
     {
         [0] = "Continue",

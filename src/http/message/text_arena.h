@@ -16,13 +16,14 @@ struct gb_text_arena {
     char small[GB_TEXT_ARENA_SMALL];
 };
 
-/* Makes the arena empty. more_size: bytes of the second block, the last that the arena allocates. small is not written. */
+/* Makes the arena empty. more_size: bytes of the second block, the last that the arena allocates. small is not
+ * written. */
 void gb_text_arena_init(struct gb_text_arena *arena, size_t more_size);
 /* Frees all texts. A zeroed arena is accepted. */
 void gb_text_arena_done(struct gb_text_arena *arena);
 
-/* Copies s[0..n) and ends the copy with NUL. The copy lives as long as the arena. Returns NULL if memory is exhausted or the
- * arena is full. */
+/* Copies s[0..n) and ends the copy with NUL. The copy lives as long as the arena. Returns NULL if memory is exhausted
+ * or the arena is full. */
 char *gb_text_arena_copy(struct gb_text_arena *arena, const char *s, size_t n);
 
 #endif

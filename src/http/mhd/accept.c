@@ -15,25 +15,25 @@
 /* Accepted from one socket before other events are looked at. */
 #define BATCH 16
 
-/* Newcomers for which a quiet connection is still to end: so many may be beyond the limit for a moment. */
+/* Newcomers that may be beyond the limit for a moment, until a quiet connection ends for each. */
 #define SQUEEZED_MAX 64
 
-/* Of all loops; each may have its share of them more than the least busy one before newcomers go to the next: a few threads
- * that are always at work answer more than many that are woken for each request. */
+/* Connections, shared by all loops. Each loop may have its share of them more than the least busy one before newcomers
+ * go to the next. A few threads that are always at work answer more than many that are woken for each request. */
 #define TOGETHER 128
 
-/* Nothing announces that a descriptor has become free. */
+/* There is no event for a descriptor that becomes free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 
-/* TCP's buffers grow by themselves; a UNIX socket's would hold a fifth of a mebibyte for ever. */
+/* TCP's buffers grow by themselves; that of a UNIX socket would stay at a fifth of a mebibyte. */
 static void widen(int fd) {
     int bytes = LOCAL_BUFFER;
 
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-/* What a client sends along with its bytes nobody asked for. Read without room for it, it would be closed on the loop, which
- * may take as long as the client likes (base/closer.h); where the kernel knows how (6.16), it cannot be sent. */
+/* Descriptors that a client sends along with its bytes are not wanted. A read without room for them closes them on the
+ * loop, which may take as long as the client likes (base/closer.h). Since Linux 6.16 the kernel can refuse them. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -43,7 +43,7 @@ static void take_no_descriptors(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-/* It has its place. Given to that loop, which may be this one. */
+/* The connection has its place. Gives it to the loop `to`, which may be this one. */
 static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_loop *to) {
     struct gb_http_server *server = loop->server;
 
@@ -89,7 +89,7 @@ static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct 
                                                  : GB_REFUSAL_FULL);
 }
 
-/* Returns false when descriptors have run out: then a pause is due, or the loop would spin. */
+/* Returns false if descriptors have run out: without a pause the loop would spin. */
 static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, size_t index) {
     bool local = server->listen_local[index];
     int i;
@@ -111,7 +111,7 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     return true;
 }
 
-/* Who waits in a backlog is told; who comes later finds nobody listening. */
+/* Clients in a backlog are told; later ones find no listener. */
 static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
     size_t i;
 
@@ -171,12 +171,12 @@ void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns) {
     if (!loop->accepts)
         return;
     if (atomic_load(&loop->server->draining)) {
-        /* Closed by the last that looks at them: a number may be another file's the moment it is free. */
+        /* Closed by the last loop that looks at them: a free number may be another file's at once. */
         listen_off(loop);
         loop->accepts = false;
         if (atomic_fetch_sub(&loop->server->accepting, 1) == 1)
             turn_away(loop->server, loop);
     } else if (!loop->listening && now_ns >= loop->listen_again_ns) {
-        (void)listen_on(loop, NULL); /* or tried again with the next tick */
+        (void)listen_on(loop, NULL); /* if it fails, the next tick tries again */
     }
 }

@@ -9,7 +9,7 @@
 #include "http/message/request.h"
 #include "http/mhd/loop.h"
 
-/* Larger headers get a problem document; beyond the connection's memory libmicrohttpd itself answers 431. */
+/* Larger headers get a problem document. Beyond the connection's memory libmicrohttpd itself answers 431. */
 #define HEADER_TEXT_MAX 8192
 
 struct gather {
@@ -23,7 +23,7 @@ static int malformed(struct gb_error *err) {
     return gb_error_set(
         err, GB_ERR_MALFORMED_REQUEST,
         "the header is malformed: the request line has one blank between its parts, every line ends with "
-        "CR LF, and none holds a NUL byte or goes on in the next");
+        "CR LF, and no line is folded or holds a NUL byte");
 }
 
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
@@ -37,7 +37,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         malformed(g->err);
         return MHD_NO;
     }
-    /* Blanks after a value are no part of it, and libmicrohttpd leaves them. */
+    /* Blanks after a value are no part of it, but libmicrohttpd leaves them there. */
     while (value && value_size > 0 && (value[value_size - 1] == ' ' || value[value_size - 1] == '\t'))
         value_size--;
     g->bytes += key_size + value_size + 4;
@@ -120,7 +120,7 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
     case GB_BODY_STREAM:
         if (ex->req.chunked || ex->req.has_content_length)
             return 0;
-        /* No body at all is a way to begin an upload that goes on later; elsewhere it is a mistake. */
+        /* A request without a body may begin a resumable upload; elsewhere it is a mistake. */
         if (!gb_http_header(&ex->req, "Upload-Complete"))
             return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length or Transfer-Encoding: chunked");
         ex->req.has_content_length = true;
@@ -145,7 +145,7 @@ static void write_id(struct gb_exchange *ex) {
     ex->req.id[16] = '\0';
 }
 
-/* After an error of this the bytes that follow cannot be told apart from a request. */
+/* After an error the end of this request is not known: bytes that follow may be its body or another request. */
 static int read_head(struct gb_exchange *ex, const char *method, const char *url, const char *version,
                      struct gb_error *err) {
     struct gb_head head;

@@ -10,7 +10,8 @@
 #include "http/mhd/request.h"
 
 void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff) {
-    /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (doc/design/data-path.md, trap 15). */
+    /* Our address, because 0.9.75 copies a client's UNIX path past the end of its own buffer (doc/design/data-path.md,
+     * trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
 
     if (handoff->squeezed && !gb_refuse_or_squeeze(loop, handoff)) {
@@ -18,7 +19,7 @@ void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff)
         return;
     }
     loop->adopting = handoff;
-    /* On failure it has closed the descriptor; of one that it never told of nothing else is left. */
+    /* On failure it has closed the descriptor. If it never reported the connection, the rest is still ours. */
     if (MHD_add_connection(loop->mhd, handoff->fd, &addr, sizeof(addr)) != MHD_YES && loop->adopting) {
         gb_peer_end(handoff->peer);
         gb_conn_slot_end(&loop->server->places, handoff->source);
@@ -46,10 +47,10 @@ static void started(struct gb_loop *loop, struct MHD_Connection *mhd, void **soc
     const struct gb_handoff *handoff = loop->adopting;
     struct gb_conn *c = handoff ? calloc(1, sizeof(*c)) : NULL;
 
-    loop->adopting = NULL; /* what it holds is given back here, or by closed */
+    loop->adopting = NULL; /* its peer and place are given back here, or by closed */
     if (!c || !fd) {
         free(c);
-        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without context */
+        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without a context */
         if (handoff) {
             gb_peer_end(handoff->peer);
             gb_conn_slot_end(&loop->server->places, handoff->source);

@@ -13,7 +13,7 @@ struct gb_loop;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {
-    struct gb_exchange *begun; /* its headers are being read */
+    struct gb_exchange *begun; /* the request whose headers are being read */
     struct gb_conn *prev;
     struct gb_conn *next;
     struct gb_loop *loop;
@@ -21,33 +21,33 @@ struct gb_conn {
     struct gb_exchange *ex; /* the request in progress, or NULL */
     int fd;
     bool local;
-    struct gb_peer *peer;     /* NULL: a TCP socket; or it has gone on with the connection */
-    struct gb_source *source; /* NULL: a UNIX socket; or it has gone on with the connection */
+    struct gb_peer *peer;     /* NULL: a TCP socket, or it has left with the connection */
+    struct gb_source *source; /* NULL: a UNIX socket, or it has left with the connection */
     bool asked;               /* it has had a whole request */
     bool quiet;               /* listed in quiet.h */
     struct gb_conn *quiet_prev;
     struct gb_conn *quiet_next;
     bool returning;               /* as in gb_handoff */
-    uint64_t peek_ns;             /* when to look next for an end that came unnoticed; 0: with the next sweep */
+    uint64_t peek_ns;             /* when to look next for an unnoticed end; 0: with the next sweep */
     bool left;                    /* a transfer loop has the socket */
-    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: there is none under way */
+    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: none is under way */
     uint64_t base;                /* bytes that were read from the socket before it came to this loop */
     uint64_t consumed;            /* bytes of finished requests since */
     uint64_t idle_ns;             /* since when no request is in progress; 0: one is */
     uint64_t replied_ns;          /* when libmicrohttpd got the reply; 0: not yet */
-    struct gb_progress progress;  /* of that reply, or of what it left in the kernel */
+    struct gb_progress progress;  /* of that reply, or of its bytes in the kernel's queue */
     bool read_all;                /* idle, and the client has taken all replies */
     unsigned fruitless;           /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                 /* it may be what a loop turns for, see watchdog.h */
+    bool suspect;                 /* it may be the one for which the loop turns, see watchdog.h */
 };
 
-/* [the loop's thread, outside libmicrohttpd's callbacks] The loop takes a connected socket. If it cannot, the socket is closed and
- * its place given back. */
+/* [the loop's thread, outside libmicrohttpd's callbacks] The loop takes a connected socket. If it cannot, the socket is
+ * closed and its place given back. */
 void gb_loop_adopt(struct gb_loop *loop, const struct gb_handoff *handoff);
-/* The same for one that the loop's load counts already, as gb_loop_give does. */
+/* The same for a socket that came by gb_loop_give: the loop's load counts it already. */
 void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff);
 
-/* A gb_hand_back: to the least loaded loop, and to own if there is no less loaded. */
+/* A gb_hand_back: gives the connection to the least loaded loop; to own if none is less loaded. */
 void gb_loop_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
 /* libmicrohttpd's callbacks; cls is the loop. */

@@ -64,7 +64,7 @@ struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own)
     return best;
 }
 
-/* A body that is moved keeps its thread busy: it weighs more than all the connections that may stay together. */
+/* A body under way keeps its thread busy: it weighs more than all connections that may stay together. */
 static unsigned weight_of(const struct gb_loop *loop, unsigned slack) {
     return atomic_load(&loop->load) + atomic_load(&loop->own.load) * (slack + 1);
 }

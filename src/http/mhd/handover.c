@@ -1,5 +1,5 @@
-/* Only an answer of 101 makes libmicrohttpd say which bytes it has read behind the header, so it is given one. A pair of sockets stands in for the
- * connection, and its 101 goes there. */
+/* Only an answer of 101 makes libmicrohttpd say which bytes it has read behind the header, so it is given such an
+ * answer. A pair of sockets stands in for the connection, and its 101 goes there. */
 #include "http/mhd/handover.h"
 
 #include <fcntl.h>
@@ -100,7 +100,7 @@ int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     if (!c->handover)
         return -1;
     loop->handovers++;
-    /* Taken out of libmicrohttpd's epoll set first: the set knows the socket, not its number. */
+    /* Suspended first, which takes it out of libmicrohttpd's epoll set: the set knows the socket, not its number. */
     if (MHD_queue_response(ex->conn, MHD_HTTP_SWITCHING_PROTOCOLS, loop->handover) == MHD_YES) {
         MHD_suspend_connection(ex->conn);
         if (dup3(stand_in, c->fd, O_CLOEXEC) < 0)

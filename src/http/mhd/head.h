@@ -1,4 +1,4 @@
-/* Whether the header, in libmicrohttpd's buffer, is what it was taken for. */
+/* Checks that libmicrohttpd has read the header in its buffer as it was sent. */
 #ifndef GB_HTTP_MHD_HEAD_H
 #define GB_HTTP_MHD_HEAD_H
 
@@ -6,10 +6,11 @@
 
 struct gb_head {
     const char *begin;
-    const char *at; /* where the next line has to begin; NULL: libmicrohttpd can be trusted */
+    const char *at; /* where the next line has to begin; NULL: this libmicrohttpd is strict */
 };
 
-/* In this order: the request line, with the strings of the first callback; each field; the end. False: it is not. */
+/* To be called in this order: the request line, with the strings of the first callback; each field; the end. False: the
+ * header is malformed. */
 bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, const char *method, const char *url,
                           const char *version);
 bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len);

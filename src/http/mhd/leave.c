@@ -1,5 +1,5 @@
-/* Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number can be made to stand for a dead
- * socket, and resuming lets libmicrohttpd find the end of the connection and forget it. The live socket goes on under
+/* Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number is made to stand for a dead socket.
+ * After a resume libmicrohttpd finds the end of the connection there, and forgets it. The live socket goes on under
  * another number. */
 #include "http/mhd/leave.h"
 
@@ -76,7 +76,7 @@ void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_h
     gb_exchange_end(ex);
 }
 
-/* Takes the live socket out: *ret. 0, or -1 and everything stays as it was. */
+/* Takes the live socket out: *ret. Returns 0, or -1 and everything stays as it was. */
 static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
     struct gb_handoff socket = gb_mhd_describe(ex);
@@ -112,7 +112,7 @@ int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex) {
     return 0;
 }
 
-/* Dead ends are found by what is sent to them, which the kernel else repeats for a quarter of an hour. */
+/* A dead client is found by unanswered bytes, which the kernel otherwise repeats for a quarter of an hour. */
 #define UNANSWERED_MS 60000
 
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {

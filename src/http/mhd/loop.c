@@ -22,7 +22,7 @@
 #define EVENTS 64
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
-/* --- time ------------------------------------------------------------------------------------------------------------- */
+/* --- time --------------------------------------------------------------------------------------------------------- */
 
 static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     uint64_t longest_ns = loop->server->config.wait_max_s * GB_NS_PER_S;
@@ -50,7 +50,7 @@ static void tick(struct gb_loop *loop) {
 
     if (loop->now_ns < loop->next_tick_ns)
         return;
-    now_ns = gb_clock_ns(); /* not behind what this turn has written down */
+    now_ns = gb_clock_ns(); /* not behind the times that this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
         gb_transfer_loop_tick(&loop->own);
@@ -77,7 +77,7 @@ static int loop_timeout(struct gb_loop *loop) {
                : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void visit_wake_queue(struct gb_loop *loop) {
     struct gb_handoff handoff;
@@ -96,7 +96,7 @@ static void visit_wake_queue(struct gb_loop *loop) {
     gb_wake_queue_leave(&loop->exchanges.wake_queue);
 }
 
-/* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
+/* No connection may be suspended when libmicrohttpd is stopped. Shutting the sockets down ends the rest. */
 static void end_all(struct gb_loop *loop) {
     struct gb_conn *c;
     struct gb_conn *next;
@@ -104,7 +104,7 @@ static void end_all(struct gb_loop *loop) {
     visit_wake_queue(loop);
     gb_detached_stop(&loop->exchanges);
     check_waiting(loop, UINT64_MAX);
-    MHD_run(loop->mhd); /* what those are told goes out */
+    MHD_run(loop->mhd); /* their answers go out */
     for (c = loop->conns; c; c = next) {
         next = c->next;
         if (c->ex && c->ex->suspended) {
@@ -124,19 +124,19 @@ static void run_mhd(struct gb_loop *loop) {
         MHD_run(loop->mhd);
 }
 
-/* Each is visited only when it has something: under load a needless system call costs answers. */
+/* Each part is visited only if it has an event: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
     struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
     int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, timeout_ms);
-    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
+    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work left */
     uint64_t progress = loop->progress;
     bool woken = false;
     bool own = false;
     int i;
 
     loop->now_ns = gb_clock_ns();
-    /* Transfers first: what a wake queue visit frees must not be looked at afterwards. */
+    /* Transfers first: the visit of the wake queue may free transfers that events name. */
     for (i = 0; i < n; i++) {
         void *at = events[i].data.ptr;
 
@@ -157,7 +157,7 @@ static void turn(struct gb_loop *loop) {
         gb_transfer_loop_woken(&loop->own);
     if (woken)
         visit_wake_queue(loop);
-    /* Those that have left can wait until there is another reason, but not for ever. */
+    /* Connections that have left can wait until libmicrohttpd runs for another reason, but not for ever. */
     if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
         run_mhd(loop);
     if (timeout_ms == 0 && n == 0 && loop->progress == progress)
@@ -185,7 +185,8 @@ static void on_error(void *cls, const char *fmt, va_list ap) {
     gb_mhd_on_error(cls);
 }
 
-/* Names arrive as sent: the http layer decodes them itself, because %2F and %00 must not become what they stand for. */
+/* Names arrive as sent: message/request.c decodes them, because %2F and %00 must not be decoded before the path is
+ * split. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s) {
     (void)cls;
     (void)connection;

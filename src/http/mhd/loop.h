@@ -1,9 +1,9 @@
 /* An HTTP loop: libmicrohttpd's epoll inside our own, so that wakes, handoffs and time-outs are ours.
  *
- * A connection lives on one loop. When a body is large, or an answer must go out in the middle of one, the connection *leaves*:
- * a transfer loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket, sees its end and forgets
- * the connection. After the reply the descriptor comes back to a loop as a new connection, so keep-alive holds. This needs
- * nothing of libmicrohttpd but suspend and resume. */
+ * A connection lives on one loop. When a body is large, or an answer must go out in the middle of one, the connection
+ * *leaves*: a transfer loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket, sees
+ * its end and forgets the connection. After the reply the descriptor comes back to a loop as a new connection, so
+ * keep-alive holds. This needs nothing of libmicrohttpd but suspend and resume. */
 #ifndef GB_HTTP_MHD_LOOP_H
 #define GB_HTTP_MHD_LOOP_H
 
@@ -24,25 +24,25 @@ struct gb_loop {
     struct MHD_Daemon *mhd;
     struct gb_exchange_loop exchanges;
     struct gb_handoff_queue handoffs;
-    const struct gb_handoff *adopting; /* while libmicrohttpd is being told of it */
+    const struct gb_handoff *adopting; /* while MHD_add_connection runs */
     bool accepts;                      /* until the server drains */
     bool listening;                    /* the listening sockets are in the epoll set */
-    uint64_t listen_again_ns;          /* when they will be, after descriptors had run out */
+    uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
-    struct MHD_Response *handover; /* makes libmicrohttpd hand a connection over */
+    struct MHD_Response *handover; /* the answer that makes libmicrohttpd hand a connection over */
     unsigned handovers;            /* connections that are being handed over */
-    uint64_t progress;             /* rises with whatever libmicrohttpd has done for a connection */
-    unsigned idle_turns;           /* since the last sweep: libmicrohttpd asked for them and did nothing */
-    bool reads_leniently;          /* libmicrohttpd: see head.h */
-    bool resumed;                  /* connections that libmicrohttpd sees when it runs, and does not ask to run for */
-    uint64_t now_ns;               /* when this turn began */
+    uint64_t progress;             /* rises with each thing that libmicrohttpd does for a connection */
+    unsigned idle_turns;           /* since the last sweep: turns that libmicrohttpd asked for and did nothing in */
+    bool reads_leniently;          /* libmicrohttpd does: see head.h */
+    bool resumed;    /* there are connections that libmicrohttpd sees when it runs, but does not ask to run for */
+    uint64_t now_ns; /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
     uint64_t next_id;
-    atomic_uint load; /* connections, those on their way included */
+    atomic_uint load; /* connections, including those on their way */
 };
 
 /* Returns 0 or -1 with *err; gb_loop_done is due either way. */
@@ -54,7 +54,7 @@ void gb_loop_join(struct gb_loop *loop);
 /* After all threads have ended. A zeroed loop is accepted. */
 void gb_loop_done(struct gb_loop *loop);
 
-/* [the loop's thread] For the next request. Unique as long as a loop sees fewer than 2^48. */
+/* [the loop's thread] Returns the id of the next request. Unique as long as a loop sees fewer than 2^48. */
 static inline uint64_t gb_loop_id(struct gb_loop *loop) {
     return loop->server->id_seed + ((uint64_t)(loop - loop->server->loops) << 48) + loop->next_id++;
 }

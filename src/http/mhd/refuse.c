@@ -7,7 +7,7 @@
 #include "http/message/problem.h"
 #include "http/message/response.h"
 
-/* Which limit it is, in numbers. */
+/* Says in numbers which limit was reached. */
 static void explain(const struct gb_http_server *server, enum gb_refusal why, bool local, char *out, size_t size) {
     const struct gb_conn_slots *places = &server->places;
     unsigned long long taken = atomic_load(&places->taken);
@@ -51,7 +51,7 @@ void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
-    /* A fresh socket has room for this; what cannot be sent at once is not worth waiting for. */
+    /* A fresh socket has room for this; the rest is not worth waiting for. */
     if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
         (void)!send(fd, text, out.used, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);

@@ -8,7 +8,7 @@
 #include "http/mhd/canned.h"
 #include "http/mhd/stream.h"
 
-/* Never asked: stands for the body that a reply to HEAD, or a 304, describes and does not send. */
+/* Never called: stands for the body that a reply to HEAD, or a 304, describes but does not send. */
 static ssize_t no_body(void *cls, uint64_t pos, char *buf, size_t max) {
     (void)cls;
     (void)pos;
@@ -47,7 +47,7 @@ static int queue(struct gb_exchange *ex) {
 
     if (!r)
         return -1;
-    /* Each costs libmicrohttpd three allocations. */
+    /* Each field costs libmicrohttpd three allocations. */
     ok = !gb_reply_is_read(&ex->req) || gb_mhd_add_every(r) ? MHD_YES : MHD_NO;
     for (i = 0; i < ex->resp.headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, ex->resp.header[i].name, ex->resp.header[i].value);

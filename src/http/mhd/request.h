@@ -11,9 +11,9 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
 /* libmicrohttpd reports an error of its own. Where it would send its head twice, the client gets our answer instead. */
 void gb_mhd_on_error(struct gb_loop *loop);
 
-/* The connection ends, or has a next request. */
+/* The connection ends, or has a next request: ends one that libmicrohttpd has forgotten. */
 void gb_mhd_forgotten(struct gb_conn *c);
-/* The request is over, whichever way. */
+/* The request is over, answered or not. */
 void gb_mhd_finished(struct gb_exchange *ex);
 
 /* What became due outside a callback: a wake, a deadline, a stalled body. */

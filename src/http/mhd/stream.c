@@ -6,8 +6,8 @@
 
 #include "http/mhd/suspend.h"
 
-/* Over a UNIX socket the kernel tells of whole pieces, and a client that takes one in --stall-timeout is to be seen moving:
- * at the defaults a piece is half of what --min-rate asks for in that time. */
+/* Over a UNIX socket the kernel reports whole pieces, and a client that takes one in --stall-timeout must be seen
+ * moving. With the defaults a piece is half of what --min-rate asks for in that time. */
 #define PIECE (16u << 10)
 
 static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
@@ -20,8 +20,9 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 
     if (ex->phase == GB_PHASE_STREAM && source)
         r = source->next(source, &at, &n, &err);
+    /* The length is announced: only the end of the connection tells the client. */
     if (r < 0)
-        return MHD_CONTENT_READER_END_WITH_ERROR; /* the length is announced: only breaking off tells the client */
+        return MHD_CONTENT_READER_END_WITH_ERROR;
     if (r == 0) {
         gb_mhd_suspend(ex->info->loop, ex);
         return 0;

@@ -1,4 +1,4 @@
-/* Long answers by way of libmicrohttpd. */
+/* Long answers that go through libmicrohttpd. On the loop's thread. */
 #ifndef GB_HTTP_MHD_STREAM_H
 #define GB_HTTP_MHD_STREAM_H
 
@@ -10,7 +10,7 @@ struct MHD_Response;
 
 /* A source's bytes, in phase STREAM; ex outlives the response's use. NULL if memory is exhausted. */
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex);
-/* The same of a long body in memory, by pieces that tell how far it has come. */
+/* The same for a long body in memory, in pieces that show how far it has come. */
 struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n);
 
 #endif

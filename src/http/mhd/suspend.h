@@ -7,7 +7,7 @@
 /* Suspends the connection and lists the request. */
 void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_mhd_resume(struct gb_loop *loop, struct gb_exchange *ex);
-/* It is suspended no more, or leaves while it is. */
+/* It leaves, or ends, while it waits. */
 void gb_mhd_unlist(struct gb_loop *loop, struct gb_exchange *ex);
 
 #endif

@@ -1,4 +1,4 @@
-/* What no event tells of a connection in libmicrohttpd: silence, slowness, and ends that it has missed. */
+/* Facts about a connection in libmicrohttpd that have no event: silence, slowness, and missed ends. */
 #ifndef GB_HTTP_MHD_SWEEP_H
 #define GB_HTTP_MHD_SWEEP_H
 

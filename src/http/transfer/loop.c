@@ -1,4 +1,4 @@
-/* Many transfers share a thread, so that slow clients hold up no others. */
+/* Many transfers share a thread, so that slow clients do not hold up others. */
 #include "http/transfer/loop.h"
 
 #include <errno.h>
@@ -20,12 +20,13 @@
 #define SHORT_BYTES (4u << 20)
 #define TURN_BYTES (8u << 20)
 
-/* Most clients ask again, or end, within this after an answer. One that does neither is quiet, and is kept where those are. */
+/* After an answer, most clients ask again or end within this time. One that does neither is quiet, and goes back to an
+ * HTTP loop. */
 #define SETTLE_NS GB_NS_PER_S
 
-/* --- which loop ------------------------------------------------------------------------------------------------------- */
+/* --- which loop --------------------------------------------------------------------------------------------------- */
 
-/* How much of a chunked body is to come is not known; that of a JSON document is little. */
+/* The length of a chunked body is not known; a JSON document is short. */
 static uint64_t still_to_come(const struct gb_exchange *ex) {
     if (ex->req.chunked)
         return ex->req.route->body == GB_BODY_STREAM ? UINT64_MAX : 0;
@@ -39,7 +40,7 @@ static struct gb_transfer_loop *pick(struct gb_transfer_loop *own, const struct 
     uint64_t out = ex->phase == GB_PHASE_REPLY ? ex->resp.source_len + gb_reply_bytes(ex) : 0;
     unsigned i;
 
-    /* Waking another thread would cost more than moving this. */
+    /* Waking another thread would cost more than moving so little. */
     if (in <= SHORT_BYTES && out <= SHORT_BYTES)
         return own;
     for (i = 1; i < server->config.bulk_loops; i++) {
@@ -69,13 +70,13 @@ int gb_transfer_loop_give(struct gb_transfer_loop *own, struct gb_exchange *ex, 
         gb_http_wake(&ex->req);
         return 0;
     }
-    /* No need to wake ourselves: this thread comes by before it sleeps. */
+    /* No wake is needed: this thread enters it before it sleeps. */
     t->next = best->entering;
     best->entering = t;
     return 0;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 static void first_visit(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     const struct gb_exchange *ex = t->ex;
@@ -104,23 +105,23 @@ static void on_woken(struct gb_transfer_loop *loop, struct gb_exchange *ex) {
     if (t->listed)
         gb_http_transfer_run(loop, t);
     else if (!loop->loop)
-        first_visit(loop, t); /* with a loop, gb_transfer_loop_enter comes by */
+        first_visit(loop, t); /* inside a loop, gb_transfer_loop_enter visits it */
 }
 
 void gb_transfer_loop_event(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
     if (t->armed == 0 && (events & (EPOLLERR | EPOLLHUP))) {
-        /* Nobody waits for this socket now. That the client is gone will show when the reply is sent. */
+        /* The transfer does not wait for this socket now. Sending the reply will show that the client is gone. */
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
         t->watched = false;
         return;
     }
-    /* For a client that has gone nobody waits for long; one that has only closed its own side has its answer now. */
+    /* If the client has gone, the wait ends now; a client that has only closed its own side gets its answer. */
     if (t->state == GB_HTTP_TRANSFER_WAIT && t->armed == EPOLLRDHUP)
         t->ex->req.timed_out = true;
     gb_http_transfer_run(loop, t);
 }
 
-/* A source that gives nothing while the client has taken all: the time is not the client's. */
+/* The source gives nothing while the client has taken all: the time does not count against the client. */
 static bool waits_for_source(const struct gb_http_transfer *t) {
     return t->state == GB_HTTP_TRANSFER_SOURCE && t->armed == 0 && gb_socket_queued(t->fd) == 0;
 }
@@ -141,7 +142,8 @@ static void drop_slow(struct gb_transfer_loop *loop, struct gb_http_transfer *t)
     gb_http_transfer_drop(loop, t);
 }
 
-/* Who does not move lets go of what others may need; whoever moves slowly, of what they have had for long. drips: bytes are there. */
+/* A stalled transfer releases its slots when others wait for one; a slow one, those that it has had for long. drips:
+ * bytes are there. */
 static void pause_slow(struct gb_http_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_exchange *ex = t->ex;
 
@@ -151,7 +153,7 @@ static void pause_slow(struct gb_http_transfer *t, bool drips, uint64_t now_ns) 
         ex->resp.source->pause(ex->resp.source);
 }
 
-/* Frees t when its time is over. What dripped below the mark is taken. */
+/* Frees t when its time is over. Bytes that dripped below the mark are taken. */
 static void check_time(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool drips, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -216,14 +218,14 @@ void gb_transfer_loop_woken(struct gb_transfer_loop *loop) {
     gb_wake_queue_leave(&loop->wake_queue);
 }
 
-/* One round: waits for events up to timeout_ms (-1: without limit) and handles them. */
+/* Waits for events up to timeout_ms (-1: without limit) and handles them. */
 static void poll_once(struct gb_transfer_loop *loop, int timeout_ms) {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(loop->epoll_fd, events, EVENTS, timeout_ms);
     bool woken = false;
     int i;
 
-    /* Events first: what a wake queue visit frees must not be looked at afterwards. */
+    /* Events first: the visit of the wake queue may free transfers that events name. */
     for (i = 0; i < n; i++) {
         if (events[i].data.ptr)
             gb_transfer_loop_event(loop, events[i].data.ptr, events[i].events);
@@ -277,7 +279,7 @@ void gb_transfer_loop_done(struct gb_transfer_loop *loop) {
 
     if (!loop->server)
         return;
-    /* Connections that left a loop too late for this one's thread. */
+    /* Connections that left an HTTP loop too late for this loop's thread. */
     while ((ex = gb_wake_queue_take(&loop->wake_queue))) {
         if (ex->transfer && !ex->transfer->listed && !loop->loop)
             gb_http_transfer_link(loop, ex->transfer);

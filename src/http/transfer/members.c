@@ -38,7 +38,7 @@ void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http
     t->ex = NULL;
 }
 
-/* Frees t; the descriptor stays open, and in the epoll set if it was there. */
+/* Frees t. The descriptor stays open, and in the epoll set if it was there. */
 static void forget(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     if (t->ex)
         gb_http_transfer_end_exchange(loop, t);
@@ -53,7 +53,7 @@ void gb_http_transfer_drop(struct gb_transfer_loop *loop, struct gb_http_transfe
 
     if (t->ex)
         t->ex->broken = true;
-    /* A watched connection has a duplicate: closing would not take it out of the set. */
+    /* The connection may have a duplicate (peer.h): closing would not take it out of the set. */
     if (t->from.peer && t->watched)
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, t->fd, NULL);
     forget(loop, t);

@@ -18,11 +18,11 @@ enum gb_http_transfer_state {
     GB_HTTP_TRANSFER_HEAD,     /* the reply goes out: head, */
     GB_HTTP_TRANSFER_BLOCK,    /* a body in memory, */
     GB_HTTP_TRANSFER_SOURCE,   /* or a source */
-    GB_HTTP_TRANSFER_IDLE,     /* answered; whether the client ends or asks again is not known yet */
+    GB_HTTP_TRANSFER_IDLE,     /* answered; the client may end or ask again */
     GB_HTTP_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
 };
 
-/* What a state of a transfer comes to. */
+/* The outcome of a state of a transfer. */
 enum gb_transfer_outcome {
     GB_TRANSFER_AGAIN, /* go on with the next state */
     GB_TRANSFER_LATER, /* an event or a wake will come, or the turn is over */
@@ -36,11 +36,11 @@ struct gb_http_transfer {
     struct gb_exchange *ex; /* NULL in IDLE and LINGER */
     int fd;
     enum gb_http_transfer_state state;
-    struct gb_handoff from; /* for the way back: taken is what was read before this request's body */
+    struct gb_handoff from; /* for the way back; taken: bytes that were read before this request's body */
     bool listed;            /* among the loop's transfers */
     uint32_t armed;         /* events that epoll watches */
     bool watched;           /* it is in the epoll set */
-    int mark;               /* the system tells of so many bytes and not of fewer; the tick looks for those */
+    int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
     bool close;             /* after the reply */
     char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
     size_t head_len;
@@ -54,11 +54,11 @@ struct gb_http_transfer {
     uint64_t lingered;
 };
 
-/* Takes a connection that asks again back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
+/* Takes a connection back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
 typedef void gb_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
-/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over in well
- * under a millisecond. */
+/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over
+ * in well under a millisecond. */
 struct gb_transfer_loop {
     struct gb_http_server *server;
     struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
@@ -68,20 +68,20 @@ struct gb_transfer_loop {
     int epoll_fd;
     struct gb_wake_queue wake_queue;
     struct gb_http_transfer *transfers;
-    struct gb_http_transfer *entering; /* given by the thread itself, not visited yet; linked by next */
+    struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
     uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
     atomic_uint load;
     struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
 };
 
-/* Among the loop's transfers from now on. */
+/* Lists t among the loop's transfers. */
 void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
-/* Watches for these events and no others. */
+/* Watches t's socket for these events and no others. */
 void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events);
 
-/* The exchange has ended; the connection goes on. */
+/* Ends t's exchange; the connection goes on. */
 void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
 /* Drops the connection at once. Frees t. */

@@ -15,16 +15,16 @@
 #define SHORT_MARK (256 << 10)
 #define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
 
-/* What a read takes of a turn besides its bytes: about as long as this many take, so that chunks of a byte do not hold up others. */
+/* The cost of a read besides its bytes, in bytes, so that chunks of one byte do not hold up others. */
 #define READ_COST 16384
 
-/* Framing that is looked at in one call: the end of a chunk and the beginning of the next are far shorter. */
+/* Of framing, in one call: the end of a chunk and the beginning of the next are far shorter. */
 #define PEEK_BYTES 128
 
 enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-    /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
+    /* A socket on which nothing was sent yet takes 25 bytes; otherwise the connection is not worth keeping. */
     if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
         gb_http_transfer_drop(loop, t);
         return GB_TRANSFER_GONE;
@@ -33,14 +33,15 @@ enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop
     return GB_TRANSFER_AGAIN;
 }
 
-/* With a low-water mark the system makes the socket's buffer twice as large at once, where it would grow by and by with what is
- * read, and wakes for many bytes, not for each segment: 64 MiB over a new connection take 0.7 of the time, 1 MiB 0.8. */
+/* With a low-water mark the kernel doubles the socket's buffer at once, which otherwise grows step by step with what is
+ * read. It also wakes for many bytes, not for each segment. Large bodies over new connections take a third less
+ * time. */
 void gb_http_transfer_mark(struct gb_http_transfer *t, int bytes) {
     if (bytes != t->mark && setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
         t->mark = bytes;
 }
 
-/* Never more than is still to come, or the last bytes would wait for the tick. */
+/* Never more than is still to come: otherwise the last bytes would wait for the tick. */
 static void choose_mark(struct gb_http_transfer *t) {
     uint64_t length = t->ex->req.content_length;
     uint64_t remaining = length - t->ex->body_received;
@@ -56,7 +57,7 @@ bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t) {
     return t->state == GB_HTTP_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* --- where bytes come from ----------------------------------------------------------------------------------------------- */
+/* --- where bytes come from ---------------------------------------------------------------------------------------- */
 
 static size_t early_left(const struct gb_exchange *ex) {
     return ex->early_len - ex->early_used;
@@ -97,7 +98,7 @@ static ssize_t read_framing(struct gb_http_transfer *t, const char **ret_why) {
     return n;
 }
 
-/* --- pieces of a body ---------------------------------------------------------------------------------------------------- */
+/* --- pieces of a body --------------------------------------------------------------------------------------------- */
 
 static void after_step(struct gb_http_transfer *t) {
     t->state = t->ex->phase == GB_PHASE_WAIT ? GB_HTTP_TRANSFER_WAIT : GB_HTTP_TRANSFER_HEAD;
@@ -113,7 +114,7 @@ static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
                      (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
 }
 
-/* What follows from a read that brought nothing. Returns as receive_piece. */
+/* A read brought nothing. Returns as receive_piece. */
 static int64_t no_bytes(struct gb_transfer_loop *loop, struct gb_http_transfer *t, ssize_t got, struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
 
@@ -141,7 +142,7 @@ static int64_t receive_framing(struct gb_transfer_loop *loop, struct gb_http_tra
     return got > 0 ? got : no_bytes(loop, t, got, err);
 }
 
-/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
+/* Receives one piece. Returns the bytes received, 0 to wait, -1 with *err, or -2 if t is gone. *ret_drained: the socket
  * had less than there was room for. */
 static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool *ret_drained,
                              struct gb_error *err) {
@@ -183,7 +184,7 @@ enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop,
     uint64_t turn = 0;
     int64_t got;
 
-    if (ex->phase != GB_PHASE_BODY) { /* it came here to be answered */
+    if (ex->phase != GB_PHASE_BODY) { /* it came here for its answer alone */
         after_step(t);
         return GB_TRANSFER_AGAIN;
     }
@@ -191,7 +192,7 @@ enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop,
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
         if (turn >= loop->turn_bytes || drained) {
-            /* Of bytes that libmicrohttpd had read the socket tells nothing; it can be written to at once. */
+            /* The socket has no event for bytes that libmicrohttpd had read; it is writable at once. */
             gb_http_transfer_arm(loop, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
             return GB_TRANSFER_LATER;
         }

@@ -15,7 +15,7 @@
 
 #define LINGER_BYTES (256u << 20)
 
-/* --- the handler ------------------------------------------------------------------------------------------------------ */
+/* --- the handler -------------------------------------------------------------------------------------------------- */
 
 static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     if (t->ex->phase == GB_PHASE_WAIT)
@@ -28,9 +28,9 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
     return GB_TRANSFER_AGAIN;
 }
 
-/* --- sending ----------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Sends up to n bytes. Returns bytes sent, 0 to wait for room in the socket, -1 when the client is gone. */
+/* Sends up to n bytes. Returns the bytes sent, 0 to wait for room in the socket, or -1 if the client is gone. */
 static ssize_t push(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const void *at, size_t n, bool more) {
     ssize_t sent = send(t->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 
@@ -65,7 +65,7 @@ static bool begin_reply(struct gb_transfer_loop *loop, struct gb_http_transfer *
     unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
-        gb_http_transfer_mark(t, 1); /* what comes next is a request, or the end */
+        gb_http_transfer_mark(t, 1); /* a request comes next, or the end */
     t->close = ex->close || unread || atomic_load(&loop->server->draining);
     t->block = resp->body;
     t->block_len = resp->body_len;
@@ -109,7 +109,7 @@ static enum gb_transfer_outcome send_head(struct gb_transfer_loop *loop, struct 
     return GB_TRANSFER_AGAIN;
 }
 
-/* The reply is out: the connection is kept, or closed lingering. */
+/* The reply is out: keeps the connection, or begins a lingering close. */
 static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     bool close = t->close || atomic_load(&loop->server->draining);
 
@@ -127,7 +127,7 @@ static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_
         gb_http_transfer_hand_back(loop, t);
         return GB_TRANSFER_GONE;
     }
-    gb_http_transfer_arm(loop, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not know */
+    gb_http_transfer_arm(loop, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not be told */
     return GB_TRANSFER_LATER;
 }
 
@@ -175,7 +175,8 @@ static enum gb_transfer_outcome send_source(struct gb_transfer_loop *loop, struc
         if (r > 0)
             n = push(loop, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
         if (r < 0 || n < 0) {
-            gb_http_transfer_drop(loop, t); /* the length is announced: only breaking off tells the client */
+            gb_http_transfer_drop(loop,
+                                  t); /* the length is announced: only the end of the connection tells the client */
             return GB_TRANSFER_GONE;
         }
         if (n == 0)
@@ -204,7 +205,7 @@ static enum gb_transfer_outcome await_next(struct gb_transfer_loop *loop, struct
     return GB_TRANSFER_GONE;
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static enum gb_transfer_outcome linger(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     static _Thread_local char waste[64 * 1024];
@@ -225,7 +226,7 @@ static enum gb_transfer_outcome linger(struct gb_transfer_loop *loop, struct gb_
 }
 
 void gb_http_transfer_fail(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const struct gb_error *err) {
-    gb_http_response_done(&t->ex->resp); /* what stands there belongs to another refusal */
+    gb_http_response_done(&t->ex->resp); /* its headers belong to another answer */
     t->ex->close = true;
     gb_exchange_fail(t->ex, err);
     t->state = GB_HTTP_TRANSFER_HEAD;

@@ -1,4 +1,4 @@
-/* Texts of a request: the block inside, the block behind it, and their end. */
+/* Texts of a request: the block inside the arena, the second block, and the end of both. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ START_TEST(test_copies) {
 }
 END_TEST
 
-/* What came before it stays whole. */
+/* A text that does not fit leaves the others whole. */
 START_TEST(test_full) {
     struct gb_text_arena arena;
     const char *first;
