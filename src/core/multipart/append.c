@@ -253,7 +253,7 @@ static int need_part(struct gb_append *a, struct gb_error *err) {
 static int push_lead(struct gb_append *a, struct gb_error *err) {
     struct gb_multipart *multipart = a->multipart;
     uint64_t header = multipart->header_used - multipart->skip;
-    uint64_t at = a->part->at + a->part->filled;
+    uint64_t at = a->part->plan.at + a->part->filled;
     void *room;
     size_t n;
     int r;
@@ -297,7 +297,6 @@ int gb_append_end(struct gb_append *a, struct gb_error *err) {
 
     if (r <= 0)
         return r;
-    a->part->params.bytes = a->part->filled;
     if (gb_upload_flush(a->part, err) < 0 || gb_upload_end(a->part, err) < 0)
         return -1;
     return 1;
