@@ -181,6 +181,15 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err);
 
+/* A request that makes several calls finds its session once and holds it. The session may end meanwhile; each function that
+ * takes a held one then says SESSION_NOT_FOUND. */
+struct gb_session;
+
+/* [now] A live session with a reference; counts as a sign of life. NULL with SESSION_NOT_FOUND. */
+struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+/* Drops a reference; NULL is accepted. Without the session's lock. */
+void gb_session_unref(struct gb_session *session);
+
 /* --- devices (pools: pool.h; streams, events: stream.h) --------------------------------------------------------------------------------------------- */
 
 /* [now] Properties read at start; free_bytes as of the last housekeeping. DEVICE_NOT_FOUND. By index or UUID text. */
@@ -223,6 +232,9 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
 /* Readers of the bytes finish undisturbed. */
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                       const struct gb_buffer_check *check, struct gb_call *call);
+/* [now] The same of a session that is held. */
+int gb_buffer_get_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret,
+                     struct gb_error *err);
 /* [now] As gb_session_list. */
 int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
@@ -235,6 +247,7 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
  * while the transfer is freed. */
 
 struct gb_upload_params {
+    struct gb_session *session;     /* held by the caller during the call; NULL: that of buffer.session */
     struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
     uint64_t bytes;                 /* of the payload */
     bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
@@ -296,6 +309,9 @@ struct gb_download;
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                      const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
                      struct gb_error *err);
+/* [now] The same of a session that is held. */
+int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
+                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts: [offset, offset + length) of the bytes. Once. RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);

@@ -15,6 +15,7 @@ enum download_stage { DOWNLOAD_TEXT, DOWNLOAD_HEAD, DOWNLOAD_BYTES, DOWNLOAD_END
 /* The representation is the form's header (raw bytes have none) and then the bytes that view picks; of it the ranges are sent. */
 struct download {
     struct gb_http_source source; /* first */
+    struct gb_session *session;   /* a reference; found once */
     struct gb_download *core;     /* NULL where no byte of the buffer is sent */
     struct gb_buffer_rec rec;
 

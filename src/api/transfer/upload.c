@@ -122,7 +122,10 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     struct gb_buffer_rec rec;
     bool in_place = false;
 
-    if (gb_buffer_get(gb_api_of(request)->core, &params->buffer.session, &params->buffer.name, &rec, &absent) < 0) {
+    params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
+    if (!params->session)
+        return -1;
+    if (gb_buffer_get_in(params->session, &params->buffer.name, &rec, &absent) < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
             return 0;
         *err = absent;
@@ -191,6 +194,8 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
     if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
+    } else {
+        gb_session_unref(plan->params.session);
     }
     free(plan);
     if (sink)

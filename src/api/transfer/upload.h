@@ -19,10 +19,11 @@ struct gb_upload_request {
     bool adopted;          /* it is over memory of another process, and written in place in any case */
     bool exists;           /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
-    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */
+    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
+                                     * session a reference from gb_upload_request_read on, also when that fails */
 };
 
-/* A sink for the body; takes plan->params.check.arg even on failure. Where the plan is complete the upload begins here, so
+/* A sink for the body; takes plan->params.check.arg and session even on failure. Where the plan is complete the upload begins here, so
  * that what can be refused is refused before the body. NULL with *err. */
 struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err);

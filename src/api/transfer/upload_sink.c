@@ -255,6 +255,7 @@ static void sink_free(struct gb_http_sink *sink) {
     gb_upload_blame(s->upload, s->sink.failed);
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
+    gb_session_unref(s->plan.params.session);
     free(s->head);
     free(s);
 }
@@ -321,6 +322,7 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
 
     if (!s) {
         gb_conditions_free(plan->params.check.arg);
+        gb_session_unref(plan->params.session);
         no_memory(err);
         return NULL;
     }

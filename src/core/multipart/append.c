@@ -21,13 +21,13 @@ static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)
     return a;
 }
 
-int gb_append_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer,
-                  const uint64_t *length, void *app, void (*free_app)(void *app), void (*wake)(void *arg), void *arg,
-                  struct gb_append **ret, struct gb_error *err) {
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
+                  struct gb_error *err) {
     struct gb_multipart *multipart;
     struct gb_append *a;
 
-    if (gb_multipart_new(core, session, buffer, true, &multipart, err) < 0) {
+    if (gb_multipart_new(core, params, true, &multipart, err) < 0) {
         free_app(app);
         return -1;
     }

@@ -88,8 +88,9 @@ struct gb_append {
 
 /* --- multipart.c --------------------------------------------------------------------------------------------------------------- */
 
-/* In the session's list, with two references: the list's and the caller's. */
-int gb_multipart_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer, bool appends,
+/* In the list of the session of params (of which nothing but session and buffer's name is looked at), with two references:
+ * the list's and the caller's. */
+int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params, bool appends,
                      struct gb_multipart **ret, struct gb_error *err);
 void gb_multipart_unref(struct gb_multipart *multipart); /* NULL is accepted; without locks */
 struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart);

@@ -239,6 +239,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 
     if (gb_multipart_hold(multipart, p.bytes, err) < 0)
         return -1;
+    p.session = multipart->session;
     p.fresh = true;
     p.in_place = false;
     p.wake = woken;
@@ -274,7 +275,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
     struct gb_multipart *multipart = NULL;
 
     gb_core_enter(core);
-    if (gb_multipart_new(core, &params->buffer.session, &params->buffer.name, false, &multipart, &err) == 0) {
+    if (gb_multipart_new(core, params, false, &multipart, &err) == 0) {
         multipart->call = call;
         if (gb_multipart_target_start(multipart, params, &err) == 0) {
             gb_multipart_unref(multipart);

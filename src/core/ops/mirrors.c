@@ -83,6 +83,7 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
         r = look_locked(s, &sync, to_host, &err);
         pthread_mutex_unlock(&s->lock);
     }
+    sync.params.session = s;
     if (r == 0 && sync.stale) {
         gb_device_write_start(core, &sync.params, sync.write);
     } else {

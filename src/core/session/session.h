@@ -83,8 +83,7 @@ static inline struct gb_content *gb_buffer_content_at(const struct gb_buffer *bu
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
 
-/* NULL is accepted. Not under the session's lock. The last one takes its streams down. */
-void gb_session_unref(struct gb_session *session);
+/* gb_session_unref: the last reference takes its streams down. */
 
 /* Into map and list, where there are fewer than max; the map takes over the reference on success. SESSION_EXISTS,
  * LIMIT_REACHED. */
@@ -94,8 +93,9 @@ void gb_session_withdraw(struct gb_session *session); /* and drops the map's ref
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* The same, and it counts as a sign of life. */
-struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. */
+struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
+                                       struct gb_error *err);
 void gb_session_touch(struct gb_session *session);
 
 /* The next by id with a reference, whatever its state; NULL at the end. */

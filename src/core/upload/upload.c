@@ -24,7 +24,7 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
 
     if (gb_core_alive(core, err) < 0)
         return -1;
-    s = gb_session_use(core, &params->buffer.session, err);
+    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
@@ -139,7 +139,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
 
     if (gb_core_alive(core, err) < 0)
         return NULL;
-    s = gb_session_use(core, &params->buffer.session, err);
+    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
     if (!s)
         return NULL;
     u = gb_upload_new(sizeof(*u), role);
