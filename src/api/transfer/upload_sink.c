@@ -1,7 +1,6 @@
 /* The body of an upload. Only the header of a .npy or of a safetensors file (or the few bytes that tell there is none) is
  * gathered here; every byte after it is received where the core wants it. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/middleware/filters.h"
 #include "api/transfer/upload.h"
@@ -123,23 +122,11 @@ static int look(struct sink *s, struct gb_error *err) {
 
 /* Gives gathered payload to the core. 1: done; 0: wait; -1. */
 static int push_spill(struct sink *s, struct gb_error *err) {
-    void *room;
-    size_t n;
-    int r;
+    size_t before = s->spilled;
+    int r = gb_upload_copy_in(s->upload, s->head, s->spill, &s->spilled, err);
 
-    while (s->spilled < s->spill) {
-        r = gb_upload_room(s->upload, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > s->spill - s->spilled)
-            n = s->spill - s->spilled;
-        memcpy(room, s->head + s->spilled, n);
-        if (gb_upload_fill(s->upload, n, err) < 0)
-            return -1;
-        s->spilled += n;
-        s->payload += n;
-    }
-    return 1;
+    s->payload += s->spilled - before;
+    return r;
 }
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {

@@ -1,6 +1,5 @@
 /* Appending to a multipart upload: one request at a time, and what it brought before its line broke is kept. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
@@ -249,32 +248,22 @@ static int need_part(struct gb_append *a, struct gb_error *err) {
     return r;
 }
 
-/* What of the payload came before it was known what it is. 1: all of that is in its place; 0: wait; -1. */
-static int push_lead(struct gb_append *a, struct gb_error *err) {
-    struct gb_multipart *multipart = a->multipart;
-    uint64_t header = multipart->header_used - multipart->skip;
+/* The beginning of the payload that came with the header prefix. 1: all of that is in its place; 0: wait; -1. */
+static int push_prefix(struct gb_append *a, struct gb_error *err) {
+    const struct gb_multipart *multipart = a->multipart;
     uint64_t at = a->part->plan.at + a->part->filled;
-    void *room;
-    size_t n;
-    int r;
+    size_t n = multipart->header_used - multipart->skip;
+    size_t done = (size_t)at;
 
-    for (; at < header; at += n) {
-        r = gb_upload_room(a->part, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > header - at)
-            n = (size_t)(header - at);
-        memcpy(room, multipart->header + multipart->skip + at, n);
-        if (gb_upload_fill(a->part, n, err) < 0)
-            return -1;
-    }
-    return 1;
+    if (at >= n)
+        return 1;
+    return gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
 }
 
 static int ready(struct gb_append *a, struct gb_error *err) {
     int r = need_part(a, err);
 
-    return r > 0 ? push_lead(a, err) : r;
+    return r > 0 ? push_prefix(a, err) : r;
 }
 
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err) {

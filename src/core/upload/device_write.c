@@ -142,17 +142,7 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error 
         return -1;
     if (gb_staged_copy_close(f, err) < 0)
         return -1;
-    pthread_mutex_lock(&u->t.lock);
-    gb_upload_pend_locked(u);
-    pthread_mutex_unlock(&u->t.lock);
-    gb_core_transfer_ref(&u->t);
-    if (gb_watch(be, f->end->event, written, f, err) == 0)
-        return 0;
-    pthread_mutex_lock(&u->t.lock);
-    gb_upload_pended_locked(u, NULL);
-    pthread_mutex_unlock(&u->t.lock);
-    gb_core_transfer_unref(&u->t); /* never the last: the lane has one */
-    return -1;
+    return gb_upload_watch(u, f->end, written, f, err);
 }
 
 /* --- the commit -------------------------------------------------------------------------------------------------------------- */

@@ -61,16 +61,8 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     }
     if (done)
         return 0;
-    pthread_mutex_lock(&u->t.lock);
-    gb_upload_pend_locked(u);
-    pthread_mutex_unlock(&u->t.lock);
-    gb_core_transfer_ref(&u->t);
-    if (gb_watch(be, u->usable->event, usable, u, err) < 0) {
-        gb_core_transfer_unref(&u->t); /* never the last: the lane has one */
-        return -1;
-    }
     *ret_watched = true;
-    return 0;
+    return gb_upload_watch(u, u->usable, usable, u, err);
 }
 
 static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,

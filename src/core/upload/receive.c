@@ -1,4 +1,6 @@
 /* The bytes of an upload: into the memory itself where the CPU reaches it, else through slots. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/upload/upload.h"
@@ -75,6 +77,24 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
         upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
     }
     return 0;
+}
+
+int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err) {
+    size_t size;
+    void *room;
+    int r;
+
+    while (*done < n) {
+        r = gb_upload_room(upload, &room, &size, err);
+        if (r <= 0)
+            return r;
+        size = least(size, n - *done);
+        memcpy(room, (const char *)bytes + *done, size);
+        if (gb_upload_fill(upload, size, err) < 0)
+            return -1;
+        *done += size;
+    }
+    return 1;
 }
 
 void gb_upload_pause(struct gb_upload *upload, bool stalled) {

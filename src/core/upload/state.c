@@ -85,6 +85,21 @@ void gb_upload_pended_locked(struct gb_upload *u, const struct gb_error *error) 
         gb_upload_fail_locked(u, error);
 }
 
+int gb_upload_watch(struct gb_upload *u, struct gb_ev *event, void (*fn)(void *arg, const struct gb_error *error),
+                    void *arg, struct gb_error *err) {
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pend_locked(u);
+    pthread_mutex_unlock(&u->t.lock);
+    gb_core_transfer_ref(&u->t);
+    if (gb_watch(u->t.core->backend, event->event, fn, arg, err) == 0)
+        return 0;
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, NULL);
+    pthread_mutex_unlock(&u->t.lock);
+    gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
+    return -1;
+}
+
 void gb_upload_opened_locked(struct gb_upload *u) {
     u->pending--;
     if (u->state == GB_UPLOAD_ALLOCATING)

@@ -166,6 +166,10 @@ int gb_upload_alive_locked(struct gb_upload *upload, struct gb_error *err);
 /* Something that the commit waits for; it is over. The second takes an error (NULL: success). The lock is held. */
 void gb_upload_pend_locked(struct gb_upload *upload);
 void gb_upload_pended_locked(struct gb_upload *upload, const struct gb_error *error);
+/* Makes the commit wait for an event. fn runs at the event, on any thread, with a reference that it drops; it calls
+ * gb_upload_pended_locked. Without locks. 0, or -1 without a reference and without fn. */
+int gb_upload_watch(struct gb_upload *upload, struct gb_ev *event, void (*fn)(void *arg, const struct gb_error *error),
+                    void *arg, struct gb_error *err);
 /* The preparation is over: bytes may come. The lock is held. */
 void gb_upload_opened_locked(struct gb_upload *upload);
 /* Makes an upload COMMITTING whose bytes are all there and which waits for nothing. True: the caller unlocks and calls the
