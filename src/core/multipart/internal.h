@@ -8,6 +8,7 @@
 #define GB_CORE_MULTIPART_INTERNAL_H
 
 #include "core/download/hash_reader.h"
+#include "core/multipart/multipart.h"
 #include "core/upload/upload.h"
 #include "core/util/range_set.h"
 
@@ -136,5 +137,10 @@ void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *targe
 /* Links a new part; the multipart upload is open. keeps: what came of it counts even when its end does not come. */
 struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
+
+/* multipart.c: ends those of which nothing has come for a while; all of them. Without locks. */
+void gb_multiparts_expire(struct gb_session *session);
+
+void gb_multiparts_end(struct gb_session *session, const struct gb_error *why);
 
 #endif

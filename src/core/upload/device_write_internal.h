@@ -2,6 +2,7 @@
 #ifndef GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
 #define GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
 
+#include "core/upload/device_write.h"
 #include "core/upload/upload.h"
 
 enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC };

@@ -8,6 +8,7 @@
 #define GB_CORE_UPLOAD_UPLOAD_H
 
 #include "core/buffer/transaction.h"
+#include "core/public/upload.h"
 #include "core/upload/pipeline.h"
 
 /* --- the plan --------------------------------------------------------------------------------------------------------- */
