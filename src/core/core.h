@@ -158,12 +158,12 @@ struct gb_session_params {
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
-    char labels[GB_LABELS_MAX];
+    struct gb_text *labels; /* borrowed: what keeps the parameters takes a reference of its own */
 };
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call);
-/* [now] SESSION_NOT_FOUND. */
+/* [now] SESSION_NOT_FOUND. *ret holds a reference: gb_session_rec_done(&ret->rec); so does that of a heartbeat. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
 /* Lowering a quota below what is used is permitted: it stops new allocations. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
@@ -207,14 +207,14 @@ struct gb_buffer_params {
     struct gb_name pool;        /* "": where the buffer is already, else the first device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
-    char labels[GB_LABELS_MAX];
+    struct gb_text *labels;     /* borrowed: what keeps the parameters takes a reference of its own */
 };
 
 /* Zeroed memory under a new name. BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY, LIMIT_REACHED, UNSUPPORTED kind.
  * bytes may be 0. wait_ms: how long to wait for memory to become free. Result: call->buffer. */
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
                       struct gb_call *call);
-/* [now] */
+/* [now] *ret holds a reference: gb_buffer_rec_done(). */
 int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                   struct gb_buffer_rec *ret, struct gb_error *err);
 /* Labels; dtype and shape when they describe the same number of bytes (SHAPE_MISMATCH otherwise). */
@@ -278,7 +278,7 @@ int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
 /* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
-/* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
+/* 1: done, outputs set, of which the caller gives the record's reference back; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
 /* [now] As gb_call_cancel, once all bytes are there. */

@@ -138,8 +138,13 @@ struct session_walk {
 
 static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct session_walk *walk = arg;
+    int r;
 
-    return gb_row_read_session(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_session(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_session_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
@@ -157,8 +162,13 @@ struct buffer_walk {
 
 static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct buffer_walk *walk = arg;
+    int r;
 
-    return gb_row_read_buffer(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_buffer(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_buffer_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),

@@ -157,6 +157,24 @@ static int transact(struct gb_writer *w, struct change *first, struct change *en
     return r;
 }
 
+/* The labels that the queue's copy of a record has a reference to. */
+static struct gb_text *labels_of(const struct change *c) {
+    switch (c->kind) {
+    case GB_CHANGE_PUT_SESSION:
+        return ((const struct gb_session_rec *)c->record)->labels;
+    case GB_CHANGE_PUT_BUFFER:
+        return ((const struct gb_buffer_rec *)c->record)->labels;
+    default:
+        return NULL;
+    }
+}
+
+static void change_free(struct change *c) {
+    if (c)
+        gb_text_unref(labels_of(c));
+    free(c);
+}
+
 /* Reports one change and frees it. It leaves the queue's count first, so that done can queue another in its place. */
 static void finish(struct gb_writer *w, struct change *c, const struct gb_error *error) {
     pthread_mutex_lock(&w->lock);
@@ -169,7 +187,7 @@ static void finish(struct gb_writer *w, struct change *c, const struct gb_error 
     pthread_mutex_unlock(&w->lock);
     if (c->done)
         c->done(c->arg, error);
-    free(c);
+    change_free(c);
 }
 
 static void finish_alone(struct gb_writer *w, struct change *c) {
@@ -322,6 +340,7 @@ static void admit_locked(struct gb_writer *w, struct change *c) {
         w->stat.queued++;
     } else {
         w->stat.failures++;
+        gb_text_unref(labels_of(c));
         c->kind = GB_CHANGE_REFUSED;
     }
 }
@@ -343,6 +362,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
         c->mark = *mark;
     if (bytes > 0)
         memcpy(c->record, record, bytes);
+    gb_text_ref(labels_of(c));
     pthread_mutex_lock(&w->lock);
     was_empty = w->first == NULL;
     w->begun = true;
@@ -357,7 +377,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
     /* Without the lock: the writer would wake only to wait for it. */
     if (was_empty)
         pthread_cond_signal(&w->wake);
-    free(c);
+    change_free(c);
 }
 
 void gb_writer_tell(struct gb_writer *w) {

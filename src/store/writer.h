@@ -63,8 +63,8 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_f
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
 
-/* Copies record[0..bytes), the model record or the id that the kind needs, and the mark (may be NULL), and queues the
- * change. [any thread] */
+/* Copies record[0..bytes), the model record or the id that the kind needs, with a reference to its labels, and the mark (may be
+ * NULL), and queues the change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 

@@ -128,6 +128,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
         *err = absent;
         return -1;
     }
+    gb_buffer_rec_done(&rec); /* its labels are not looked at */
     plan->exists = true;
     plan->existing_bytes = rec.bytes;
     params->buffer.kind = rec.kind;

@@ -36,10 +36,10 @@ static int refuse(const struct gb_buffer *b, const struct gb_lease *lease, unsig
         snprintf(more, sizeof(more), " and %u more", others);
     if (lease->ttl_s > 0)
         return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s",
-                            b->name.s, (long long)lease->id, (unsigned long long)lease->ttl_s,
+                            b->name, (long long)lease->id, (unsigned long long)lease->ttl_s,
                             lease->write ? "writing" : "reading", more, instead);
     return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
-                        b->name.s, (long long)lease->id, (long)lease->holder->pid, (long)lease->holder->uid,
+                        b->name, (long long)lease->id, (long)lease->holder->pid, (long)lease->holder->uid,
                         lease->write ? "writing" : "reading", more, instead);
 }
 
@@ -72,14 +72,14 @@ int gb_guard_check_writers_locked(const struct gb_buffer *b, struct gb_error *er
         err, GB_ERR_ESCAPED,
         "a lease for writing \"%s\" was ended from outside, and its process may write on: upload it whole "
         "again, without in_place",
-        b->name.s);
+        b->name);
 }
 
 int gb_guard_check_unsealed_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (!b->rec.sealed)
         return 0;
     return gb_error_set(err, GB_ERR_SEALED,
-                        "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name.s);
+                        "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name);
 }
 
 int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *err) {

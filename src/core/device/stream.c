@@ -14,6 +14,11 @@ struct gb_core_stream *gb_core_stream_new(struct gb_session *session, const stru
 
     if (!st)
         return NULL;
+    st->name_text = gb_text_new(name->s, strlen(name->s));
+    if (!st->name_text) {
+        free(st);
+        return NULL;
+    }
     atomic_init(&st->refs, 1);
     atomic_init(&st->users, 1);
     st->session = session;
@@ -33,8 +38,10 @@ struct gb_core_stream *gb_core_stream_ref(struct gb_core_stream *stream) {
 }
 
 void gb_core_stream_unref(struct gb_core_stream *stream) {
-    if (stream && atomic_fetch_sub(&stream->refs, 1) == 1)
-        free(stream);
+    if (!stream || atomic_fetch_sub(&stream->refs, 1) != 1)
+        return;
+    gb_text_unref(stream->name_text);
+    free(stream);
 }
 
 int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,

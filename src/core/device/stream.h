@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
+#include "base/text.h"
 #include "core/public/stream.h"
 #include "core/util/lane.h"
 
@@ -32,6 +33,7 @@ struct gb_core_stream {
     bool drains;                /* removed: holds the session until the parts are gone */
     int64_t id;                 /* 0: "default" */
     struct gb_name name;
+    struct gb_text *name_text; /* the same, for buffers */
     int64_t created_at_us;
     atomic_uint parts_open; /* while they are taken down */
     struct gb_stream_part parts[];

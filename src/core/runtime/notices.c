@@ -127,13 +127,14 @@ void gb_notice_post_lost(struct gb_session *session, uint64_t count, const char 
     gb_notice_post(session->core, &n);
 }
 
-struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
+struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer *buffer,
                                      enum gb_notice_type type) {
+    const struct gb_buffer_kept *rec = &buffer->rec;
     struct gb_notice n = gb_notice_of(session, type);
 
-    strcpy(n.buffer.s, rec->name.s);
+    strcpy(n.buffer.s, buffer->name);
     if (rec->kind == GB_KIND_DEVICE)
-        strcpy(n.pool.s, rec->pool.s);
+        strcpy(n.pool.s, gb_text_s(rec->pool));
     n.device = rec->device;
     n.has_bytes = true;
     n.bytes = rec->bytes;

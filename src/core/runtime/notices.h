@@ -9,7 +9,7 @@
 
 struct gb_session;
 struct gb_core_pool;
-struct gb_buffer_rec;
+struct gb_buffer;
 struct gb_lease;
 
 #define GB_FEED_TAIL 2048
@@ -55,7 +55,7 @@ void gb_notice_post_pool(struct gb_session *session, const struct gb_core_pool *
 void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type);
 /* Buffers that lost their bytes, and why. */
 void gb_notice_post_lost(struct gb_session *session, uint64_t count, const char *why);
-struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
+struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer *buffer,
                                      enum gb_notice_type type);
 
 #endif

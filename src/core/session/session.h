@@ -58,19 +58,29 @@ struct gb_session {
     atomic_uint streams_open; /* while it is taken down */
 };
 
+/* A record as it is kept: there are many of these, so names take no more memory than they need. */
+struct gb_buffer_kept {
+#define GB_BUFFER_FIELD(type, name) type name;
+#include "model/buffer.def"
+#undef GB_BUFFER_FIELD
+    struct gb_text *pool; /* a reference, as the two below */
+    struct gb_text *stream;
+    struct gb_text *labels;
+};
+
 /* A buffer's place. One that is not live only keeps the name for who has the turn. Guarded by the session's lock. */
 struct gb_buffer {
-    struct gb_name name;
     int64_t id; /* 0: none yet */
     bool live;
     bool deleting;       /* still live in the database, gone for everyone else */
     bool in_place;       /* being overwritten where it is */
     const void *grouped; /* while a group of changes looks for its places */
-    struct gb_buffer_rec rec;
+    struct gb_buffer_kept rec;
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
                                          * At least as large as the buffer while it is current */
     struct gb_fifo_lock fifo;
+    char name[];
 };
 
 /* Where a buffer's bytes may be: the sides, and what one has that is not mirrored. NULL: nothing there. */
@@ -103,6 +113,7 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 
 /* SESSION_NOT_FOUND unless live. */
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
+/* ret->rec is zeroed, or has a record, whose labels it gives back; it holds a reference. The session's lock is held. */
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 
 /* True when it has been idle for longer than its time to live: nothing runs, nobody maps a buffer and nobody's memory is in one. The session's lock is
@@ -142,15 +153,36 @@ void gb_quota_give_pinned_locked(struct gb_session *session, uint64_t bytes);
 
 /* --- buffers ------------------------------------------------------------------------------------------------------------ */
 
+/* A place of that name, and nothing else, in no map. NULL when memory is exhausted. */
+struct gb_buffer *gb_buffer_new(const struct gb_name *name);
+void gb_buffer_free(struct gb_buffer *buffer);
+
+/* The record, with labels that are borrowed as long as the session's lock is held. */
+void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
+
+/* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
+void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
+
+/* The text of a name of pool or stream for the buffer to keep, without an allocation where one is known: the buffer's own, or that of
+ * the session's pool or stream. A reference goes to *at, which gives back what it had. Returns 0, or -1 when memory is exhausted. */
+int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffer *buffer, const struct gb_name *pool,
+                               struct gb_text **at);
+int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
+                                 const struct gb_name *stream, struct gb_text **at);
+
+/* Asks the check, if there is one (NULL is accepted), about the buffer's record; buffer NULL: there is none. */
+int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_buffer *buffer, struct gb_error *err);
+
 /* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 
-/* For readers: the record and a reference to its bytes; NULL for a mirrored buffer that nobody has written: zeros.
+/* For readers: the record, as gb_buffer_copy_locked, and a reference to its bytes; NULL for a mirrored buffer that nobody has written: zeros.
  * BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
 int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
                           struct gb_content **ret_content, struct gb_error *err);
 
-/* Swaps what the buffer holds and its record, and keeps the sums right. content's reference goes to the buffer; the old
+/* Swaps what the buffer holds and its record, but for the names of pool and stream, which only a transaction changes, and keeps the
+ * sums right. The buffer takes a reference of its own to the labels. content's reference goes to the buffer; the old
  * content's comes back, to be dropped without the lock. */
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content);

@@ -144,7 +144,7 @@ static void cut(struct gb_adoption *adoption) {
     b = gb_map_get(&s->buffers, adoption->buffer.s);
     if (b && b->live && b->content && b->content->adoption == adoption) {
         lost = gb_buffer_lose_locked(s, b);
-        notice = gb_notice_of_buffer(s, &b->rec, GB_NOTICE_BUFFER_LOST);
+        notice = gb_notice_of_buffer(s, b, GB_NOTICE_BUFFER_LOST);
         gb_notice_post(s->core, &notice);
     }
     pthread_mutex_unlock(&s->lock);
@@ -168,7 +168,7 @@ void gb_adoptions_end(struct gb_holder *holder) {
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
     if (!b->content || !b->content->adoption)
         return 0;
-    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name.s,
+    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name,
                         what);
 }
 
@@ -177,6 +177,6 @@ int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_CONTENT_LOST,
                             "the bytes of \"%s\" were in memory of another process, whose connection has ended; adopt "
                             "or upload it again",
-                            b->name.s);
-    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+                            b->name);
+    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
 }

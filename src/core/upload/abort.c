@@ -9,7 +9,7 @@ static int decide_break_locked(struct gb_transaction *transaction, struct gb_buf
 
     if (!gb_upload_has_locked(u, b))
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     transaction->rec.state = GB_BUFFER_PARTIAL;
     transaction->rec.head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
     transaction->rec.generation++;
@@ -66,6 +66,8 @@ static void finalize(struct gb_upload *u) {
     if (u->end_check.free_arg)
         u->end_check.free_arg(u->end_check.arg);
     gb_core_transfer_done(&u->t);
+    gb_transaction_done(&u->transaction);
+    gb_text_unref(u->params.buffer.labels);
     free(u->scratch);
     free(u);
     gb_upload_group_unref(group);
@@ -118,6 +120,7 @@ static void destroy(struct gb_upload *u, const struct gb_error *error) {
         finalize(u);
         return;
     }
+    gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->params.buffer.name,
                                              .validate_locked = decide_break_locked,

@@ -17,8 +17,8 @@ static bool complete_locked(struct gb_upload *u) {
 /* --- the record ------------------------------------------------------------------------------------------------------------- */
 
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
+    gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){.name = u->params.buffer.name, .created_at_us = gb_wall_us()};
-    strcpy(rec->labels, "{}");
 }
 
 /* Of the whole buffer, as far as it is known without reading it: as it came, or as it was where it is copied from. */
@@ -41,7 +41,7 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->shape = p->shape;
         rec->kind = u->mirrored ? GB_KIND_DEVICE : u->content->kind;
         if (p->has_labels)
-            memcpy(rec->labels, p->labels, sizeof(rec->labels));
+            gb_text_set(&rec->labels, p->labels);
     }
     rec->device = u->t.device->index;
     rec->pool = u->pool_name;
@@ -73,9 +73,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
 
     if (u->in_place)
         return gb_upload_has_locked(u, b) ? 0 : lost(b, err);
-    if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
-        return -1;
-    if (u->end_check.check && u->end_check.check(u->end_check.arg, b ? &b->rec : NULL, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0 || gb_buffer_check_locked(&u->end_check, b, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -97,7 +95,7 @@ static int decide_sync_locked(struct gb_upload *u, const struct gb_buffer *b, st
     if (!b || b->in_place || b->id != u->base_id || b->rec.generation != u->base_generation ||
         b->rec.state != GB_BUFFER_READY || source != u->write->source || b->sides[u->side] != u->was)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    *rec = b->rec;
+    gb_buffer_copy_locked(b, rec);
     rec->head = u->head;
     rec->pool = u->pool_name; /* another when the buffer's was removed */
     rec->version++;
@@ -127,7 +125,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         u->counted = true;
     }
     if (b)
-        transaction->rec = b->rec;
+        gb_buffer_copy_locked(b, &transaction->rec);
     else
         new_record(u, &transaction->rec);
     describe(u, &transaction->rec);
@@ -250,6 +248,7 @@ static void commit_end(struct gb_transaction *transaction) {
 }
 
 static void fill_change(struct gb_upload *u) {
+    gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .call = u->write ? u->write->call : NULL,
                                              .mark = u->mark,
@@ -329,7 +328,8 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     pthread_mutex_unlock(&upload->t.lock);
     if (!done)
         return r;
-    *ret_rec = upload->transaction.rec;
+    ret_rec->labels = NULL;
+    gb_buffer_rec_set(ret_rec, &upload->transaction.rec);
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;
@@ -376,5 +376,6 @@ int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_
         *err = upload->refused;
         return -1;
     }
+    gb_buffer_rec_done(&call->buffer);
     return gb_upload_result(upload, &call->buffer, &call->created, &call->times, err);
 }

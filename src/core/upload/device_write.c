@@ -163,6 +163,7 @@ static void wake(void *arg) {
 
     if (w->ended)
         return;
+    gb_buffer_rec_done(&call->buffer);
     r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
     if (r == 0)
         return;
@@ -178,6 +179,7 @@ void gb_device_write_end(struct gb_device_write *w) {
     struct gb_error error = w->error;
 
     gb_content_drop_later(w->source); /* this may be a backend's thread */
+    gb_buffer_rec_done(&w->source_rec);
     free(w);
     if (call)
         gb_call_finish(call, error.code == GB_OK ? NULL : &error);

@@ -189,6 +189,7 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
     p.check = (struct gb_buffer_check){.check = NULL};
     p.wake = upload_woke;
     u = gb_upload_make(core, &p, NULL, err);
+    gb_text_unref(p.buffer.labels);
     if (!u)
         return -1;
     u->t.arg = u;

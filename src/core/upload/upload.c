@@ -133,6 +133,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
         return NULL;
     }
     u->params = *params;
+    gb_text_ref(u->params.buffer.labels);
     u->write = write;
     gb_core_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
     pthread_mutex_lock(&s->lock);
@@ -141,6 +142,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     gb_session_unref(s);
     if (r < 0) {
         gb_core_transfer_done(&u->t);
+        gb_text_unref(u->params.buffer.labels);
         free(u);
         return NULL;
     }

@@ -54,7 +54,7 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
     gb_holder_end(h);
     core_until_unmapped(&f);
-    strcpy(patch.labels, "{\"x\":\"y\"}");
+    patch.labels = store_labels("{\"x\":\"y\"}");
     core_pending_init(&pending);
     gb_buffer_patch(f.core, &patch, NULL, pending.call);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
