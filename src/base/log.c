@@ -10,7 +10,8 @@
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-/* Appends text, which has no control characters, as the inside of a JSON string; always leaves room for what follows. */
+/* Appends text, which has no control characters, as the inside of a JSON string; always leaves room for what
+ * follows. */
 static size_t append_quoted(char *out, size_t at, size_t size, const char *text) {
     while (*text) {
         bool marked = *text == '"' || *text == '\\';

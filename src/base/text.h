@@ -1,4 +1,5 @@
-/* Immutable text that many share: a count of references and the bytes. NULL is an empty text, and is accepted everywhere. */
+/* Immutable text that many share: a count of references and the bytes. NULL is an empty text, and is accepted
+ * everywhere. */
 #ifndef GB_BASE_TEXT_H
 #define GB_BASE_TEXT_H
 

@@ -1,7 +1,7 @@
 /* Records shared by all layers. Times are microseconds since the epoch, UTC.
  *
- * A record with labels holds a reference to them: gb_buffer_rec_set and gb_session_rec_set copy one, gb_buffer_rec_done and
- * gb_session_rec_done give the reference back. A plain copy borrows the labels. All other records are values. */
+ * A record with labels holds a reference to them: gb_buffer_rec_set and gb_session_rec_set copy one, gb_buffer_rec_done
+ * and gb_session_rec_done give the reference back. A plain copy borrows the labels. All other records are values. */
 #ifndef GB_MODEL_MODEL_H
 #define GB_MODEL_MODEL_H
 

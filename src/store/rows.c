@@ -263,8 +263,8 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     return 0;
 }
 
-/* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is told as
- * one dimension. */
+/* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is
+ * told as one dimension. */
 static void flatten_impossible(struct gb_buffer_rec *rec) {
     uint64_t unused;
 

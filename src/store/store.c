@@ -42,7 +42,8 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
     return 0;
 }
 
-/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is changed. */
+/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is
+ * changed. */
 static int open_storage(struct gb_store *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
@@ -352,7 +353,7 @@ void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
     gb_writer_stat(s->writer, ret);
 }
 
-/* --- notices -------------------------------------------------------------------------------------------------------- */
+/* --- notices ------------------------------------------------------------------------------------------------------ */
 
 int64_t gb_store_note(struct gb_store *s, const struct gb_notice *notice) {
     bool first;

@@ -46,7 +46,7 @@ struct gb_writer {
     uint64_t probe_ns;       /* then: when it is tried again */
 };
 
-/* --- whether the database takes changes ---------------------------------------------------------------------------- */
+/* --- whether the database takes changes --------------------------------------------------------------------------- */
 
 /* A refusal that is the change's own says nothing about the next one. */
 static bool about_database(const struct gb_error *err) {
@@ -126,7 +126,7 @@ int gb_writer_health(struct gb_writer *w, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_STORE_UNAVAILABLE, "%s; it is tried again once a second", trouble.detail);
 }
 
-/* --- changes --------------------------------------------------------------------------------------------------------- */
+/* --- changes ------------------------------------------------------------------------------------------------------ */
 
 static bool writes(const struct change *c) {
     return c->kind != GB_CHANGE_FLUSH && c->kind != GB_CHANGE_REFUSED;
@@ -367,7 +367,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
     was_empty = w->first == NULL;
     w->begun = true;
     admit_locked(w, c);
-    /* A refusal that nobody waits for would only take memory. */
+    /* A refusal without a callback has no receiver: it is dropped. */
     if (c->kind != GB_CHANGE_REFUSED || done) {
         *w->last = c;
         w->last = &c->next;

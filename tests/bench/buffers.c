@@ -1,4 +1,5 @@
-/* What a buffer costs: resident memory of a core over the host backend and a database, before and after so many buffers were made. */
+/* What a buffer costs: resident memory of a core over the host backend and a database, before and after so many buffers
+ * were made. */
 #include <malloc.h>
 #include <semaphore.h>
 #include <stdatomic.h>

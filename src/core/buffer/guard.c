@@ -35,8 +35,8 @@ static int refuse(const struct gb_buffer *b, const struct gb_lease *lease, unsig
     if (others > 0)
         snprintf(more, sizeof(more), " and %u more", others);
     if (lease->ttl_s > 0)
-        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s",
-                            b->name, (long long)lease->id, (unsigned long long)lease->ttl_s,
+        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s", b->name,
+                            (long long)lease->id, (unsigned long long)lease->ttl_s,
                             lease->write ? "writing" : "reading", more, instead);
     return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
                         b->name, (long long)lease->id, (long)lease->holder->pid, (long)lease->holder->uid,

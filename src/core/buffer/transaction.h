@@ -16,8 +16,8 @@ struct gb_transaction {
     const struct gb_call *call; /* whose key is marked with it; NULL: none */
     struct gb_store_mark mark;  /* the key, where call may end before the change does; "": the call's */
     bool removes;               /* else rec is put */
-    struct gb_buffer_rec rec; /* holds a reference: gb_buffer_rec_set(), gb_buffer_copy_locked() */
-    struct gb_text *pool;     /* the names in rec, for the buffer to keep */
+    struct gb_buffer_rec rec;   /* holds a reference: gb_buffer_rec_set(), gb_buffer_copy_locked() */
+    struct gb_text *pool;       /* the names in rec, for the buffer to keep */
     struct gb_text *stream;
     struct gb_error error;
 

@@ -168,8 +168,7 @@ void gb_adoptions_end(struct gb_holder *holder) {
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
     if (!b->content || !b->content->adoption)
         return 0;
-    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name,
-                        what);
+    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name, what);
 }
 
 int gb_lost(const struct gb_buffer *b, struct gb_error *err) {

@@ -214,6 +214,7 @@ START_TEST(deleting_a_session_takes_its_buffers) {
     ck_assert_uint_eq(seen.buffers, 1);
     assert_session(&seen.session[0], &two);
     assert_buffer(&seen.buffer[0], &b);
+    forget(&seen);
     store_fixture_done(&f);
 }
 END_TEST

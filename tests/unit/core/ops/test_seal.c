@@ -67,6 +67,8 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.sealed);
     ck_assert_int_eq(rec.generation, 1);
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{\"x\":\"y\"}");
+    gb_buffer_rec_done(&rec);
     core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
     refuses_all(&f);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
