@@ -1,9 +1,9 @@
-/* Buffers in memory: their places, their sums. */
+#include "core/buffer/buffer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/buffer/guard.h"
-#include "core/share/adoption.h"
 
 struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
     size_t size = strlen(name->s) + 1;
@@ -102,7 +102,7 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
     return NULL;
 }
 
-/* NULL: nobody has written it. */
+/* NULL: the buffer was never written. */
 static struct gb_content *current_side(const struct gb_buffer *b) {
     switch (gb_mirror_move(b->rec.head, GB_MIRROR_READ).step) {
     case GB_MIRROR_FROM_HOST:

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
 
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                        const struct gb_buffer_check *check, struct gb_call *call) {

@@ -104,6 +104,7 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
 /* Under the lock, so that those of one buffer come in order. */
 static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
+    struct gb_buffer_rec rec;
     struct gb_notice notice;
 
     if (c->removes)
@@ -114,7 +115,8 @@ static void note_locked(struct gb_transaction *c, bool was_live, int64_t generat
         type = GB_NOTICE_BUFFER_REPLACED;
     else if (c->rec.version == version)
         return; /* a checksum was found out: nobody's business */
-    notice = gb_notice_of_buffer(c->session, c->buffer, type);
+    gb_buffer_look_locked(c->buffer, &rec);
+    notice = gb_notice_of_buffer(c->session, &rec, type);
     gb_notice_post(c->session->core, &notice);
 }
 
@@ -180,7 +182,7 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     return next;
 }
 
-/* --- groups ----------------------------------------------------------------------------------------------------------- */
+/* --- groups ------------------------------------------------------------------------------------------------------- */
 
 /* Puts a list, linked by the turns that its members need no more, before another. */
 static struct gb_transaction *join(struct gb_transaction *first, struct gb_transaction *then) {

@@ -3,11 +3,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 
-#define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
-#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+#define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */
+#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without an event */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
     return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
@@ -89,12 +90,13 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
-/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
- * of what is kept: that counts, for somebody may take it at any time. */
+/* A device rounds a pool's limit up, to 32 MiB on a GPU, so the core checks it. On the lane: all allocations and frees
+ * of a pool go by it but those of the free cache, whose memory counts, because an allocation may take it at any
+ * time. */
 static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     const struct gb_content *c = a->content;
     const struct gb_core_pool *p = c->pool;
-    /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
+    /* In this order: memory cached or taken meanwhile is counted twice rather than not at all. */
     uint64_t freed = atomic_load(&p->memory.freed_bytes);
     uint64_t cached = atomic_load(&p->cached_bytes);
     uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
@@ -131,12 +133,12 @@ static void note_trims(struct gb_content *c, unsigned count) {
         gb_notice_post_limited(c->device->core, &n);
 }
 
-/* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
+/* Unused memory of the pool may be in pieces too small, and unused memory of others is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
 
     gb_free_cache_free(c->device);
-    /* Where the pool's own limit refuses, what others keep is of no use. */
+    /* If the pool's own limit refuses, unused memory of others is of no use. */
     if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
@@ -185,7 +187,7 @@ static void allocate(struct gb_task *task) {
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
-            c->bytes <= gb_core_pool_limit(c->pool)) {
+            c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
             starve(a);
             return;
         }
@@ -193,7 +195,8 @@ static void allocate(struct gb_task *task) {
     gb_alloc_finish(a, &err);
 }
 
-/* True when it is over with this one. What another pool freed comes only by trimming that, which is not for every time. */
+/* True if the allocation has ended. Memory that another pool freed comes only by trimming it, which is not done every
+ * time. */
 static bool try_starved(struct gb_alloc *a, bool trim) {
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
@@ -239,8 +242,8 @@ bool gb_alloc_retry(void *arg) {
     return device->starved != NULL;
 }
 
-/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. A
- * GPU's driver may hold it up, which no HTTP loop must meet. */
+/* Where the CPU reaches the memory, an allocation from unused memory of the pool is as cheap as posting it to another
+ * thread. A GPU's driver may hold it up, which must not happen to an HTTP loop. */
 static bool enter_lane(const struct gb_content *c) {
     if (c->bytes == 0) /* the device is not asked */
         return gb_core_stream_part(c->alloc_stream, c->device->index) && gb_lane_enter(&c->device->lane);

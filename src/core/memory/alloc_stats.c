@@ -1,8 +1,8 @@
 #include "core/memory/alloc_stats.h"
 
-#include "core/session/session.h"
+#include "core/memory/content.h"
 
-/* The session and the daemon are counted apart: theirs is in the counters. */
+/* The session and the daemon are counted apart: their numbers are in the counters. */
 #define SCOPES 3
 
 /* Memory of other kinds is in no pool. Returns how many there are. */
@@ -101,36 +101,4 @@ void gb_alloc_stats_refused(struct gb_content *c, const struct gb_error *error, 
     }
     gb_live_counters_failed(&c->device->core->live_counters, GB_FAILED_ALLOCATION, why);
     gb_live_counters_failed(&c->session->live_counters, GB_FAILED_ALLOCATION, why);
-}
-
-void gb_alloc_stats_denied(struct gb_session *s, const struct gb_error *error) {
-    enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
-
-    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
-        return;
-    gb_live_counters_failed(&s->core->live_counters, GB_FAILED_ALLOCATION, why);
-    gb_live_counters_failed(&s->live_counters, GB_FAILED_ALLOCATION, why);
-}
-
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
-
-void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret) {
-    ret->bytes = atomic_load(&level->bytes);
-    ret->peak_bytes = atomic_load(&level->peak_bytes);
-    ret->largest_bytes = atomic_load(&level->largest_bytes);
-}
-
-void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret) {
-    int i;
-
-    gb_level_read(&live_counters->level, &ret->level);
-    ret->allocations = atomic_load(&live_counters->allocations);
-    ret->allocated_bytes = atomic_load(&live_counters->allocated_bytes);
-    ret->frees = atomic_load(&live_counters->frees);
-    ret->freed_bytes = atomic_load(&live_counters->freed_bytes);
-    ret->retries = atomic_load(&live_counters->retries);
-    ret->trims = atomic_load(&live_counters->trims);
-    ret->failures = atomic_load(&live_counters->failures);
-    for (i = 0; i < GB_FAILURES; i++)
-        ret->failure[i] = atomic_load(&live_counters->failure[i]);
 }

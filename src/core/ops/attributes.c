@@ -1,8 +1,8 @@
 /* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked about. */
 #include <stdlib.h>
 
+#include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
 
 struct attr_op {
     struct gb_task task; /* first */

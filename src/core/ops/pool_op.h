@@ -2,7 +2,7 @@
 #ifndef GB_CORE_OPS_POOL_OP_H
 #define GB_CORE_OPS_POOL_OP_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
 
 enum gb_pool_what { GB_POOL_MAKES, GB_POOL_PATCHES, GB_POOL_REMOVES };
 

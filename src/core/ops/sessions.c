@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/buffer/guard.h"
+#include "core/multipart/internal.h"
 
 /* One call that changes a session. */
 struct session_op {

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "core/memory/alloc_stats.h"
+#include "core/public/types.h"
 #include "model/model.h"
 
 struct gb_core;

@@ -1,6 +1,10 @@
+#include "core/runtime/call.h"
+
 #include <stdlib.h>
 
-#include "core/runtime/runtime.h"
+#include "core/buffer/transaction.h"
+#include "core/buffer/transaction_batch.h"
+#include "core/share/lease.h"
 
 struct gb_call *gb_call_new(void (*done)(void *arg), void *arg) {
     struct gb_call *call = calloc(1, sizeof(*call));

@@ -2,7 +2,7 @@
 #ifndef GB_CORE_UPLOAD_DEVICE_WRITE_H
 #define GB_CORE_UPLOAD_DEVICE_WRITE_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 
 /* --- copy and fill ---------------------------------------------------------------------------------------------------------- */
 
@@ -48,12 +48,5 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
  * buffer reads as zeros. Result: call->buffer. */
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                               bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call);
-
-/* --- what the device knows ------------------------------------------------------------------------------------------------------ */
-
-/* Of a mirrored buffer both sides in one: the device address of the one, the host address of the other. A buffer without
- * memory has type UNREGISTERED and no address. CONTENT_LOST. Result: call->buffer, call->attr. */
-void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_call *call);
 
 #endif
