@@ -87,7 +87,7 @@ struct removal {
 
 static void put_going(const char *name) {
     gb_cli_put(stdout, name);
-    puts(" goes when nobody maps it any more");
+    puts(" goes when its last mapping ends");
 }
 
 static void remove_one(struct gb_cli *cli, const char *text, struct removal *removal) {
@@ -108,8 +108,8 @@ static void remove_one(struct gb_cli *cli, const char *text, struct removal *rem
     json_decref(answer);
 }
 
-/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an error,
- * as it is of rm(1). */
+/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an
+ * error, as it is of rm(1). */
 static int remove_matching(struct gb_cli *cli, const char *pattern, struct removal *removal) {
     char target[GB_CLI_PATH];
     char full[2 * GPUBUF_NAME_SIZE];
@@ -165,7 +165,8 @@ static void set_size(json_t *body, const char *key, bool given, uint64_t value) 
         json_object_set_new(body, key, json_integer((json_int_t)value));
 }
 
-/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why not. */
+/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why
+ * not. */
 static json_t *pattern_of(const char *text) {
     unsigned long long value;
     char hex[24];

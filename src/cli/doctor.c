@@ -119,7 +119,7 @@ static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
     }
 }
 
-/* That nobody knows how a device is, is no fault. */
+/* A device without a health reading is no fault. */
 static void check_health(struct gb_cli_doctor *doctor, json_t *device) {
     const char *source = gb_cli_text(device, "health.source");
     const char *why = gb_cli_text(device, "health.reason");

@@ -40,7 +40,7 @@ struct gb_socket_rights {
 int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_rights *ret, struct gb_error *err);
 
 /* Opens a UNIX socket. The file appears in one step, with these rights and ready to be connected to; one that a dead
- * daemon left is replaced, one that somebody answers on is refused. */
+ * daemon left is replaced, one that another process answers on is refused. */
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err);
 

@@ -34,7 +34,7 @@ struct row {
     struct gb_error error; /* why the rest was not measured */
 };
 
-/* --- measuring ------------------------------------------------------------------------------------------------------- */
+/* --- measuring ---------------------------------------------------------------------------------------------------- */
 
 static void measure_row(struct gb_probe *probe, const struct gb_probe_memory *device,
                         const struct gb_probe_memory *check, struct row *row) {
@@ -62,7 +62,7 @@ static uint64_t largest(const struct gb_probe *probe) {
     return bytes;
 }
 
-/* --- printing -------------------------------------------------------------------------------------------------------- */
+/* --- printing ----------------------------------------------------------------------------------------------------- */
 
 static double rate(const struct cell *cell) {
     return (double)cell->bytes / (double)cell->ns; /* bytes by nanosecond: GB/s */
@@ -240,7 +240,7 @@ static int test_device(struct gb_backend *be, int index, bool json, bool *ret_we
     return r;
 }
 
-/* --- the command ----------------------------------------------------------------------------------------------------- */
+/* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int read_words(struct gb_options *options, int argc, char **argv, struct request *ret, struct gb_error *err) {
     int at = 1;

@@ -257,8 +257,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     if (open_store(daemon, err) != 0)
         return exit_of(err);
-    unlink(
-        daemon->listen_file); /* of a daemon that was killed: whoever waits for the file must not read old addresses */
+    unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     if (gb_daemon_listen(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);

@@ -61,7 +61,7 @@ struct gb_device_rec {
 
 /* What one device may do with another's memory. */
 struct gb_peer_rec {
-    int device; /* who asks */
+    int device; /* the one that accesses */
     int peer;   /* whose memory it is */
     bool can_access;
     bool native_atomics;

@@ -105,7 +105,7 @@ int gb_history_run(struct gb_history *history, sqlite3_stmt *stmt, struct gb_err
     return gb_history_take(history, stmt, &unused, err) < 0 ? -1 : 0;
 }
 
-/* --- samples ------------------------------------------------------------------------------------------------------------ */
+/* --- samples ------------------------------------------------------------------------------------------------------ */
 
 static sqlite3_stmt *bind_series(struct gb_history *history, enum gb_history_stmt which,
                                  const struct gb_history_sample *s) {
@@ -126,8 +126,8 @@ static sqlite3_stmt *bind_series(struct gb_history *history, enum gb_history_stm
     return stmt;
 }
 
-/* The past of the session or pool that ended first, before before_us, is given up: its rows go with the next visits. 1, 0: none ended; -1.
- * ret_rows (may be NULL): how many these are. */
+/* The past of the session or pool that ended first, before before_us, is given up: its rows go with the next visits. 1,
+ * 0: none ended; -1. ret_rows (may be NULL): how many these are. */
 int gb_history_give_up(struct gb_history *history, int64_t before_us, int64_t ret_rows[GB_HISTORY_LEVELS],
                        struct gb_error *err) {
     sqlite3_stmt *stmt = history->stmts[GB_HISTORY_OLDEST];
@@ -148,8 +148,8 @@ int gb_history_give_up(struct gb_history *history, int64_t before_us, int64_t re
     return r == SQLITE_DONE ? found : -1;
 }
 
-/* 1, 0 (all that have a past are there still: this one gets none), -1. The daemon, devices and their own pools are not counted: no
- * client makes them. */
+/* 1, 0 (all that have a past are there still: this one gets none), -1. The daemon, devices and their own pools are not
+ * counted: no client makes them. */
 static int make_room(struct gb_history *history, const struct gb_history_sample *s, struct gb_error *err) {
     int64_t count = 0;
 

@@ -14,8 +14,8 @@ int gb_history_migrate(sqlite3 *db, struct gb_error *err);
 int gb_history_started(sqlite3 *db, int64_t now_us, struct gb_error *err);
 int gb_history_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err);
 
-/* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_history_read; and "INSERT OR REPLACE", for
- * gb_history_bind. 0, or -1 with INTERNAL. */
+/* Prepares, of the level's table, series ?1 from ?2 to before ?3 by time, for gb_history_read; and "INSERT OR REPLACE",
+ * for gb_history_bind. 0, or -1 with INTERNAL. */
 int gb_history_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
 int gb_history_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err);
 /* "history_samples" and so on. */
@@ -28,7 +28,7 @@ int gb_history_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t ser
 /* As a row of the level of samples. */
 void gb_history_of_sample(const struct gb_history_sample *sample, struct gb_history_point *ret);
 
-/* --- the writer's side ---------------------------------------------------------------------------------------------- */
+/* --- the writer's side -------------------------------------------------------------------------------------------- */
 
 enum gb_history_stmt {
     GB_HISTORY_TOUCH,

@@ -7,7 +7,7 @@
 /* Rows that one visit of a series reads, or drops, of a level: the rest waits for the next. */
 #define VISIT_ROWS 2000
 
-/* --- rolling up ---------------------------------------------------------------------------------------------------------- */
+/* --- rolling up --------------------------------------------------------------------------------------------------- */
 
 struct series {
     int64_t id;
@@ -18,8 +18,8 @@ struct series {
     int64_t until_us[GB_HISTORY_LEVELS]; /* rolled up; of samples: not used */
 };
 
-/* Spans of `level` from rows of the finer one, from until_us[level] to before end_us, which is a whole number of spans. Where there are too many
- * rows for now, the last span that was begun is left for the next visit. */
+/* Spans of `level` from rows of the finer one, from until_us[level] to before end_us, which is a whole number of spans.
+ * Where there are too many rows for now, the last span that was begun is left for the next visit. */
 static int roll(struct gb_history *history, struct series *s, enum gb_history_level level, int64_t end_us,
                 struct gb_error *err) {
     enum gb_history_level finer = level - 1;
@@ -143,10 +143,10 @@ static int visit(struct gb_history *history, struct series *s, const struct shar
     return expire(history, s, shares, now_us, err) < 0 ? -1 : note_visit(history, s, minute_us, err);
 }
 
-/* --- bounds --------------------------------------------------------------------------------------------------------------- */
+/* --- bounds ------------------------------------------------------------------------------------------------------- */
 
-/* Where sessions and pools have more rows than they may, the pasts of those that ended first are given up, some in each turn; where none has
- * ended, each has its share. */
+/* Where sessions and pools have more rows than they may, the pasts of those that ended first are given up, some in each
+ * turn; where none has ended, each has its share. */
 static int share(struct gb_history *history, int64_t now_us, struct shares *ret, struct gb_error *err) {
     sqlite3_stmt *stmt = history->stmts[GB_HISTORY_TOTALS];
     int64_t ended_us = now_us - gb_history_period_us(GB_HISTORY_HOURS);

@@ -1,4 +1,5 @@
-/* Rows of the three tables to and from points. A sample has one column for each number, minutes and hours four for each gauge. */
+/* Rows of the three tables to and from points. A sample has one column for each number, minutes and hours four for each
+ * gauge. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ int gb_history_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct 
     return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
 }
 
-/* --- statements --------------------------------------------------------------------------------------------------------- */
+/* --- statements --------------------------------------------------------------------------------------------------- */
 
 static void write_columns(FILE *out, enum gb_history_level level) {
     int i;
@@ -85,7 +86,7 @@ int gb_history_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **r
     return prepare(db, write_insert, level, ret, err);
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
 static double read_number(sqlite3_stmt *stmt, int column) {
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);

@@ -15,7 +15,7 @@ static const char *const counter_types[] = {
 #include "model/history.def"
 };
 
-/* --- columns ------------------------------------------------------------------------------------------------------------ */
+/* --- columns ------------------------------------------------------------------------------------------------------ */
 
 static void want_gauge(struct gb_columns *columns, bool sample, int i) {
     const char *name = gb_history_gauges[i].name;
@@ -42,7 +42,7 @@ static int add_columns(sqlite3 *db, enum gb_history_level level, struct gb_error
     return gb_columns_add(db, gb_history_table(level), &columns, err);
 }
 
-/* --- views -------------------------------------------------------------------------------------------------------------- */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 #define TIME(column) "strftime('%Y-%m-%dT%H:%M:%fZ', " column " / 1000000.0, 'unixepoch')"
 
@@ -153,7 +153,7 @@ int gb_history_migrate(sqlite3 *db, struct gb_error *err) {
     return r;
 }
 
-/* --- starts ------------------------------------------------------------------------------------------------------------- */
+/* --- starts ------------------------------------------------------------------------------------------------------- */
 
 /* A run that did not say that it ended was killed, or the machine was: it was last seen at its last sample. */
 int gb_history_started(sqlite3 *db, int64_t now_us, struct gb_error *err) {

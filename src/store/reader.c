@@ -47,7 +47,7 @@ void gb_history_answer_done(struct gb_history_answer *answer) {
     answer->restarts = NULL;
 }
 
-/* --- one query ------------------------------------------------------------------------------------------------------------ */
+/* --- one query ---------------------------------------------------------------------------------------------------- */
 
 struct building {
     struct gb_reader *reader;
@@ -253,7 +253,7 @@ static void carry_out(struct gb_reader *r, struct ask *ask) {
     free(ask);
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void refuse(struct ask *ask) {
     struct gb_error err = GB_ERROR_INIT;

@@ -42,7 +42,8 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
     return 0;
 }
 
-/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is changed. */
+/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is
+ * changed. */
 static int open_storage(struct gb_store *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
@@ -138,8 +139,13 @@ struct session_walk {
 
 static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct session_walk *walk = arg;
+    int r;
 
-    return gb_row_read_session(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_session(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_session_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
@@ -157,8 +163,13 @@ struct buffer_walk {
 
 static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct buffer_walk *walk = arg;
+    int r;
 
-    return gb_row_read_buffer(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_buffer(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_buffer_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
@@ -342,7 +353,7 @@ void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
     gb_writer_stat(s->writer, ret);
 }
 
-/* --- notices -------------------------------------------------------------------------------------------------------- */
+/* --- notices ------------------------------------------------------------------------------------------------------ */
 
 int64_t gb_store_note(struct gb_store *s, const struct gb_notice *notice) {
     bool first;

@@ -25,7 +25,7 @@ static void wait_for(sem_t *sem) {
 
 void raw_record_open(const char *path) {
     struct gb_store_config config = {.path = path, .queue_max = 1000};
-    struct gb_session_rec session = {.id = 1, .labels = "{}", .version = 1};
+    struct gb_session_rec session = {.id = 1, .version = 1};
     struct gb_error err = GB_ERROR_INIT;
     sem_t sem;
 
@@ -54,8 +54,7 @@ void raw_record(long id, uint64_t bytes, uint32_t crc32c) {
                                 .generation = 1,
                                 .version = 1,
                                 .has_crc32c = true,
-                                .crc32c = crc32c,
-                                .labels = "{}"};
+                                .crc32c = crc32c};
     sem_t sem;
 
     snprintf(rec.name.s, sizeof rec.name.s, "place-%ld", id);

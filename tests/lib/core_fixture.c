@@ -286,6 +286,8 @@ int core_upload_finish(struct gb_upload *upload, struct core_wake *w, struct gb_
         if (r == 0)
             core_wake_wait(w);
     }
+    if (r > 0 && !ret_rec)
+        gb_buffer_rec_done(&rec);
     return r > 0 ? 0 : -1;
 }
 

@@ -26,8 +26,10 @@ static int end(struct core_pending *p, struct intake_result *ret, struct gb_erro
         *err = p->call->error;
         r = -1;
     }
-    if (ret)
-        *ret = (struct intake_result){p->call->multipart, p->call->buffer, p->call->created};
+    if (ret) {
+        *ret = (struct intake_result){.view = p->call->multipart, .created = p->call->created};
+        gb_buffer_rec_set(&ret->rec, &p->call->buffer);
+    }
     gb_call_unref(p->call);
     core_wake_done(&p->wake);
     return r;

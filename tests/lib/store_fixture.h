@@ -25,6 +25,11 @@ void store_fixture_close(struct store_fixture *f);
 void store_fixture_dir(struct store_fixture *f);
 
 /* Makes a record with distinct values in every field, derived from id. */
+/* Distinct values in every field, made from id. */
+/* Labels of that text (not "{}"), a few different ones at most, which live as long as the program. One thread. */
+struct gb_text *store_labels(const char *text);
+
+/* The labels are borrowed from store_labels. */
 struct gb_session_rec store_session(int64_t id, const char *name);
 struct gb_buffer_rec store_buffer(int64_t id, int64_t session_id, const char *name);
 

@@ -147,7 +147,7 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
             tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
         tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
         tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
-        if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
+        if ((c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0) ||
             (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);
     }
@@ -179,7 +179,7 @@ static bool names_session(const char *list, bool weak, const struct gb_session_r
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
 
-    if (rec && c->labels && strcmp(c->labels, rec->labels) != 0)
+    if (rec && c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0)
         return raced("session", err);
     return judge("session", c->if_match && (!rec || !names_session(c->if_match, false, rec)),
                  c->if_none_match && rec && names_session(c->if_none_match, true, rec), rec != NULL, err);

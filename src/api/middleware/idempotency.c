@@ -103,6 +103,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
         return -1;
     if (gb_route_of(request)->target >= GB_TARGET_MEMBER && gb_param_name(request, 0, "session name", &name, NULL) == 0)
         (void)gb_session_get(api->core, &name, &view, NULL);
+    gb_session_rec_done(&view.rec);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
     snprintf(token, sizeof(token), "token %" PRId64, bearer);
     add(&id, token, strlen(token));

@@ -11,7 +11,7 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
 
     gb_json_open(out, key, '{');
     gb_json_put_string(out, "name", rec->name.s);
-    gb_json_put_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
+    gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
     gb_json_open(out, "quota", '{');
     gb_json_put_limit(out, "bytes", rec->quota.bytes);
     gb_json_put_limit(out, "buffers", rec->quota.buffers);
@@ -74,7 +74,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     gb_json_put_bool(out, "adopted", rec->adopted);
     gb_json_put_u64(out, "leases", rec->leases);
     gb_json_put_bool(out, "escaped", rec->tainted);
-    gb_json_put_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
+    gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
     gb_json_put_time(out, "created_at", rec->created_at_us);
     gb_json_put_time(out, "updated_at", rec->updated_at_us);
 }

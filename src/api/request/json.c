@@ -303,3 +303,12 @@ int gb_json_labels(const json_t *object, const char *key, const char *old, char 
     json_decref(labels);
     return r;
 }
+
+int gb_json_take_labels(const json_t *object, const char *key, const char *old, struct gb_text **ret_labels,
+                        struct gb_error *err) {
+    char text[GB_LABELS_MAX];
+    int r = gb_json_labels(object, key, old, text, err);
+
+    *ret_labels = NULL;
+    return r > 0 && gb_labels_make(text, ret_labels, err) < 0 ? -1 : r;
+}

@@ -8,7 +8,10 @@ int gb_path_session(const struct gb_http_request *request, struct gb_name *ret, 
 
     if (gb_param_name(request, 0, "session name", ret, err) < 0)
         return -1;
-    return gb_session_get(gb_api_of(request)->core, ret, &view, err);
+    if (gb_session_get(gb_api_of(request)->core, ret, &view, err) < 0)
+        return -1;
+    gb_session_rec_done(&view.rec);
+    return 0;
 }
 
 int gb_path_names(const struct gb_http_request *request, const char *what, struct gb_name *ret_session,

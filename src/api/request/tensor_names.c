@@ -38,8 +38,8 @@ const char *gb_tensor_name(const struct gb_buffer_rec *rec, char *out) {
     const char *name = NULL;
 
     /* Most buffers have no labels, and reading JSON costs time. */
-    if (strstr(rec->labels, GB_TENSOR_LABEL))
-        labels = json_loads(rec->labels, 0, NULL);
+    if (strstr(gb_text_s(rec->labels), GB_TENSOR_LABEL))
+        labels = json_loads(gb_text_s(rec->labels), 0, NULL);
     if (labels)
         name = json_string_value(json_object_get(labels, GB_TENSOR_LABEL));
     snprintf(out, GB_LABELS_MAX, "%s", name ? name : rec->name.s);

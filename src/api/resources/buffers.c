@@ -51,13 +51,13 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
-    if (r < 0)
-        return GB_STEP_ERROR;
     gb_request_hooks_stream(request, &params.stream);
-    call = gb_async_begin(request, err);
+    call = r < 0 ? NULL : gb_async_begin(request, err);
+    if (call)
+        gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
+    gb_text_unref(params.labels);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
@@ -118,8 +118,10 @@ static bool same_buffer(struct gb_core *core, const struct gb_http_request *requ
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
 
-    return read_path(request, &session, &name, &err) == 0 && gb_buffer_get(core, &session, &name, &rec, &err) == 0 &&
-           strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
+    if (read_path(request, &session, &name, &err) < 0 || gb_buffer_get(core, &session, &name, &rec, &err) < 0)
+        return false;
+    gb_buffer_rec_done(&rec);
+    return strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
 }
 
 enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -130,6 +132,7 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    enum gb_step step;
     int r;
 
     if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
@@ -140,11 +143,14 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
     if (r < 0)
-        return GB_STEP_ERROR;
-    if (r == 0)
-        return gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
+        step = GB_STEP_ERROR;
+    else if (r == 0)
+        step = gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
                                  sequence);
-    return send_buffer(request, &rec, 200, response, err);
+    else
+        step = send_buffer(request, &rec, 200, response, err);
+    gb_buffer_rec_done(&rec);
+    return step;
 }
 
 static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -191,14 +197,14 @@ static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struc
                             (unsigned long long)params->bytes, (unsigned long long)rec->bytes,
                             has_shape ? "" : "; give 'shape' beside 'dtype'");
     params->has_shape = has_dtype || has_shape;
-    has_labels = gb_json_labels(body, "labels", rec->labels, params->labels, err);
+    has_labels = gb_json_take_labels(body, "labels", gb_labels_text(rec->labels), &params->labels, err);
     params->has_labels = has_labels > 0;
     return has_labels < 0 ? -1 : 0;
 }
 
 static int prepare_patch(const struct gb_http_request *request, struct gb_buffer_params *params,
                          struct gb_conditions *conditions, struct gb_error *err) {
-    struct gb_buffer_rec rec;
+    struct gb_buffer_rec rec = {.labels = NULL};
     json_t *body;
     int r;
 
@@ -210,7 +216,8 @@ static int prepare_patch(const struct gb_http_request *request, struct gb_buffer
     if (r == 0 && params->has_shape)
         conditions->generation = rec.generation;
     if (r == 0 && params->has_labels)
-        r = gb_conditions_labels(conditions, rec.labels, err);
+        r = gb_conditions_labels(conditions, gb_labels_text(rec.labels), err);
+    gb_buffer_rec_done(&rec);
     json_decref(body);
     return r;
 }
@@ -227,12 +234,14 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     if (prepare_patch(request, &params, conditions, err) == 0)
         call = gb_async_begin(request, err);
     if (!call) {
+        gb_text_unref(params.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     check = gb_conditions_buffer_check(conditions);
     gb_async_retry(request, gb_api_buffer_patch);
     gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 

@@ -45,7 +45,7 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
     if (r < 0)
         return -1;
     params->has_idle_ttl = r > 0;
-    r = gb_json_labels(body, "labels", old_labels, params->labels, err);
+    r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;
 }
@@ -91,12 +91,13 @@ enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_ht
     struct gb_session_params params = {.has_labels = false};
     struct gb_call *call;
 
-    if (read_create(request, &params, err) < 0)
+    call = read_create(request, &params, err) < 0 ? NULL : gb_async_begin(request, err);
+    if (!call) {
+        gb_text_unref(params.labels);
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
-    if (!call)
-        return GB_STEP_ERROR;
+    }
     gb_session_create(gb_api_of(request)->core, &params, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
@@ -106,8 +107,10 @@ static bool same_session(struct gb_core *core, const struct gb_http_request *req
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
 
-    return gb_param_name(request, 0, "session name", &name, &err) == 0 &&
-           gb_session_get(core, &name, &view, &err) == 0 && strcmp(gb_etag_session(&view, etag), tag) == 0;
+    if (gb_param_name(request, 0, "session name", &name, &err) < 0 || gb_session_get(core, &name, &view, &err) < 0)
+        return false;
+    gb_session_rec_done(&view.rec);
+    return strcmp(gb_etag_session(&view, etag), tag) == 0;
 }
 
 enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -116,6 +119,7 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    enum gb_step step;
     int r;
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
@@ -123,17 +127,20 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_session(&view, etag), response, err);
     if (r < 0)
-        return GB_STEP_ERROR;
-    if (r == 0)
-        return gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
+        step = GB_STEP_ERROR;
+    else if (r == 0)
+        step = gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
                                  sequence);
-    return send_session(&view, 200, response, err);
+    else
+        step = send_session(&view, 200, response, err);
+    gb_session_rec_done(&view.rec);
+    return step;
 }
 
 /* Labels are merged into the present ones; the check for an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
-    struct gb_session_view view;
+    struct gb_session_view view = {.rec = {.labels = NULL}};
     json_t *body;
     int r;
 
@@ -141,9 +148,10 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
         return -1;
     r = gb_session_get(gb_api_of(request)->core, name, &view, err);
     if (r == 0)
-        r = read_fields(body, view.rec.labels, params, err);
+        r = read_fields(body, gb_labels_text(view.rec.labels), params, err);
     if (r == 0 && params->has_labels)
-        r = gb_conditions_labels(conditions, view.rec.labels, err);
+        r = gb_conditions_labels(conditions, gb_labels_text(view.rec.labels), err);
+    gb_session_rec_done(&view.rec);
     json_decref(body);
     return r;
 }
@@ -161,12 +169,14 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     if (read_patch(request, &name, &params, conditions, err) == 0)
         call = gb_async_begin(request, err);
     if (!call) {
+        gb_text_unref(params.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     check = gb_conditions_session_check(conditions);
     gb_async_retry(request, gb_api_session_patch);
     gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
@@ -207,6 +217,7 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     json_decref(body);
     if (gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
         return GB_STEP_ERROR;
+    gb_session_rec_done(&view.rec);
     gb_json_open(&out, NULL, '{');
     gb_json_put_string(&out, "name", view.rec.name.s);
     gb_json_put_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);

@@ -70,6 +70,14 @@ static int read_create(const struct gb_batch *batch, const struct gb_batch_item 
     return gb_buffer_params_read(gb_api_of(batch->request), item->body, "buffer", params, err);
 }
 
+static int check_create(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_error *err) {
+    struct gb_buffer_params params;
+    int r = read_create(batch, item, &params, err);
+
+    gb_text_unref(params.labels);
+    return r;
+}
+
 static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_sides *to,
                      struct gb_name *stream, struct gb_error *err) {
     *stream = batch->stream.s[0] ? batch->stream : (struct gb_name){"default"};
@@ -95,6 +103,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     case GB_BATCH_CREATE:
         read_create(batch, item, &create, NULL);
         gb_buffer_create(batch->core, &create, batch->wait_ms, call);
+        gb_text_unref(create.labels);
         break;
     case GB_BATCH_DELETE:
         gb_buffer_delete(batch->core, &batch->session, &item->name, NULL, call);
@@ -149,7 +158,6 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
 
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
-    struct gb_buffer_params create;
     struct gb_device_write_params write = {.copy = false};
     struct gb_sides sides;
     struct gb_name stream;
@@ -164,7 +172,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
     if (item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL)
         r = read_write(batch, item, &write, err);
     else if (item->what == GB_BATCH_CREATE)
-        r = read_create(batch, item, &create, err);
+        r = check_create(batch, item, err);
     else if (item->what == GB_BATCH_SYNC)
         r = read_sync(batch, item, &sides, &stream, err);
     else if (item->what == GB_BATCH_RELEASE)

@@ -138,7 +138,7 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
     rec = gb_download_record(d->core);
     if (same_content(rec, &d->rec))
         return 1;
-    d->rec = *rec;
+    gb_buffer_rec_set(&d->rec, rec);
     gb_http_response_done(response);
     return gb_download_plan(d, request, response, err);
 }

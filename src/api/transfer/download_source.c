@@ -110,6 +110,7 @@ static void source_free(struct gb_http_source *source, bool complete) {
 
     gb_download_free(d->core, complete);
     gb_session_unref(d->session);
+    gb_buffer_rec_done(&d->rec);
     free(d->head);
     free(d);
 }

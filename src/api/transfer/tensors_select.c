@@ -38,7 +38,7 @@ static bool has_label(const struct selection *s, const struct gb_buffer_rec *rec
 
     if (!s->label)
         return true;
-    labels = json_loads(rec->labels, 0, NULL);
+    labels = json_loads(gb_labels_text(rec->labels), 0, NULL);
     value = json_string_value(json_object_get(labels, s->label));
     has = value && (!s->value || strcmp(value, s->value) == 0);
     json_decref(labels);

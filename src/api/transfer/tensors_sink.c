@@ -50,11 +50,14 @@ static int describe_labels(const struct sink *s, const char *tensor, struct gb_b
                            struct gb_error *err) {
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
+    char text[GB_LABELS_MAX];
     bool exists = gb_buffer_get(s->core, &s->plan.session, &buffer->name, &rec, &absent) == 0;
-    int r = gb_tensor_labels(exists ? rec.labels : "{}", &buffer->name, tensor, buffer->labels, err);
+    int r = gb_tensor_labels(exists ? gb_labels_text(rec.labels) : "{}", &buffer->name, tensor, text, err);
 
+    if (exists)
+        gb_buffer_rec_done(&rec);
     buffer->has_labels = r > 0;
-    return r < 0 ? -1 : 0;
+    return r < 0 || (r > 0 && gb_labels_make(text, &buffer->labels, err) < 0) ? -1 : 0;
 }
 
 static int describe(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err) {

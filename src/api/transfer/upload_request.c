@@ -132,6 +132,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
         *err = absent;
         return -1;
     }
+    gb_buffer_rec_done(&rec); /* nothing here reads its labels */
     plan->exists = true;
     plan->existing_bytes = rec.bytes;
     params->buffer.kind = rec.kind;

@@ -213,6 +213,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     struct sink *s = (struct sink *)request->sink;
     struct gb_transfer_times times;
     struct gb_buffer_rec rec;
+    enum gb_step step;
     bool created;
     int r = conclude(s, err);
 
@@ -220,8 +221,11 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         r = gb_upload_result(s->upload, &rec, &created, &times, err);
     if (r < 0)
         return GB_STEP_ERROR;
-    if (r > 0)
-        return gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+    if (r > 0) {
+        step = gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+        gb_buffer_rec_done(&rec);
+        return step;
+    }
     if (!request->timed_out) {
         if (!request->detached)
             request->cancel = s->stage == STAGE_ENDED ? cancel : NULL;

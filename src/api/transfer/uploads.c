@@ -158,15 +158,19 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     struct gb_conditions *conditions;
     struct gb_call *call;
 
-    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0) {
+        gb_text_unref(params.buffer.labels);
         return GB_STEP_ERROR;
+    }
     call = gb_async_begin(request, err);
     if (!call) {
+        gb_text_unref(params.buffer.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     params.check = gb_conditions_buffer_check(conditions);
     gb_multipart_begin(gb_api_of(request)->core, &params, call);
+    gb_text_unref(params.buffer.labels);
     return gb_async_end(request, response, reply_begun, 0, err);
 }
 

@@ -35,10 +35,10 @@ static int refuse(const struct gb_buffer *b, const struct gb_pin *pin, unsigned 
         snprintf(more, sizeof(more), " and %u more", others);
     if (pin->ttl_s > 0)
         return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s",
-                            b->name.s, (long long)pin->id, (unsigned long long)pin->ttl_s,
+                            b->name, (long long)pin->id, (unsigned long long)pin->ttl_s,
                             pin->write ? "writing" : "reading", more, instead);
     return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
-                        b->name.s, (long long)pin->id, (long)pin->pid, (long)pin->uid,
+                        b->name, (long long)pin->id, (long)pin->pid, (long)pin->uid,
                         pin->write ? "writing" : "reading", more, instead);
 }
 
@@ -71,14 +71,14 @@ int gb_guard_check_writers_locked(const struct gb_buffer *b, struct gb_error *er
         err, GB_ERR_ESCAPED,
         "a lease for writing \"%s\" was ended from outside, and its process may write on: upload it whole "
         "again, without in_place",
-        b->name.s);
+        b->name);
 }
 
 int gb_guard_check_unsealed_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (!b->rec.sealed)
         return 0;
     return gb_error_set(err, GB_ERR_SEALED,
-                        "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name.s);
+                        "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name);
 }
 
 int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *err) {
@@ -131,7 +131,7 @@ void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) 
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
     if (!b->content || !b->content->owner)
         return 0;
-    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name.s,
+    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name,
                         what);
 }
 
@@ -140,6 +140,6 @@ int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_CONTENT_LOST,
                             "the bytes of \"%s\" were in memory of another process, whose connection has ended; adopt "
                             "or upload it again",
-                            b->name.s);
-    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+                            b->name);
+    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
 }

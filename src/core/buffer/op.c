@@ -39,6 +39,7 @@ void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
     gb_core_changed(session->core);
     if (op->check.free_arg)
         op->check.free_arg(op->check.arg);
+    gb_transaction_done(&op->transaction);
     free(op);
     gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
     gb_session_unref(session);

@@ -29,13 +29,28 @@ static int number_locked(struct gb_transaction *c) {
     return 0;
 }
 
+/* What the buffer is to keep is got before the database is asked: what follows the commit cannot fail. */
+static int prepare_names_locked(struct gb_transaction *c) {
+    if (c->removes || (gb_buffer_pool_text_locked(c->session, c->buffer, &c->rec.pool, &c->pool) == 0 &&
+                       gb_buffer_stream_text_locked(c->session, c->buffer, &c->rec.stream, &c->stream) == 0))
+        return 0;
+    return gb_no_memory(&c->error);
+}
+
+static void publish_names_locked(struct gb_transaction *c) {
+    if (c->removes)
+        return;
+    gb_text_set(&c->buffer->rec.pool, c->pool);
+    gb_text_set(&c->buffer->rec.stream, c->stream);
+}
+
 static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
-    if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
+    if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
         return -1;
     if (c->removes)
         b->deleting = true;
@@ -89,6 +104,7 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
 /* Under the lock, so that those of one buffer come in order. */
 static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
+    struct gb_buffer_rec rec;
     struct gb_notice notice;
 
     if (c->removes)
@@ -99,7 +115,8 @@ static void note_locked(struct gb_transaction *c, bool was_live, int64_t generat
         type = GB_NOTICE_BUFFER_REPLACED;
     else if (c->rec.version == version)
         return; /* a checksum was found out: nobody's business */
-    notice = gb_notice_of_buffer(c->session, c->removes ? &c->buffer->rec : &c->rec, type);
+    gb_buffer_look_locked(c->buffer, &rec);
+    notice = gb_notice_of_buffer(c->session, &rec, type);
     gb_notice_post(c->session->core, &notice);
 }
 
@@ -110,6 +127,7 @@ static void publish_locked(struct gb_transaction *c) {
     int64_t version = c->buffer->rec.version;
 
     gb_guard_tell_locked(c->buffer, &c->rec);
+    publish_names_locked(c);
     c->publish_locked(c, c->buffer);
     note_locked(c, was_live, generation, version);
     lose_empty_locked(c->session, c->buffer);
@@ -276,12 +294,11 @@ static struct gb_buffer *place_locked(struct gb_session *session, const struct g
 
     if (b)
         return b;
-    b = calloc(1, sizeof(*b));
+    b = gb_buffer_new(name);
     if (!b)
         return NULL;
-    b->name = *name;
-    if (gb_map_put(&session->buffers, b->name.s, b) < 0) {
-        free(b);
+    if (gb_map_put(&session->buffers, b->name, b) < 0) {
+        gb_buffer_free(b);
         return NULL;
     }
     return b;
@@ -308,6 +325,12 @@ void gb_transaction_start(struct gb_transaction *transaction) {
         run(transaction);
     else if (!b)
         transaction->end(transaction);
+}
+
+void gb_transaction_done(struct gb_transaction *transaction) {
+    gb_buffer_rec_done(&transaction->rec);
+    gb_text_set(&transaction->pool, NULL);
+    gb_text_set(&transaction->stream, NULL);
 }
 
 int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {

@@ -17,7 +17,9 @@ struct gb_transaction {
     const struct gb_call *call; /* whose key is marked with it; NULL: none */
     struct gb_store_mark mark;  /* the key, where call may end before the change does; "": the call's */
     bool removes;               /* else rec is put */
-    struct gb_buffer_rec rec;
+    struct gb_buffer_rec rec;   /* holds a reference: gb_buffer_rec_set(), gb_buffer_copy_locked() */
+    struct gb_text *pool;       /* the names in rec, for the buffer to keep */
+    struct gb_text *stream;
     struct gb_error error;
 
     /* Under the session's lock, session live: says what rec is to be (rec.id 0: a new one), or -1. current is NULL
@@ -33,6 +35,9 @@ struct gb_transaction {
 
 /* end may run before this returns. */
 void gb_transaction_start(struct gb_transaction *transaction);
+
+/* Gives back what it holds, before it is freed or filled anew. A zeroed one is accepted. */
+void gb_transaction_done(struct gb_transaction *transaction);
 
 /* In two steps, for a new name that is kept while memory is got. The lock is held. BUFFER_EXISTS, BUFFER_BUSY. */
 int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err);

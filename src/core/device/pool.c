@@ -17,6 +17,11 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
 
     if (!p)
         return NULL;
+    p->name = gb_text_new(rec->name.s, strlen(rec->name.s));
+    if (!p->name) {
+        free(p);
+        return NULL;
+    }
     atomic_init(&p->refs, 1);
     p->core = core;
     p->device = device;
@@ -30,6 +35,7 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
 
 static void pool_free(struct gb_core_pool *p) {
     pthread_mutex_destroy(&p->stat_lock);
+    gb_text_unref(p->name);
     free(p);
 }
 

@@ -28,6 +28,7 @@ struct gb_core_pool {
     bool own;                      /* the device's: always live, no record */
     _Atomic int state;             /* changes under the session's lock */
     struct gb_pool_rec rec;        /* the session's lock; name, id and device never change */
+    struct gb_text *name;          /* that of the record, for its buffers */
     struct gb_pool *pool;          /* the backend's; NULL: lost. Set before it is live */
     struct gb_error why;           /* it is lost */
     struct gb_fifo_lock fifo;      /* the session's lock */

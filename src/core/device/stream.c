@@ -15,6 +15,11 @@ struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_
 
     if (!st)
         return NULL;
+    st->name_text = gb_text_new(name->s, strlen(name->s));
+    if (!st->name_text) {
+        free(st);
+        return NULL;
+    }
     atomic_init(&st->refs, 1);
     atomic_init(&st->users, 1);
     st->core = core;
@@ -36,8 +41,10 @@ struct gb_core_stream *gb_core_stream_ref(struct gb_core_stream *stream) {
 }
 
 void gb_core_stream_unref(struct gb_core_stream *stream) {
-    if (stream && atomic_fetch_sub(&stream->refs, 1) == 1)
-        free(stream);
+    if (!stream || atomic_fetch_sub(&stream->refs, 1) != 1)
+        return;
+    gb_text_unref(stream->name_text);
+    free(stream);
 }
 
 struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream) {

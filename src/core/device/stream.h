@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "backend/backend.h"
+#include "base/text.h"
 #include "core/public/stream.h"
 #include "core/util/lane.h"
 
@@ -42,6 +43,7 @@ struct gb_core_stream {
     bool drains;     /* removed: its last user is through */
     int64_t id;      /* 0: "default" */
     struct gb_name name;
+    struct gb_text *name_text; /* the same, for buffers */
     int64_t created_at_us;
     atomic_uint parts_open; /* while they are taken down */
     struct gb_stream_part parts[];

@@ -11,6 +11,7 @@ static void destroy(struct gb_core_transfer *t) {
     if (d->behind)
         gb_event_pool_give(&t->device->events, d->behind);
     gb_core_transfer_done(t);
+    gb_buffer_rec_done(&d->rec);
     free(d->scratch);
     free(d);
 }

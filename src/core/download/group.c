@@ -41,6 +41,15 @@ const struct gb_buffer_rec *gb_download_group_record(const struct gb_download_gr
     return &group->recs[i];
 }
 
+static void drop_records(struct gb_download_group *b) {
+    size_t i;
+
+    for (i = 0; b->recs && i < b->count; i++)
+        gb_buffer_rec_done(&b->recs[i]);
+    free(b->recs);
+    b->recs = NULL;
+}
+
 /* --- opening ---------------------------------------------------------------------------------------------------------------- */
 
 static int hold_locked(struct gb_download_group *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
@@ -48,6 +57,7 @@ static int hold_locked(struct gb_download_group *b, const struct gb_name *name, 
     struct gb_buffer_rec *rec = &b->recs[b->count];
     struct gb_error why = GB_ERROR_INIT;
 
+    rec->labels = NULL;
     if (gb_buffer_hold_locked(b->session, name, rec, &item->content, &why) < 0) {
         if (lenient && why.code == GB_ERR_BUFFER_NOT_FOUND)
             return 0;
@@ -119,8 +129,7 @@ int gb_download_group_start(struct gb_download_group *b, const size_t *order, st
         ordered[i] = b->items[order[i]];
     free(b->items);
     b->items = ordered;
-    free(b->recs);
-    b->recs = NULL;
+    drop_records(b);
     b->started = true;
     return 0;
 }
@@ -223,7 +232,7 @@ void gb_download_group_free(struct gb_download_group *b) {
         gb_download_free(opened(b, i), false);
     for (; b->next < b->count; b->next++)
         gb_content_drop(b->items[b->next].content, NULL, NULL);
-    free(b->recs);
+    drop_records(b);
     free(b->items);
     gb_core_stream_unuse(b->stream);
     gb_session_touch(b->session);

@@ -23,18 +23,17 @@ static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_e
 }
 
 static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct gb_buffer *b = calloc(1, sizeof(*b));
+    struct gb_buffer *b = gb_buffer_new(&rec->name);
     struct gb_buffer_rec lost = *rec;
 
-    if (!b)
-        return gb_no_memory(err);
     lost.run = s->core->run;
-    b->name = rec->name;
-    b->id = rec->id;
-    if (gb_map_put(&s->buffers, b->name.s, b) < 0) {
-        free(b);
+    if (!b || gb_buffer_pool_text_locked(s, b, &rec->pool, &b->rec.pool) < 0 ||
+        gb_buffer_stream_text_locked(s, b, &rec->stream, &b->rec.stream) < 0 ||
+        gb_map_put(&s->buffers, b->name, b) < 0) {
+        gb_buffer_free(b);
         return gb_no_memory(err);
     }
+    b->id = rec->id;
     if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
         return gb_no_memory(err); /* the place in the map goes with the session */
     /* Not written back: the next start would come to the same result, and the next change writes it. */

@@ -61,7 +61,7 @@ static void note_exhausted(const struct gb_content *c, const struct gb_error *er
 void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
                      const struct gb_error *error) {
     struct gb_content c = {
-        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .bytes = bytes};
+        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .buffer = "", .bytes = bytes};
 
     gb_alloc_stats_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
     note_exhausted(&c, error);

@@ -61,7 +61,7 @@ static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum 
             .action = action,
         };
         cut(e->session, c->session->name.s);
-        cut(e->buffer, c->buffer.s);
+        cut(e->buffer, c->buffer);
     }
     t->next++;
 }
@@ -163,8 +163,8 @@ static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log
         .kind = c->kind,
         .leaving = atomic_load(&c->left),
         .session = c->session->name,
-        .buffer = c->buffer,
     };
+    strcpy(out->buffer.s, c->buffer);
     if (pool_sessions)
         out->pool = c->pool->rec.name;
 }

@@ -1,6 +1,7 @@
 #include "core/memory/content.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/device/stream.h"
 #include "core/memory/alloc_stats.h"
@@ -12,7 +13,8 @@
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
                           struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
                           struct gb_content **ret, struct gb_error *err) {
-    struct gb_content *c = calloc(1, sizeof(*c));
+    size_t size = strlen(buffer->s) + 1;
+    struct gb_content *c = calloc(1, sizeof(*c) + size);
 
     if (!c)
         return gb_no_memory(err);
@@ -32,7 +34,7 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
     c->device = pool->device;
     c->pool = gb_core_pool_ref(kind == GB_KIND_DEVICE ? pool : pool->device->pool);
     c->alloc_stream = gb_core_stream_ref(alloc_stream);
-    c->buffer = *buffer;
+    c->buffer = memcpy(c + 1, buffer->s, size);
     c->bytes = bytes;
     atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
@@ -51,6 +53,7 @@ struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_
     c->device = device;
     c->pool = gb_core_pool_ref(device->pool);
     c->alloc_stream = gb_core_stream_ref(session->standard);
+    c->buffer = "";
     c->bytes = bytes;
     c->given = true;
     return c;

@@ -30,7 +30,7 @@ struct gb_content {
     enum gb_kind kind;
     struct gb_core_pool *pool;           /* a reference; the device's own for other kinds than DEVICE */
     struct gb_core_stream *alloc_stream; /* where it is allocated and freed in order; see device/stream.h */
-    struct gb_name buffer;               /* the buffer that it was made for */
+    const char *buffer;                  /* name of the buffer that it was made for, behind this */
     struct gb_alloc_log_link alloc_log;
     uint64_t bytes;
     void *ptr;                   /* NULL: nothing allocated (yet), or zero bytes */

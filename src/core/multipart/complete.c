@@ -141,7 +141,7 @@ static int ask_check(struct gb_multipart *multipart, const struct gb_buffer_chec
         return 0;
     pthread_mutex_lock(&s->lock);
     b = gb_buffer_find_locked(s, &multipart->buffer, NULL);
-    r = check->check(check->arg, b ? &b->rec : NULL, err);
+    r = gb_buffer_check_locked(check, b, err);
     pthread_mutex_unlock(&s->lock);
     return r;
 }

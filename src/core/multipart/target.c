@@ -141,6 +141,7 @@ static int outcome(struct gb_multipart *multipart, struct gb_call *call, struct 
         *err = multipart->refused;
         return -1;
     }
+    gb_buffer_rec_done(&call->buffer);
     return gb_upload_result(multipart->target, &call->buffer, &call->created, &call->times, err);
 }
 

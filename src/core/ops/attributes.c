@@ -63,7 +63,7 @@ static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_
         c = b->rec.mirrored ? b->sides[i] : (i == GB_SIDE_DEVICE ? b->content : NULL);
         op->content[i] = c ? gb_content_ref(c) : NULL;
     }
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->call->buffer);
     *ret_device = b->rec.device;
     return 0;
 }

@@ -36,6 +36,8 @@ static void op_end(struct buffer_op *op, const struct gb_error *error) {
         op->check.free_arg(op->check.arg);
     gb_core_stream_unuse(op->stream);
     gb_core_pool_unref(op->pool);
+    gb_transaction_done(&op->transaction);
+    gb_text_unref(op->params.labels);
     free(op);
     gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
     gb_session_unref(session);
@@ -76,7 +78,7 @@ static int check(struct buffer_op *op, const struct gb_buffer *b, struct gb_erro
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
                             op->session->name.s, op->transaction.name.s);
-    return op->check.check ? op->check.check(op->check.arg, &b->rec, err) : 0;
+    return gb_buffer_check_locked(&op->check, b, err);
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------------------- */
@@ -89,6 +91,7 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
     (void)b;
     if (gb_core_pool_check(op->pool, err) < 0)
         return -1;
+    gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){.name = p->name,
                                   .bytes = p->bytes,
                                   .dtype = p->dtype,
@@ -100,14 +103,11 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
                                   .version = 1,
+                                  .labels = gb_text_ref(p->labels),
                                   .created_at_us = gb_wall_us()};
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
         rec->pool = op->pool->rec.name;
-    if (p->has_labels)
-        memcpy(rec->labels, p->labels, sizeof(rec->labels));
-    else
-        strcpy(rec->labels, "{}");
     return 0;
 }
 
@@ -117,7 +117,7 @@ static void create_apply_locked(struct gb_transaction *transaction, struct gb_bu
     gb_buffer_set_locked(op->session, b, &transaction->rec, op->content);
     op->content = NULL;
     op->counted = false;
-    op->call->buffer = transaction->rec;
+    gb_buffer_rec_set(&op->call->buffer, &transaction->rec);
     op->call->created = true;
 }
 
@@ -228,6 +228,7 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
     if (!op)
         return;
     op->params = *params;
+    gb_text_ref(op->params.labels);
     op->transaction.validate_locked = create_decide_locked;
     op->transaction.publish_locked = create_apply_locked;
     op->transaction.end = create_end;
@@ -250,13 +251,13 @@ static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buf
     if (p->has_shape && p->bytes != b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer has %llu bytes; shape and dtype give %llu",
                             (unsigned long long)b->rec.bytes, (unsigned long long)p->bytes);
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (p->has_shape) {
         transaction->rec.dtype = p->dtype;
         transaction->rec.shape = p->shape;
     }
     if (p->has_labels)
-        memcpy(transaction->rec.labels, p->labels, sizeof(p->labels));
+        gb_text_set(&transaction->rec.labels, p->labels);
     transaction->rec.version++;
     transaction->rec.updated_at_us = gb_wall_us();
     return 0;
@@ -269,7 +270,7 @@ static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buf
     if (b->rec.state == GB_BUFFER_LOST)
         transaction->rec.state = GB_BUFFER_LOST;
     gb_buffer_set_locked(op->session, b, &transaction->rec, b->content);
-    op->call->buffer = transaction->rec;
+    gb_buffer_rec_set(&op->call->buffer, &transaction->rec);
 }
 
 static void patch_end(struct gb_transaction *transaction) {
@@ -283,6 +284,7 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
     if (!op)
         return;
     op->params = *params;
+    gb_text_ref(op->params.labels);
     op->transaction.validate_locked = patch_decide_locked;
     op->transaction.publish_locked = patch_apply_locked;
     op->transaction.end = patch_end;
@@ -304,7 +306,7 @@ static int delete_decide_locked(struct gb_transaction *transaction, struct gb_bu
 static void delete_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct buffer_op *op = op_of(transaction);
 
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->call->buffer);
     op->call->held_bytes = gb_guard_mapped_bytes_locked(b);
     op->content = gb_buffer_clear_locked(op->session, b);
 }
@@ -346,10 +348,11 @@ int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb
                      struct gb_error *err) {
     struct gb_buffer *b;
 
+    ret->labels = NULL;
     pthread_mutex_lock(&s->lock);
     b = gb_session_alive(s, err) < 0 ? NULL : gb_buffer_find_locked(s, name, err);
     if (b)
-        *ret = b->rec;
+        gb_buffer_copy_locked(b, ret);
     pthread_mutex_unlock(&s->lock);
     return b ? 0 : -1;
 }
@@ -363,8 +366,8 @@ int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const str
     return r;
 }
 
-/* The next one that can be seen. */
-static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *ret) {
+/* The next one that can be seen; as gb_buffer_copy_locked. */
+static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *rec) {
     struct gb_buffer *b;
     bool found;
 
@@ -374,7 +377,7 @@ static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *ret) {
     while (b && (!b->live || b->deleting));
     found = b != NULL;
     if (found)
-        *ret = b->rec;
+        gb_buffer_copy_locked(b, rec);
     pthread_mutex_unlock(&s->lock);
     return found;
 }
@@ -383,7 +386,7 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
                    struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, session, err);
-    struct gb_buffer_rec rec;
+    struct gb_buffer_rec rec = {.labels = NULL};
     unsigned n;
     int r = 0;
 
@@ -395,6 +398,7 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
     }
     if (r == 0)
         *ret_more = after(s, after_id, &rec);
+    gb_buffer_rec_done(&rec);
     gb_session_unref(s);
     return r;
 }

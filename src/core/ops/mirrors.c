@@ -10,11 +10,11 @@
 static int check_mirrored(const struct gb_buffer *b, struct gb_error *err) {
     if (!b->rec.mirrored)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
-                            b->name.s);
+                            b->name);
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     if (b->rec.state == GB_BUFFER_LOST)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
     return 0;
 }
 
@@ -22,7 +22,7 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
                        struct gb_buffer **ret, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
 
-    if (!b || (check && check->check && check->check(check->arg, &b->rec, err) < 0))
+    if (!b || gb_buffer_check_locked(check, b, err) < 0)
         return -1;
     *ret = b;
     return check_mirrored(b, err);
@@ -46,14 +46,14 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    w->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &w->call->buffer);
     sync->stale =
         gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
     if (!sync->stale)
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
-    w->source_rec = b->rec;
+    gb_buffer_copy_locked(b, &w->source_rec);
     w->bytes = b->rec.bytes;
     w->source = gb_content_ref(b->sides[to_host ? GB_SIDE_DEVICE : GB_SIDE_HOST]);
     return 0;
@@ -120,7 +120,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
                             "only the %s side has the buffer's bytes: sync the other first, or release both",
                             gb_head_name(b->rec.head));
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (all && (b->rec.head != GB_HEAD_UNINITIALIZED || b->rec.state != GB_BUFFER_READY)) {
         transaction->rec.generation++;
         transaction->rec.has_crc32c = false;
@@ -145,7 +145,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
-    op->base.call->buffer = transaction->rec;
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
 
 static void finish(void *arg) {

@@ -18,6 +18,7 @@ struct scan {
 
 static void release(struct scan *s) {
     gb_hash_reader_done(&s->reader);
+    gb_transaction_done(&s->transaction);
     gb_session_unref(s->session);
     free(s);
 }
@@ -44,7 +45,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         b->rec.generation != read->generation || b->rec.has_crc32c || b->rec.adopted || b->in_place ||
         b->rec.state != GB_BUFFER_READY)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile");
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     transaction->rec.has_crc32c = true;
     transaction->rec.crc32c = s->reader.crc;
     transaction->rec.version++;
@@ -113,7 +114,7 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
         return -1;
     r->download->silent = true;
     rec = gb_download_record(r->download);
-    s->call->buffer = *rec;
+    gb_buffer_rec_set(&s->call->buffer, rec);
     s->call->scan.had_crc32c = rec->has_crc32c;
     r->left = rec->bytes;
     if (p->check.check && p->check.check(p->check.arg, rec, err) < 0)

@@ -23,11 +23,11 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
                             op->session->name.s, transaction->name.s);
-    if (op->check.check && op->check.check(op->check.arg, &b->rec, err) < 0)
+    if (gb_buffer_check_locked(&op->check, b, err) < 0)
         return -1;
     if (!b->rec.sealed && check_content(b, err) < 0)
         return -1;
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (b->rec.sealed)
         return 0;
     transaction->rec.sealed = true;
@@ -45,7 +45,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         transaction->rec.head = GB_HEAD_UNINITIALIZED;
     }
     gb_buffer_set_locked(op->session, b, &transaction->rec, b->content);
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->call->buffer);
 }
 
 static void end(struct gb_transaction *transaction) {

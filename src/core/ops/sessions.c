@@ -26,6 +26,8 @@ static void op_end(struct session_op *op, const struct gb_error *error) {
     gb_core_changed(session->core);
     if (op->check.free_arg)
         op->check.free_arg(op->check.arg);
+    gb_session_rec_done(&op->rec);
+    gb_text_unref(op->params.labels);
     free(op);
     gb_call_finish(call, error);
     gb_session_unref(session);
@@ -41,7 +43,7 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
     if (p->has_idle_ttl)
         rec->idle_ttl_s = p->idle_ttl_s;
     if (p->has_labels)
-        memcpy(rec->labels, p->labels, sizeof(rec->labels));
+        gb_text_set(&rec->labels, p->labels);
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------------------- */
@@ -73,7 +75,6 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     struct session_op *op = calloc(1, sizeof(*op));
     struct gb_session *s = NULL;
 
-    strcpy(rec.labels, "{}");
     merge_params(params, &rec);
     rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
     rec.created_at_us = gb_wall_us();
@@ -84,6 +85,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
         gb_no_memory(&err);
     if (!s || gb_session_enroll(s, core->config.sessions_max, &err) < 0) {
         free(op);
+        gb_session_rec_done(&rec);
         gb_session_unref(s);
         gb_call_finish(call, &err);
         return;
@@ -91,6 +93,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     op->session = gb_session_ref(s);
     op->call = call;
     gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(call), created, op);
+    gb_session_rec_done(&rec);
 }
 
 /* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
@@ -108,7 +111,7 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         atomic_store(&s->state, GB_SESSION_DELETING);
         return 0;
     }
-    op->rec = s->rec;
+    gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
@@ -122,7 +125,7 @@ static void patched(void *arg, const struct gb_error *error) {
 
     pthread_mutex_lock(&s->lock);
     if (!error) {
-        s->rec = op->rec;
+        gb_session_rec_set(&s->rec, &op->rec);
         gb_session_view_locked(s, &op->call->session);
     }
     next = (struct session_op *)gb_fifo_lock_release(&s->fifo);
@@ -238,6 +241,7 @@ static void transaction(struct gb_session *s, const struct gb_session_params *pa
     op->removes = !params;
     if (params)
         op->params = *params;
+    gb_text_ref(op->params.labels);
     if (check)
         op->check = *check;
     pthread_mutex_lock(&s->lock);
@@ -280,11 +284,13 @@ static int look(struct gb_session *s, struct gb_session_view *ret) {
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
+    ret->rec.labels = NULL;
     return look(gb_session_find(core, name, err), ret);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
+    ret->rec.labels = NULL;
     return look(gb_session_use(core, name, err), ret);
 }
 
@@ -306,7 +312,7 @@ static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret)
 int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err) {
-    struct gb_session_view view;
+    struct gb_session_view view = {.rec = {.labels = NULL}};
     unsigned n;
     int r = 0;
 
@@ -316,5 +322,6 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
     }
     if (r == 0)
         *ret_more = after(core, after_id, &view);
+    gb_session_rec_done(&view.rec);
     return r;
 }

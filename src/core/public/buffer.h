@@ -11,7 +11,7 @@ struct gb_core;
  * bytes may be 0. wait_ms: how long to wait for memory to become free. Result: call->buffer. */
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
                       struct gb_call *call);
-/* [now] */
+/* [now] *ret holds a reference: gb_buffer_rec_done(). */
 int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                   struct gb_buffer_rec *ret, struct gb_error *err);
 /* Labels; dtype and shape when they describe the same number of bytes (SHAPE_MISMATCH otherwise). */

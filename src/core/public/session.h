@@ -12,7 +12,7 @@ struct gb_core;
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call);
-/* [now] SESSION_NOT_FOUND. */
+/* [now] SESSION_NOT_FOUND. *ret holds a reference: gb_session_rec_done(&ret->rec); so does that of a heartbeat. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
 /* Lowering a quota below what is used is permitted: it stops new allocations. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,

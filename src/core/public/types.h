@@ -91,7 +91,7 @@ struct gb_session_params {
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
     struct gb_quota quota;
     uint64_t idle_ttl_s;
-    char labels[GB_LABELS_MAX];
+    struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 
 struct gb_session_view {
@@ -117,7 +117,7 @@ struct gb_buffer_params {
     struct gb_name pool;        /* "": where the buffer is already, else the first device's */
     struct gb_name stream;      /* "" is "default" */
     bool has_shape, has_labels; /* patch: what is given */
-    char labels[GB_LABELS_MAX];
+    struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
 };
 
 /* --- transfers ------------------------------------------------------------------------------------------------------- */

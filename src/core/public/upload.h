@@ -34,7 +34,7 @@ int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, siz
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
 /* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
-/* 1: done, outputs set; 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
+/* 1: done, outputs set, and the record holds a reference (gb_buffer_rec_done); 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
 /* [now] As gb_call_cancel, once all bytes are there. */

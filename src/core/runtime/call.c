@@ -26,6 +26,8 @@ void gb_call_unref(struct gb_call *call) {
     if (call->lease)
         gb_export_done(&call->lease->export);
     free(call->lease);
+    gb_session_rec_done(&call->session.rec);
+    gb_buffer_rec_done(&call->buffer);
     free(call);
 }
 

@@ -18,12 +18,12 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->core = core;
     s->id = rec->id;
     s->name = rec->name;
-    s->rec = *rec;
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
         return NULL;
     }
+    gb_session_rec_set(&s->rec, rec);
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -52,6 +52,7 @@ void gb_session_release(struct gb_session *s) {
     gb_idlist_done(&s->events_by_id);
     gb_idlist_done(&s->multiparts);
     pthread_mutex_destroy(&s->lock);
+    gb_session_rec_done(&s->rec);
     free(s);
     gb_core_leave(core);
 }
@@ -125,7 +126,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
 
-    ret->rec = session->rec;
+    gb_session_rec_set(&ret->rec, &session->rec);
     ret->used_bytes = session->used_bytes;
     ret->used_pinned_bytes = session->used_pinned_bytes;
     ret->buffers = session->live_buffers;

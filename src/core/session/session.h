@@ -86,6 +86,7 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id);
 
 /* SESSION_NOT_FOUND unless live. */
 int gb_session_alive(struct gb_session *session, struct gb_error *err);
+/* ret->rec is zeroed, or has a record, whose labels it gives back; it holds a reference. The session's lock is held. */
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret);
 
 /* For streams.c alone: one of its streams was taken down. */

@@ -45,6 +45,7 @@ static void finish(void *arg) {
     struct gb_call *call = op->call;
 
     gb_core_changed(op->core);
+    gb_transaction_done(&op->transaction);
     free(op);
     gb_call_finish(call, error.code == GB_OK ? NULL : &error);
     gb_session_unref(session);
@@ -77,7 +78,7 @@ static int check_name(const struct gb_buffer *b, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
                             "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
                             "another name",
-                            b->name.s);
+                            b->name);
     return gb_guard_check_unsealed_locked(b, err);
 }
 
@@ -117,12 +118,11 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
             return -1;
         op->counted = true;
     }
-    if (b) {
-        transaction->rec = b->rec;
-    } else {
+    gb_buffer_rec_done(&transaction->rec);
+    if (b)
+        gb_buffer_copy_locked(b, &transaction->rec);
+    else
         transaction->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
-        strcpy(transaction->rec.labels, "{}");
-    }
     describe(op, &transaction->rec);
     return 0;
 }
@@ -141,7 +141,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     gb_buffer_set_locked(op->session, b, &transaction->rec, adoption_of(c)->cut ? NULL : c);
     if (!adoption_of(c)->cut)
         op->content = NULL;
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->call->buffer);
 }
 
 /* --- the memory --------------------------------------------------------------------------------------------------- */

@@ -140,6 +140,7 @@ static void cut(struct gb_adoption *adoption) {
     struct gb_session *s = adoption->session;
     struct gb_content *lost = NULL;
     struct gb_content *next;
+    struct gb_buffer_rec rec;
     struct gb_notice notice;
     struct gb_buffer *b;
 
@@ -148,7 +149,8 @@ static void cut(struct gb_adoption *adoption) {
     b = gb_map_get(&s->buffers, adoption->buffer.s);
     if (b && b->live && b->content && b->content->owner == adoption) {
         lost = gb_buffer_lose_locked(s, b);
-        notice = gb_notice_of_buffer(s, &b->rec, GB_NOTICE_BUFFER_LOST);
+        gb_buffer_look_locked(b, &rec);
+        notice = gb_notice_of_buffer(s, &rec, GB_NOTICE_BUFFER_LOST);
         gb_notice_post(s->core, &notice);
     }
     pthread_mutex_unlock(&s->lock);

@@ -89,6 +89,8 @@ void gb_lease_unref(struct gb_lease *lease) {
     if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
         return;
     gb_holder_unref(lease->holder);
+    if (lease->transaction)
+        gb_transaction_done(&lease->transaction->transaction);
     free(lease->transaction);
     gb_session_unref(lease->session);
     free(lease);

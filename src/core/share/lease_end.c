@@ -8,6 +8,7 @@
 
 void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how) {
     lease->transaction->decided = false;
+    gb_transaction_done(&lease->transaction->transaction);
     lease->transaction->transaction = *how;
     lease->transaction->transaction.session = lease->session;
     lease->transaction->transaction.name = lease->buffer;
@@ -15,7 +16,7 @@ void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how) {
 }
 
 void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_buffer_rec *ret) {
-    *ret = b->rec;
+    gb_buffer_copy_locked(b, ret);
     ret->head = head;
     ret->generation++;
     ret->version++;

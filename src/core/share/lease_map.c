@@ -175,7 +175,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     lease->content->mapping_for_write = false;
     gb_lease_apply_locked(transaction, b);
     lease->generation = transaction->rec.generation;
-    lease->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &lease->call->buffer);
 }
 
 static void rollback_locked(struct gb_transaction *transaction, struct gb_buffer *b) {

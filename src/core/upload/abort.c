@@ -9,7 +9,7 @@ static int decide_break_locked(struct gb_transaction *transaction, struct gb_buf
 
     if (!gb_upload_has_locked(u, b))
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
-    transaction->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     transaction->rec.state = GB_BUFFER_PARTIAL;
     transaction->rec.head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
     transaction->rec.generation++;
@@ -60,6 +60,8 @@ void gb_upload_dispose(struct gb_upload *u) {
     if (u->plan.check.free_arg)
         u->plan.check.free_arg(u->plan.check.arg);
     gb_core_transfer_done(&u->t);
+    gb_transaction_done(&u->transaction);
+    gb_text_unref(u->plan.buffer.labels);
     free(u->scratch);
     free(u);
 }
@@ -104,6 +106,7 @@ static void destroy(struct gb_upload *u, const struct gb_error *error) {
         u->role->gone(u);
         return;
     }
+    gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
                                              .validate_locked = decide_break_locked,

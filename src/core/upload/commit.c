@@ -8,8 +8,8 @@
 /* --- the record ------------------------------------------------------------------------------------------------------------- */
 
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
+    gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){.name = u->plan.buffer.name, .created_at_us = gb_wall_us()};
-    strcpy(rec->labels, "{}");
 }
 
 static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
@@ -21,7 +21,7 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->shape = p->shape;
         rec->kind = u->plan.mirrored ? GB_KIND_DEVICE : u->content->kind;
         if (p->has_labels)
-            memcpy(rec->labels, p->labels, sizeof(rec->labels));
+            gb_text_set(&rec->labels, p->labels);
     }
     rec->device = u->t.device->index;
     rec->pool = u->plan.pool_name;
@@ -54,9 +54,8 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
 
     if (p->in_place)
         return gb_upload_has_locked(u, b) ? 0 : lost(b, err);
-    if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
-        return -1;
-    if (u->end_check && u->end_check->check && u->end_check->check(u->end_check->arg, b ? &b->rec : NULL, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0 ||
+        (u->end_check && gb_buffer_check_locked(u->end_check, b, err) < 0))
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -86,7 +85,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         u->counted = true;
     }
     if (b)
-        transaction->rec = b->rec;
+        gb_buffer_copy_locked(b, &transaction->rec);
     else
         new_record(u, &transaction->rec);
     describe(u, &transaction->rec);
@@ -189,6 +188,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
         fail(u, error);
         return false;
     }
+    gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
                                              .validate_locked = validate_locked,
@@ -237,7 +237,8 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     pthread_mutex_unlock(&upload->t.lock);
     if (!done)
         return r;
-    *ret_rec = upload->transaction.rec;
+    ret_rec->labels = NULL;
+    gb_buffer_rec_set(ret_rec, &upload->transaction.rec);
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;

@@ -158,7 +158,7 @@ static int validate_sync_locked(struct gb_transaction *transaction, struct gb_bu
     if (!b || b->in_place || b->id != p->base_id || b->rec.generation != p->base_generation ||
         b->rec.state != GB_BUFFER_READY || source != w->source || b->sides[p->side] != p->was)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    *rec = b->rec;
+    gb_buffer_copy_locked(b, rec);
     rec->head = p->head;
     rec->pool = p->pool_name; /* another when the buffer's was removed */
     rec->version++;
@@ -205,6 +205,7 @@ static void end(struct gb_device_write *w) {
     struct gb_error error = w->error;
 
     gb_content_drop_later(w->source); /* this may be a backend's thread */
+    gb_buffer_rec_done(&w->source_rec);
     free(w);
     if (call)
         gb_call_finish(call, error.code == GB_OK ? NULL : &error);
@@ -234,6 +235,7 @@ static void wake(void *arg) {
 
     if (w->ended)
         return;
+    gb_buffer_rec_done(&call->buffer);
     r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
     if (r == 0)
         return;

@@ -232,6 +232,7 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
     p.wake = upload_woke;
     member->group = j;
     u = gb_upload_make(core, &p, &member_role, member, err);
+    gb_text_unref(p.buffer.labels);
     if (!u)
         return -1;
     u->t.arg = u;

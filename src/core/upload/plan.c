@@ -19,13 +19,16 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
                                                const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
     struct gb_core_pool *pool = NULL;
+    struct gb_name name;
 
     if (!b || ((p->buffer.pool.s[0] != '\0' || p->buffer.has_device) && !p->partial))
         return gb_kind_pool_locked(s, &p->buffer, err);
     if (b->content && b->rec.kind == draft->kind)
         return b->content->pool;
-    if (draft->kind == GB_KIND_DEVICE && b->rec.pool.s[0] != '\0')
-        pool = gb_core_pool_find_locked(s, &b->rec.pool, NULL);
+    if (draft->kind == GB_KIND_DEVICE && b->rec.pool) {
+        strcpy(name.s, gb_text_s(b->rec.pool));
+        pool = gb_core_pool_find_locked(s, &name, NULL);
+    }
     if (!pool && b->rec.device < s->core->device_count)
         pool = s->core->devices[b->rec.device].pool;
     if (!pool)
@@ -134,7 +137,7 @@ static int plan_in_place(const struct gb_upload_params *p, struct gb_upload_draf
     if (b->content->pool != draft->pool)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is in the pool \"%s\" of device %d: a write in place cannot move it",
-                            b->rec.pool.s, b->rec.device);
+                            gb_text_s(b->rec.pool), b->rec.device);
     if (b->rec.kind != draft->kind)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is of kind \"%s\": a write in place cannot change that",
@@ -166,8 +169,9 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_upload_
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
                             gb_kind_name(p->buffer.kind));
     if (draft->mirrored && b && !p->partial && p->buffer.pool.s[0] != '\0' &&
-        !gb_name_equal(&p->buffer.pool, &b->rec.pool))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"", b->rec.pool.s);
+        strcmp(p->buffer.pool.s, gb_text_s(b->rec.pool)) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"",
+                            gb_text_s(b->rec.pool));
     return 0;
 }
 
@@ -246,7 +250,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if (gb_session_alive(s, err) < 0)
         return -1;
-    if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");

@@ -281,14 +281,16 @@ START_TEST(labels) {
 
     ck_assert_int_eq(gb_tensor_labels("{}", &rec.name, "a_b", text, &err), 0);
     ck_assert_int_eq(gb_tensor_labels("{\"k\":\"v\"}", &rec.name, "a/\"b\"", text, &err), 1);
-    strcpy(rec.labels, text);
+    gb_assert_ok(gb_labels_make(text, &rec.labels, &err), err);
     ck_assert_str_eq(gb_tensor_name(&rec, name), "a/\"b\"");
     ck_assert_ptr_nonnull(strstr(text, "\"k\":\"v\""));
-    ck_assert_int_eq(gb_tensor_labels(rec.labels, &rec.name, "a/\"b\"", text, &err), 0);
-    ck_assert_int_eq(gb_tensor_labels(rec.labels, &rec.name, "a_b", text, &err), 1);
+    ck_assert_int_eq(gb_tensor_labels(gb_labels_text(rec.labels), &rec.name, "a/\"b\"", text, &err), 0);
+    ck_assert_int_eq(gb_tensor_labels(gb_labels_text(rec.labels), &rec.name, "a_b", text, &err), 1);
     ck_assert_str_eq(text, "{\"k\":\"v\"}");
-    strcpy(rec.labels, text);
+    gb_buffer_rec_done(&rec);
+    gb_assert_ok(gb_labels_make(text, &rec.labels, &err), err);
     ck_assert_str_eq(gb_tensor_name(&rec, name), "a_b");
+    gb_buffer_rec_done(&rec);
     memset(full + strlen(full), 'v', 2020);
     strcat(full, "\"}");
     gb_assert_fails(gb_tensor_labels(full, &rec.name, "a b", text, &err), err, GB_ERR_INVALID_ARGUMENT);

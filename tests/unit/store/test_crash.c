@@ -70,11 +70,13 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
     struct gb_session_rec session;
     struct gb_buffer_rec buffer;
     struct gb_store_ids last;
+    char large[GB_LABELS_MAX] = "";
     int64_t session_id;
     int64_t id;
     char name[32];
     sem_t window;
 
+    memset(large, 'x', sizeof(large) - 1);
     f->config.sync_full = round->sync_full;
     sem_init(&window, 0, (unsigned)round->window);
     if (gb_store_open(&f->config, &f->store, NULL) < 0 || gb_store_last_ids(f->store, &last, NULL) < 0)
@@ -89,7 +91,7 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
         snprintf(name, sizeof(name), "b%lld", (long long)id);
         buffer = store_buffer(id, session_id, name);
         if (round->large)
-            memset(buffer.labels, 'x', GB_LABELS_MAX - 1);
+            buffer.labels = store_labels(large);
         store_put_buffer(f->store, &buffer, acknowledged, start(fd, &window, ACK_BUFFER, (int)id));
         if (id % 7 == 0)
             store_del(f->store, GB_STORE_DEL_BUFFER, id, acknowledged, start(fd, &window, ACK_DELETED, (int)id));

@@ -93,18 +93,22 @@ END_TEST
 
 /* A merge holds only for the text that it was made from, dtype alone only for its content. */
 START_TEST(test_basis) {
-    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9, .labels = "{\"a\":\"1\"}"};
+    struct gb_buffer_rec rec = {.id = 7, .generation = 3, .version = 9};
     struct gb_conditions *c = calloc(1, sizeof(*c));
     struct gb_error err = GB_ERROR_INIT;
 
+    gb_assert_ok(gb_labels_make("{\"a\":\"1\"}", &rec.labels, &err), err);
     gb_assert_ok(gb_conditions_labels(c, "{\"a\":\"1\"}", &err), err);
     c->generation = 3;
     gb_assert_ok(gb_conditions_buffer(c, &rec, &err), err);
     rec.generation = 4;
     gb_assert_fails(gb_conditions_buffer(c, &rec, &err), err, GB_ERR_PRECONDITION_FAILED);
     rec.generation = 3;
-    strcpy(rec.labels, "{\"a\":\"2\"}");
+    gb_buffer_rec_done(&rec);
     gb_assert_fails(gb_conditions_buffer(c, &rec, &err), err, GB_ERR_PRECONDITION_FAILED);
+    gb_assert_ok(gb_labels_make("{\"a\":\"2\"}", &rec.labels, &err), err);
+    gb_assert_fails(gb_conditions_buffer(c, &rec, &err), err, GB_ERR_PRECONDITION_FAILED);
+    gb_buffer_rec_done(&rec);
     gb_conditions_free(c);
 }
 END_TEST

@@ -58,7 +58,7 @@ START_TEST(parts_in_any_order) {
 
     core_put(x->core, &x->params, 1, NULL);
     x->params.buffer.has_labels = true;
-    strcpy(x->params.buffer.labels, "{\"a\":\"b\"}");
+    x->params.buffer.labels = store_labels("{\"a\":\"b\"}");
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     ck_assert_uint_eq(r.view.gap_count, 1);
     ck_assert_uint_eq(r.view.bytes, BYTES);
@@ -82,7 +82,8 @@ START_TEST(parts_in_any_order) {
     ck_assert_int_eq(r.rec.generation, 2);
     ck_assert(r.rec.has_crc32c);
     ck_assert_uint_eq(r.rec.crc32c, gb_crc32c(0, x->data, BYTES));
-    ck_assert_str_eq(r.rec.labels, "{\"a\":\"b\"}");
+    ck_assert_str_eq(gb_labels_text(r.rec.labels), "{\"a\":\"b\"}");
+    gb_buffer_rec_done(&r.rec);
     core_expect(x->core, "default", "x", x->data, BYTES);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_COMPLETED);
     gb_assert_fails(intake_part(x->core, r.view.id, 0, x->data, 1, &x->err), x->err, GB_ERR_UPLOAD_COMPLETED);

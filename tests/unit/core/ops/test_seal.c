@@ -54,7 +54,7 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
     gb_holder_end(h);
     core_until_unmapped(&f);
-    strcpy(patch.labels, "{\"x\":\"y\"}");
+    patch.labels = store_labels("{\"x\":\"y\"}");
     core_pending_init(&pending);
     gb_buffer_patch(f.core, &patch, NULL, pending.call);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
@@ -67,6 +67,8 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.sealed);
     ck_assert_int_eq(rec.generation, 1);
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{\"x\":\"y\"}");
+    gb_buffer_rec_done(&rec);
     core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
     refuses_all(&f);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
