@@ -216,6 +216,7 @@ def test_an_upload_that_ended_is_not_promised_again(s):
     s.ask("POST", "uploads", body, key("up")).problem(409, "idempotency_answer_lost")
 
 
+@pytest.mark.timeout(300)
 def test_killed_in_between(start, backend, tmp_path):
     """kill -9 at any moment: afterwards the key has its answer, its answer is lost, or there was no effect; never two effects."""
     seen = set()

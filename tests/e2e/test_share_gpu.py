@@ -98,6 +98,7 @@ def test_what_one_writes_the_other_downloads(place, tmp_path):
     place.free()
 
 
+@pytest.mark.timeout(300)
 def test_the_writer_is_killed_at_any_moment(place, tmp_path):
     rng, before = random.Random(place.way), 0
     for turn in range(12 if place.library == "numpy" else 3):

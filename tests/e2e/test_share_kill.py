@@ -4,6 +4,8 @@ import random
 import signal
 import time
 
+import pytest
+
 from badclient import Footprint
 from harness import DATA, SLOT, until
 from sharing import Local, Memory, kill, spawn
@@ -50,6 +52,7 @@ def sharing_of(daemon, session):
     return daemon.get(f"/v1/sessions/{session}/stats")["sharing"]
 
 
+@pytest.mark.timeout(300)
 def test_a_thousand_importers(daemon, session):
     daemon.put("x", A, session, MAPPABLE).expect(201)
     daemon.put("big", bytes(4 << 20), session, MAPPABLE).expect(201)
