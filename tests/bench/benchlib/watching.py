@@ -303,7 +303,7 @@ class History(Case):
             took.append(ms)
             points.add(len(json.loads(data)["items"]))
         if min(points) < 200:
-            raise measure.TurnFailed(f"the past has {min(points)} points")
+            raise measure.TurnFailed(f"the history has {min(points)} points")
         return took
 
     def turn(self, server):
@@ -323,7 +323,7 @@ class History(Case):
             self.wait_for_series(database)
             server.end()
             rows = self.fill(database)
-            notes.append(f"{self.key}: the database has {rows:,} rows of the past, {os.path.getsize(database) // MIB} MiB")
+            notes.append(f"{self.key}: the database has {rows:,} rows of history, {os.path.getsize(database) // MIB} MiB")
             side = Side("ours", server, None, "ms")
             for _ in range(min(settings.rounds, 3)):
                 side.turns.append(self.turn(server))
