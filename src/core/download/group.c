@@ -9,7 +9,7 @@
 #define AHEAD 4
 
 struct item {
-    struct gb_content *content; /* a reference; NULL: nobody has written it */
+    struct gb_content *content; /* a reference; NULL: no write so far */
     enum gb_kind kind;
     uint64_t bytes;
 };
@@ -41,7 +41,7 @@ const struct gb_buffer_rec *gb_download_group_record(const struct gb_download_gr
     return &group->recs[i];
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static int hold_locked(struct gb_download_group *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
     struct item *item = &b->items[b->count];
@@ -125,7 +125,7 @@ int gb_download_group_start(struct gb_download_group *b, const size_t *order, st
     return 0;
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 /* 1: one more is open, the last; 0: there is none; -1. */
 static int open_next(struct gb_download_group *b, struct gb_error *err) {
