@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "core/download/download.h"
 
-static const char zeros[65536]; /* what a mirrored buffer reads as that nobody has written */
+static const char zeros[65536]; /* the bytes of a mirrored buffer before its first write */
 
 #define DIRECT_BYTES (64u << 20) /* at once: the socket takes what it can */
 

@@ -16,7 +16,7 @@ static void destroy(struct gb_core_transfer *t) {
     free(d);
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void set_road(struct gb_download *d) {
     if (d->content) {
@@ -100,7 +100,7 @@ const struct gb_buffer_rec *gb_download_record(const struct gb_download *downloa
     return &download->rec;
 }
 
-/* --- starting --------------------------------------------------------------------------------------------------------------- */
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 static int check_spans(const struct gb_view *view, const struct gb_span *spans, unsigned count, struct gb_error *err) {
     unsigned i;
@@ -164,7 +164,7 @@ uint64_t gb_download_locate(const struct gb_download *d, uint64_t pos, uint64_t 
     return d->spans[i].first + pos;
 }
 
-/* --- the bytes ----------------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
@@ -210,7 +210,7 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
     gb_transfer_times((struct gb_core_transfer *)&download->t, ret);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* Without an error of its own the client went away. */
 static void count_failure(struct gb_download *d) {

@@ -52,8 +52,8 @@ struct gb_download {
     unsigned count;
 };
 
-/* For others than the buffer of that name: a download of what somebody holds. Takes over the reference to content (NULL: a
- * mirrored buffer that nobody has written), uses the stream once more. NULL when memory is exhausted. */
+/* For others than the buffer of that name: a download of what somebody holds. Takes over the reference to content
+ * (NULL: a mirrored buffer that nobody has written), uses the stream once more. NULL when memory is exhausted. */
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
                                    void (*wake)(void *arg), void *arg);

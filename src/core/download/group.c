@@ -9,7 +9,7 @@
 #define AHEAD 4
 
 struct item {
-    struct gb_content *content; /* a reference; NULL: nobody has written it */
+    struct gb_content *content; /* a reference; NULL: no write so far */
     enum gb_kind kind;
     uint64_t bytes;
 };
@@ -50,7 +50,7 @@ static void drop_records(struct gb_download_group *b) {
     b->recs = NULL;
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static int hold_locked(struct gb_download_group *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
     struct item *item = &b->items[b->count];
@@ -134,7 +134,7 @@ int gb_download_group_start(struct gb_download_group *b, const size_t *order, st
     return 0;
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 /* 1: one more is open, the last; 0: there is none; -1. */
 static int open_next(struct gb_download_group *b, struct gb_error *err) {

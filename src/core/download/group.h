@@ -6,9 +6,9 @@
 
 struct gb_download_group;
 
-/* [now] Holds the present bytes of all the buffers, under one hold of the session's lock, against replacement and deletion;
- * touches no device. lenient: those that are not there are left out. BUFFER_NOT_FOUND, BUFFER_BUSY, BUFFER_PARTIAL,
- * CONTENT_LOST, each naming the buffer. */
+/* [now] Holds the present bytes of all the buffers, under one hold of the session's lock, against replacement and
+ * deletion; touches no device. lenient: those that are not there are left out. BUFFER_NOT_FOUND, BUFFER_BUSY,
+ * BUFFER_PARTIAL, CONTENT_LOST, each naming the buffer. */
 int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
                            size_t count, bool lenient, const struct gb_name *stream, void (*wake)(void *arg), void *arg,
                            struct gb_download_group **ret, struct gb_error *err);

@@ -20,8 +20,8 @@ struct gb_hash_reader {
     void (*end)(struct gb_hash_reader *reader, const struct gb_error *error);
 };
 
-/* digests: a set of 1u << enum gb_digest_alg. 0, or -1 with SATURATED beyond GB_SCANS_MAX of that use; gb_hash_reader_done
- * follows either way. */
+/* digests: a set of 1u << enum gb_digest_alg. 0, or -1 with SATURATED beyond GB_SCANS_MAX of that use;
+ * gb_hash_reader_done follows either way. */
 int gb_hash_reader_init(struct gb_hash_reader *reader, struct gb_core *core, enum gb_hash_reader_use use,
                         unsigned digests, struct gb_error *err);
 /* Hashed before the bytes. 0 or -1. */

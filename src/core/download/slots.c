@@ -192,7 +192,7 @@ void gb_download_ahead(struct gb_download *d) {
         gb_core_transfer_fail(&d->t, &err);
 }
 
-/* --- letting go -------------------------------------------------------------------------------------------------------------- */
+/* --- letting go --------------------------------------------------------------------------------------------------- */
 
 /* The copy has ended, and no watch on it is to come. */
 static bool at_rest(struct gb_download *d, struct gb_block *b) {

@@ -1,10 +1,10 @@
-/* Appending to a multipart upload: one request at a time, and what it brought before its line broke is kept. */
+/* Appending to a multipart upload: one request at a time. Bytes that came before a connection broke are kept. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* --- the turn ------------------------------------------------------------------------------------------------------------------ */
+/* --- the append lock ---------------------------------------------------------------------------------------------- */
 
 static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)(void *arg), void *arg,
                                     struct gb_error *err) {
@@ -107,7 +107,7 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     pthread_mutex_lock(&multipart->lock);
     if (multipart->append == a) {
         multipart->append = NULL;
-        /* Where there is a part, its end gives the turn back. */
+        /* If there is a part, its end releases the append lock. */
         multipart->append_locked = multipart->append_locked && a->part;
         multipart->touched_ns = gb_clock_ns();
         gb_multipart_drained_locked(multipart, &settled);
@@ -126,7 +126,7 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     gb_multipart_unref(multipart);
 }
 
-/* --- looking ---------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 void *gb_append_app(struct gb_append *append) {
     return append->multipart->app;
@@ -163,7 +163,7 @@ int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error 
     return r;
 }
 
-/* Somebody else cut it off, or ended all. The lock is held. */
+/* -1: another request cut the append off, or the multipart upload has ended. The lock is held. */
 static int alive_locked(struct gb_append *a, struct gb_error *err) {
     if (a->multipart->state == GB_MULTIPART_ENDED) {
         if (err && err->code == GB_OK)
@@ -176,7 +176,7 @@ static int alive_locked(struct gb_append *a, struct gb_error *err) {
     return 0;
 }
 
-/* --- before it is known what it is --------------------------------------------------------------------------------------------------- */
+/* --- before it is known what it is -------------------------------------------------------------------------------- */
 
 int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct gb_multipart *multipart = append->multipart;
@@ -184,7 +184,7 @@ int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr,
     char *header = multipart->header;
     int r;
 
-    /* Who has the turn alone changes the lead; others read how long it is. */
+    /* Only the holder of the append lock changes the header prefix; others read its length. */
     if (size > multipart->header_size) {
         header = realloc(header, size);
         if (!header)
@@ -219,7 +219,7 @@ int gb_append_describe(struct gb_append *append, const struct gb_upload_params *
     return gb_multipart_target_start(append->multipart, params, err);
 }
 
-/* --- the payload --------------------------------------------------------------------------------------------------------------------- */
+/* --- the payload -------------------------------------------------------------------------------------------------- */
 
 /* 1: there is a part; 0: memory is still being got; -1. */
 static int part_locked(struct gb_append *a, struct gb_error *err) {
@@ -300,7 +300,7 @@ int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, st
     return r;
 }
 
-/* --- where it stands ----------------------------------------------------------------------------------------------------------------- */
+/* --- where it stands ---------------------------------------------------------------------------------------------- */
 
 void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;

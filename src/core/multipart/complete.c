@@ -1,11 +1,11 @@
-/* What comes before a multipart upload's commit: is everything there, and what was expected? */
+/* The checks before a multipart upload's commit: all bytes are there, and they have the expected digests. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* Its memory is read while the multipart upload is in state READING. Whoever ends it meanwhile cuts this off; the memory stays until
- * then. */
+/* Reads the memory of a multipart upload in state HASHING. The end of the multipart upload cuts the reading off; the
+ * memory stays until then. */
 struct inspection {
     struct gb_hash_reader reader;   /* first */
     struct gb_multipart *multipart; /* a reference */
@@ -112,7 +112,7 @@ static int open_memory(struct inspection *n, struct gb_error *err) {
         return gb_no_memory(err);
     }
     d->silent = true;
-    /* Managed memory that is in the CPU's hands: nobody else may read it. */
+    /* Managed memory that is in the CPU's hands: no copy may read it. */
     d->direct = d->direct || u->attached;
     n->reader.download = d;
     n->reader.left = u->plan.bytes;

@@ -1,9 +1,10 @@
-/* A multipart upload, for the files that make it up: multipart.c keeps the list, target.c its memory and its end, complete.c
- * what comes before its commit, part.c what comes in any order, append.c what comes one after the other.
+/* A multipart upload, for the files that make it up: multipart.c keeps the list, target.c its memory and its end,
+ * complete.c what comes before its commit, part.c what comes in any order, append.c what comes one after the other.
  *
- * The bytes belong to a gb_upload that is never fed, the target: it reserves, allocates and commits as any upload does. A
- * part is a gb_upload too, one that writes into the target's memory and whose end marks its range instead of committing.
- * Locks: the session's, then the multipart upload's, then a transfer's; wakes run under the multipart upload's. */
+ * The bytes belong to a gb_upload that is never fed, the target: it reserves, allocates and commits as any upload does.
+ * A part is a gb_upload too, one that writes into the target's memory and whose end marks its range instead of
+ * committing. Locks: the session's, then the multipart upload's, then a transfer's; wakes run under the multipart
+ * upload's. */
 #ifndef GB_CORE_MULTIPART_INTERNAL_H
 #define GB_CORE_MULTIPART_INTERNAL_H
 
@@ -88,10 +89,10 @@ struct gb_append {
     size_t room;
 };
 
-/* --- multipart.c --------------------------------------------------------------------------------------------------------------- */
+/* --- multipart.c -------------------------------------------------------------------------------------------------- */
 
-/* In the list of the session of params (of which nothing but session and buffer's name is looked at), with two references:
- * the list's and the caller's. */
+/* In the list of the session of params (of which nothing but session and buffer's name is looked at), with two
+ * references: the list's and the caller's. */
 int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params, bool appends,
                      struct gb_multipart **ret, struct gb_error *err);
 void gb_multipart_unref(struct gb_multipart *multipart); /* NULL is accepted; without locks */
@@ -113,7 +114,7 @@ void gb_multipart_release(struct gb_multipart *multipart);
 /* It is completed: no longer one of the open ones. The oldest that are remembered are forgotten. */
 void gb_multipart_remember(struct gb_multipart *multipart);
 
-/* --- target.c ----------------------------------------------------------------------------------------------------------- */
+/* --- target.c ----------------------------------------------------------------------------------------------------- */
 
 int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_upload_params *params,
                               struct gb_error *err);
@@ -127,12 +128,13 @@ bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call 
 void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
 void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
 
-/* Of the target, once it is complete: the caller takes check (may be NULL) over, and the commit may begin. Under the lock. */
+/* Of the target, once it is complete: the caller takes check (may be NULL) over, and the commit may begin. Under the
+ * lock. */
 void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check);
 /* Commits what was fed; target has a reference. Without the lock. */
 void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target);
 
-/* --- part.c ------------------------------------------------------------------------------------------------------------- */
+/* --- part.c ------------------------------------------------------------------------------------------------------- */
 
 /* Links a new part; the multipart upload is open. keeps: what came of it counts even when its end does not come. */
 struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* --- one --------------------------------------------------------------------------------------------------------------------- */
+/* --- one ---------------------------------------------------------------------------------------------------------- */
 
 struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart) {
     atomic_fetch_add(&multipart->refs, 1);
@@ -97,7 +97,7 @@ void gb_multipart_withdraw(struct gb_multipart *multipart) {
         gb_multipart_unref(multipart);
 }
 
-/* --- what they hold ------------------------------------------------------------------------------------------------------------- */
+/* --- what they hold ----------------------------------------------------------------------------------------------- */
 
 int gb_multipart_hold(struct gb_multipart *multipart, uint64_t bytes, struct gb_error *err) {
     struct gb_core *core = multipart->core;
@@ -166,7 +166,7 @@ void gb_multipart_remember(struct gb_multipart *multipart) {
     gb_multipart_unref(oldest);
 }
 
-/* --- finding -------------------------------------------------------------------------------------------------------------------- */
+/* --- finding ------------------------------------------------------------------------------------------------------ */
 
 static void write_id(const struct gb_multipart *multipart, char out[GB_MULTIPART_ID_SIZE]) {
     snprintf(out, GB_MULTIPART_ID_SIZE, "%08" PRIx32 "-%" PRId64, multipart->core->run, multipart->number);
@@ -203,7 +203,7 @@ struct gb_multipart *gb_multipart_find(struct gb_core *core, const struct gb_nam
     return multipart;
 }
 
-/* --- looking -------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t ttl_s(const struct gb_core *core) {
     return core->config.multipart_ttl_s ? core->config.multipart_ttl_s : GB_MULTIPART_TTL_S;
@@ -324,7 +324,7 @@ int gb_multipart_list(struct gb_core *core, const struct gb_name *session, int64
     return r;
 }
 
-/* --- those that are idle or orphaned ---------------------------------------------------------------------------------------------- */
+/* --- those that are idle or orphaned ------------------------------------------------------------------------------ */
 
 static bool idle(struct gb_multipart *multipart) {
     uint64_t idle_ns;

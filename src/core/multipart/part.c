@@ -56,7 +56,7 @@ struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at
     return u;
 }
 
-/* --- begin ---------------------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
 static int check_range(const struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, struct gb_error *err) {
     if (bytes == 0)
@@ -147,7 +147,7 @@ bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, c
     return arrived;
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void count_times(struct gb_part *part) {
     struct gb_core_transfer *t = &part->upload.t;

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* --- who waits ---------------------------------------------------------------------------------------------------------------- */
+/* --- who waits ---------------------------------------------------------------------------------------------------- */
 
 bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call *call) {
     struct gb_multipart_waiter *w = malloc(sizeof(*w));
@@ -42,7 +42,7 @@ void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waite
     }
 }
 
-/* --- the role of a target ------------------------------------------------------------------------------------------------ */
+/* --- the role of a target ----------------------------------------------------------------------------------------- */
 
 /* A target receives no bytes itself: it holds the memory and the quota, and commits when all of its parts are there. */
 
@@ -135,7 +135,8 @@ static bool refused(struct gb_multipart *multipart) {
     return r;
 }
 
-/* 1: the call has the result; 0: not yet, wake follows; -1: failed; when it was refused alone, it may be tried again. */
+/* 1: the call has the result; 0: not yet, wake follows; -1: failed; when it was refused alone, it may be tried
+ * again. */
 static int outcome(struct gb_multipart *multipart, struct gb_call *call, struct gb_error *err) {
     if (refused(multipart)) {
         *err = multipart->refused;
@@ -163,13 +164,14 @@ void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_bu
 void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target) {
     struct gb_error err = GB_ERROR_INIT;
 
-    (void)gb_upload_end(target, &err); /* what goes wrong is recorded in the target */
+    (void)gb_upload_end(target, &err); /* a failure is recorded in the target */
     gb_multipart_look(multipart);
 }
 
-/* --- what became of the target -------------------------------------------------------------------------------------------------- */
+/* --- what became of the target ------------------------------------------------------------------------------------ */
 
-/* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for good. */
+/* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for
+ * good. */
 static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret_call, bool *ret_dead,
                             struct gb_error *err) {
     struct gb_upload *target = multipart->target;
@@ -264,12 +266,12 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
         target = NULL;
     }
     pthread_mutex_unlock(&multipart->lock);
-    gb_upload_free(target); /* it was ended meanwhile */
+    gb_upload_free(target); /* not NULL: the multipart upload has ended meanwhile */
     gb_multipart_look(multipart);
     return 0;
 }
 
-/* --- begin ---------------------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
 void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
@@ -297,9 +299,9 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
         gb_core_leave(core);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Whoever is under way hears of it. */
+/* Every part and append under way fails and is woken. */
 static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error *why) {
     struct gb_part *part;
 
@@ -351,7 +353,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
         return;
     gb_multipart_withdraw(multipart);
     gb_upload_free(target);
-    /* Who asked where it stands is told that it is no more: why is for those that wrote to it. */
+    /* Status queries get 404; writers get the cause. */
     gb_multipart_not_found(&gone);
     gb_multipart_tell(multipart, drain_waiters, &gone);
     if (call)

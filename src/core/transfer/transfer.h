@@ -1,7 +1,7 @@
-/* What uploads and downloads share: references, the wake-up of the caller, the place in the line for a slot.
+/* The common part of uploads and downloads: references, the wake of the caller, the place in the line for a slot.
  *
- * One thread at a time calls a transfer's functions; watches, grants and commits come from others. refs keeps the memory
- * until the last of them is through. */
+ * One thread at a time calls a transfer's functions; watches, grants and commits come from others. refs keeps the
+ * memory until the last of them is through. */
 #ifndef GB_CORE_TRANSFER_TRANSFER_H
 #define GB_CORE_TRANSFER_TRANSFER_H
 
@@ -61,7 +61,7 @@ static inline struct gb_stream *gb_core_transfer_part(struct gb_core_transfer *t
 
 void gb_transfer_times(struct gb_core_transfer *transfer, struct gb_transfer_times *ret);
 
-/* --- a copy under way ------------------------------------------------------------------------------------------------------- */
+/* --- a copy under way --------------------------------------------------------------------------------------------- */
 
 /* One slot and its copy. */
 struct gb_staged_copy {
@@ -79,8 +79,8 @@ struct gb_staged_copy {
     bool first; /* of its transfer: the wait before it is the queue time */
 };
 
-/* Queues the copy between the slot and the memory at place, with events around it; sets the mark with the first. -1: the slot
- * may still be in use, see gb_staged_copy_abandon. */
+/* Queues the copy between the slot and the memory at place, with events around it; sets the mark with the first. -1:
+ * the slot may still be in use, see gb_staged_copy_abandon. */
 /* In two halves, for other work than a copy between slot and memory: events before and after it. */
 int gb_staged_copy_open(struct gb_staged_copy *copy, struct gb_stream *stream, struct gb_error *err);
 int gb_staged_copy_close(struct gb_staged_copy *copy, struct gb_error *err);

@@ -25,7 +25,7 @@ static void apply_break_locked(struct gb_transaction *transaction, struct gb_buf
     b->in_place = false;
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* The core's own error is the reason; else what the layers above said; else the client went away. */
 void gb_upload_count_failure(struct gb_upload *u) {
@@ -66,7 +66,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     free(u);
 }
 
-/* --- in place --------------------------------------------------------------------------------------------------------------- */
+/* --- in place ----------------------------------------------------------------------------------------------------- */
 
 static void break_end(struct gb_transaction *transaction) {
     struct gb_upload *u = (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
@@ -119,7 +119,7 @@ void gb_upload_destroy(struct gb_core_transfer *transfer) {
     gb_upload_hand_back(gb_upload_of(transfer), destroy);
 }
 
-/* --- giving up --------------------------------------------------------------------------------------------------------------- */
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
 
 void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
     if (upload && upload->blamed == GB_OK)
@@ -136,7 +136,7 @@ void gb_upload_free(struct gb_upload *upload) {
     gb_core_transfer_unref(&upload->t);
 }
 
-/* What is overwritten in place cannot be undone once it is queued. */
+/* A write in place cannot be undone once it is queued. */
 bool gb_upload_cancel(struct gb_upload *u, bool act) {
     struct gb_error why = GB_ERROR_INIT;
     bool possible;

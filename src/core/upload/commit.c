@@ -5,7 +5,7 @@
 #include "core/buffer/guard.h"
 #include "core/upload/upload.h"
 
-/* --- the record ------------------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     gb_buffer_rec_done(rec);
@@ -89,13 +89,13 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     else
         new_record(u, &transaction->rec);
     describe(u, &transaction->rec);
-    /* Whoever maps, or mapped, what was written in place may write on; so may whoever's memory it is. */
+    /* A process that maps, or mapped, memory written in place may go on writing; so may the owner of adopted memory. */
     if (u->content->owner || (u->plan.placed && (u->content->pin_writers > 0 || u->content->tainted)))
         transaction->rec.has_crc32c = false;
     return 0;
 }
 
-/* What was written where it is belongs to the buffer already: what is left over is the upload's own reference. */
+/* Memory written in place is the buffer's already; only the upload's own reference is left to drop. */
 static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
     if (!gb_upload_has_locked(u, b)) { /* the device died while the database was busy */
         u->transaction.rec.state = GB_BUFFER_LOST;
@@ -126,7 +126,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     u->content = NULL;
 }
 
-/* --- the commit ---------------------------------------------------------------------------------------------------------- */
+/* --- the commit --------------------------------------------------------------------------------------------------- */
 
 void gb_upload_count(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
@@ -197,7 +197,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
     return true;
 }
 
-/* --- the end, for the caller ------------------------------------------------------------------------------------------ */
+/* --- the end, for the caller -------------------------------------------------------------------------------------- */
 
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     bool complete = false;
@@ -244,7 +244,7 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     return 1;
 }
 
-/* --- a plain upload --------------------------------------------------------------------------------------------------- */
+/* --- a plain upload ----------------------------------------------------------------------------------------------- */
 
 static void commit(struct gb_upload *u, const struct gb_error *error) {
     if (gb_upload_ready(u, error, gb_upload_commit_end))

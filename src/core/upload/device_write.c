@@ -1,5 +1,5 @@
-/* Copies, fills and syncs: uploads whose payload the device brings. They go the way of uploads from quota to commit; what
- * differs is planned and queued here. */
+/* Copies, fills and syncs: uploads whose payload the device brings. They go the way of uploads from quota to commit;
+ * what differs is planned and queued here. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include "core/buffer/transaction_batch.h"
 #include "core/upload/device_write_internal.h"
 
-/* --- planning ------------------------------------------------------------------------------------------------------------------ */
+/* --- planning ----------------------------------------------------------------------------------------------------- */
 
 static int out_of_bounds(const char *which, uint64_t offset, uint64_t bytes, uint64_t all, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -93,7 +93,7 @@ static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_
     return 0;
 }
 
-/* --- on the lane ----------------------------------------------------------------------------------------------------------------- */
+/* --- on the lane -------------------------------------------------------------------------------------------------- */
 
 static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_device_write *w = u->owner;
@@ -102,7 +102,7 @@ static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *
     w->way = GB_WAY_NONE;
     if (w->bytes == 0)
         return 0;
-    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer that nobody has written yet */
+    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer without a write so far */
         return gb_content_zero(u->content, u->plan.at, w->bytes, stream, err);
     return gb_location_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
 }
@@ -145,9 +145,9 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error 
     return gb_upload_watch(u, f->end, written, f, err);
 }
 
-/* --- the commit -------------------------------------------------------------------------------------------------------------- */
+/* --- the commit --------------------------------------------------------------------------------------------------- */
 
-/* A sync changes no byte that anybody reads: both sides must be what they were. */
+/* A sync does not change the bytes that readers see: both sides must be as they were. */
 static int validate_sync_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);
     const struct gb_upload_plan *p = &u->plan;
@@ -224,7 +224,7 @@ static void gone(struct gb_upload *u) {
 static const struct gb_upload_role device_write = {
     .plan = plan, .queue = queue, .complete = complete, .committed = committed, .gone = gone};
 
-/* --- the call ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the call ----------------------------------------------------------------------------------------------------- */
 
 /* The upload has come to its end: it finishes the call when all of it is cleaned up. */
 static void wake(void *arg) {
@@ -301,7 +301,7 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
     (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
     (void)gb_upload_step(u, GB_UPLOAD_ENDED);
     u->t.want_wake = true;
-    gb_core_transfer_ref(&u->t); /* it may come to its end meanwhile */
+    gb_core_transfer_ref(&u->t); /* a cancellation may drop the other ones before this returns */
     gb_call_offer(w->call, hold_upload, cancel, u);
     gb_upload_run(u, &core->writes_running);
     gb_core_transfer_unref(&u->t);
@@ -322,7 +322,7 @@ static int hold(struct gb_core *core, const struct gb_device_write_params *p, st
     return r;
 }
 
-/* What a destination that is not there would be like. */
+/* The parameters of a destination that does not exist yet. */
 static void describe_new(const struct gb_device_write_params *p, const struct gb_device_write *w,
                          struct gb_buffer_params *b) {
     const struct gb_buffer_rec *src = &w->source_rec;

@@ -4,7 +4,7 @@
 
 #include "core/public/call.h"
 
-/* --- copy and fill ---------------------------------------------------------------------------------------------------------- */
+/* --- copy and fill ------------------------------------------------------------------------------------------------ */
 
 /* Bytes from another buffer (copy) or a pattern (fill) into [offset, offset + bytes) of a buffer, in the order of a
  * stream of the destination's session. */
@@ -29,17 +29,17 @@ struct gb_device_write_params {
 };
 
 /* The semantics of uploads: without in_place readers see the old bytes or the new. The source is held as it is now,
- * whatever becomes of it meanwhile. A destination that is not there is made by a copy to offset 0: like the source when all
- * of it is copied, else uint8 of its kind. Done when the bytes are there and the record is committed.
+ * whatever becomes of it meanwhile. A destination that is not there is made by a copy to offset 0: like the source when
+ * all of it is copied, else uint8 of its kind. Done when the bytes are there and the record is committed.
  * INVALID_ARGUMENT: ranges out of bounds, in_place ranges of one buffer that overlap; BUFFER_NOT_FOUND; BUFFER_BUSY;
- * BUFFER_PARTIAL, CONTENT_LOST of the source, or of a destination that is to be kept in part.
- * Result: call->buffer, created, way, times. */
+ * BUFFER_PARTIAL, CONTENT_LOST of the source, or of a destination that is to be kept in part. Result: call->buffer,
+ * created, way, times. */
 void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call);
 
-/* --- mirrored buffers --------------------------------------------------------------------------------------------------------- */
+/* --- mirrored buffers --------------------------------------------------------------------------------------------- */
 
-/* Makes that side current; copies only when it is stale (call->copied). INVALID_ARGUMENT when the buffer is not mirrored.
- * check->arg is released with the call; check may be NULL. Result: call->buffer, copied, way, times. */
+/* Makes that side current; copies only when it is stale (call->copied). INVALID_ARGUMENT when the buffer is not
+ * mirrored. check->arg is released with the call; check may be NULL. Result: call->buffer, copied, way, times. */
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_call *call);

@@ -73,7 +73,7 @@ static void group_unref(struct gb_upload_group *j) {
     free(j);
 }
 
-/* --- the commit ------------------------------------------------------------------------------------------------------- */
+/* --- the commit --------------------------------------------------------------------------------------------------- */
 
 /* One of those that the commit waits for is over. */
 static void one_finished(struct gb_upload_group *j) {
@@ -154,7 +154,7 @@ static void join(struct gb_upload *u, const struct gb_error *error) {
         gb_core_transfer_unref(&u->t);
 }
 
-/* --- a member --------------------------------------------------------------------------------------------------------- */
+/* --- a member ----------------------------------------------------------------------------------------------------- */
 
 static void member_complete(struct gb_upload *u) {
     gb_upload_hand_back(u, join);
@@ -179,7 +179,7 @@ static void member_gone(struct gb_upload *u) {
 static const struct gb_upload_role member_role = {
     .complete = member_complete, .committed = member_committed, .gone = member_gone};
 
-/* --- beginning -------------------------------------------------------------------------------------------------------- */
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 /* One of the uploads: it failed, or there is room. */
 static void upload_woke(void *arg) {
@@ -265,7 +265,7 @@ int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, u
     return r;
 }
 
-/* What is full is told to the core, as far as the present one. */
+/* Ends the uploads whose bytes are all there, up to the one that fills. */
 static int advance(struct gb_upload_group *j, struct gb_error *err) {
     for (; j->at < j->count; j->at++) {
         struct gb_upload *u = j->members[j->at].upload;
@@ -306,7 +306,7 @@ int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_par
     return 0;
 }
 
-/* --- the bytes -------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 int gb_upload_group_room(struct gb_upload_group *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     if (check(j, err) < 0 || advance(j, err) < 0)

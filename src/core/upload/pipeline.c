@@ -77,7 +77,7 @@ void gb_upload_watch_first(struct gb_upload *u) {
     if (watched || !u->pipe.unwatched)
         return;
     f = take_first(u);
-    (void)watch(u, f, f, NULL); /* what goes wrong stands in the transfer */
+    (void)watch(u, f, f, NULL); /* a failure is recorded in the upload */
 }
 
 int gb_upload_watch_rest(struct gb_upload *u, struct gb_error *err) {
@@ -108,7 +108,7 @@ void gb_upload_reap(struct gb_upload *u) {
     }
 }
 
-/* --- sending -------------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
 static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
     struct gb_location dst = gb_content_location(u->content, u->plan.at + u->filled - f->bytes);
@@ -159,7 +159,7 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
-/* --- filling -------------------------------------------------------------------------------------------------------------- */
+/* --- filling ------------------------------------------------------------------------------------------------------ */
 
 void gb_upload_pipeline_init(struct gb_upload *u) {
     unsigned i;

@@ -29,8 +29,8 @@ void gb_upload_pipeline_init(struct gb_upload *upload);
 
 /* All below: by the caller's thread, without locks. */
 
-/* A slot to fill. False: none is free, and wake follows. The transfer's lock is held. While copies are under way, the end
- * of one wakes; so no place in the line is needed. */
+/* A slot to fill. False: none is free, and wake follows. The transfer's lock is held. While copies are under way, the
+ * end of one wakes; so no place in the line is needed. */
 bool gb_upload_begin_slot_locked(struct gb_upload *upload);
 /* n bytes came into the slot that fills: sums them up, and sends a full slot. 0 or -1. */
 int gb_upload_fill_slot(struct gb_upload *upload, size_t n, struct gb_error *err);

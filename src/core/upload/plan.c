@@ -1,20 +1,20 @@
-/* What a write needs, and whether it may: against records, quota and limits, before anything is taken. */
+/* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
 #include <string.h>
 
 #include "base/parse.h"
 #include "core/buffer/guard.h"
 #include "core/upload/upload.h"
 
-/* --- where ------------------------------------------------------------------------------------------------------------------- */
+/* --- where -------------------------------------------------------------------------------------------------------- */
 
-/* What is there keeps its kind unless another is named. */
+/* A buffer that exists keeps its kind unless the caller names another. */
 static enum gb_kind choose_kind(const struct gb_upload_params *p, const struct gb_buffer *b) {
     bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
 
     return b && (p->partial || !given) ? b->rec.kind : p->buffer.kind;
 }
 
-/* Where it is named, else where the buffer is; the pool of one that is lost may be gone. NULL: err says why. */
+/* The pool that the caller names, else the buffer's; the pool of a lost buffer may be gone. NULL with err. */
 static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struct gb_upload_params *p,
                                                const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
@@ -60,7 +60,7 @@ static int check_limit(struct gb_session *session, const struct gb_upload_draft 
     return -1;
 }
 
-/* --- how much ------------------------------------------------------------------------------------------------------------------ */
+/* --- how much ----------------------------------------------------------------------------------------------------- */
 
 static int plan_full(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     draft->bytes = draft->payload = p->bytes;
@@ -98,7 +98,7 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
                             p->buffer.session.s, p->buffer.name.s);
-    /* Asked at the header, where it is not yet known how many bytes follow. */
+    /* gb_upload_check asks this at the headers, before the number of bytes is known. */
     if (p->offset > b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the buffer",
                             (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
@@ -115,9 +115,9 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     return gb_upload_check_merge(draft, err);
 }
 
-/* --- in place -------------------------------------------------------------------------------------------------------------------- */
+/* --- in place ----------------------------------------------------------------------------------------------------- */
 
-/* Nobody else may use what is about to be overwritten, but who asks for this write; own: references that it has itself. */
+/* Memory that is to be overwritten may be in use by the caller of this write alone. own: the write's own references. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
                         unsigned own, struct gb_error *err) {
     if (c->pin_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
@@ -148,7 +148,7 @@ static int plan_in_place(const struct gb_upload_params *p, struct gb_upload_draf
     return check_unused(p, b, draft->place, draft->source == draft->place, err);
 }
 
-/* --- mirrored -------------------------------------------------------------------------------------------------------------------- */
+/* --- mirrored ----------------------------------------------------------------------------------------------------- */
 
 static int check_sides(const struct gb_upload_params *p, const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
@@ -175,7 +175,7 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_upload_
     return 0;
 }
 
-/* The side that is written, where it is when it is large enough; and what must be there before. */
+/* The side that is written, in its present memory if that is large enough; and the bytes that it needs first. */
 static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;
     enum gb_head head = b ? b->rec.head : GB_HEAD_UNINITIALIZED;
@@ -202,7 +202,7 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
     return draft->place ? check_unused(p, b, draft->place, draft->source == draft->place, err) : 0;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------------- */
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
 
 static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;

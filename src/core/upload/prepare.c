@@ -1,4 +1,4 @@
-/* On the lane: what comes before the payload, and the payload of a device write. */
+/* On the lane: queues the work that precedes the payload, and the payload itself if the role queues it. */
 #include "base/clock.h"
 #include "core/upload/upload.h"
 
@@ -22,7 +22,7 @@ static void usable(void *arg, const struct gb_error *error) {
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    /* What is scattered lies anywhere: it comes over what is there. */
+    /* A scattered payload may go anywhere: it is written over the copied bytes. */
     uint64_t at = u->plan.scattered ? u->plan.bytes : u->plan.at;
     uint64_t end = u->plan.scattered ? u->plan.bytes : u->plan.at + u->plan.payload;
     enum gb_copy_way way;
@@ -91,7 +91,7 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     return watch(u, stream, ret_watched, ret_base, err);
 }
 
-/* --- after a failure ------------------------------------------------------------------------------------------------------------ */
+/* --- after a failure ---------------------------------------------------------------------------------------------- */
 
 static void settled(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
@@ -107,7 +107,7 @@ static void settle_slowly(struct gb_task *task) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* What was queued may be under way: the lane's reference is kept until it cannot be. */
+/* Queued work may still run: the lane's reference is kept until the stream is done with it. */
 static void settle(struct gb_upload *u, struct gb_stream *stream) {
     struct gb_backend *be = u->t.core->backend;
 
@@ -120,7 +120,7 @@ static void settle(struct gb_upload *u, struct gb_stream *stream) {
     gb_lane_post(&u->t.device->slow, &u->task);
 }
 
-/* --- the task ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the task ----------------------------------------------------------------------------------------------------- */
 
 static void prepare(struct gb_upload *u) {
     struct gb_error err = GB_ERROR_INIT;
@@ -164,9 +164,9 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* --- managed memory ------------------------------------------------------------------------------------------------------------- */
+/* --- managed memory ----------------------------------------------------------------------------------------------- */
 
-/* Who uses the memory next waits for the event. */
+/* The next user of the memory waits for the event. */
 static int hand_back(struct gb_upload *u, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;

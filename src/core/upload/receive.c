@@ -9,8 +9,8 @@
  * clients would keep slots for minutes otherwise, and a few of them would keep them all. */
 #define HOLD_NS (200 * GB_NS_PER_MS)
 
-/* Room at once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache when
- * it is summed up. */
+/* Room at once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache
+ * when it is summed up. */
 #define ROOM_BYTES (1u << 20)
 
 static size_t least(uint64_t a, uint64_t b) {
@@ -101,7 +101,7 @@ void gb_upload_pause(struct gb_upload *upload, bool stalled) {
     struct gb_staged_copy *f = upload->pipe.filling;
 
     if (stalled)
-        (void)gb_upload_watch_rest(upload, NULL); /* what goes wrong is recorded in the upload */
+        (void)gb_upload_watch_rest(upload, NULL); /* a failure is recorded in the upload */
     if (!f || !gb_slots_wanted(&upload->t.core->slots))
         return;
     if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->pipe.filling_ns < HOLD_NS)

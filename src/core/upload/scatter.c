@@ -10,7 +10,7 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* --- by the CPU ------------------------------------------------------------------------------------------------------------- */
+/* --- by the CPU --------------------------------------------------------------------------------------------------- */
 
 int gb_scatter_room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
     uint64_t left = u->plan.payload - u->filled;
@@ -46,7 +46,7 @@ void gb_scatter_fill(struct gb_upload *u, size_t n) {
     u->scratch_n = 0;
 }
 
-/* --- by the device ------------------------------------------------------------------------------------------------------------ */
+/* --- by the device ------------------------------------------------------------------------------------------------ */
 
 size_t gb_scatter_slot(const struct gb_upload *u) {
     uint64_t most = least(u->plan.payload - u->filled, u->t.core->slots.slot_bytes);

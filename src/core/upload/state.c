@@ -7,8 +7,8 @@
 
 #define TO(state) (1u << (state))
 
-/* The steps that are permitted. A part is OPEN at once; a device write has ENDED before its memory is there; a commit that
- * changed nothing may be tried again. */
+/* The steps that are permitted. A part is OPEN at once; a device write has ENDED before its memory is there; a commit
+ * that changed nothing may be tried again. */
 static const unsigned permitted[GB_UPLOAD_STATES] = {
     [GB_UPLOAD_PLANNED] = TO(GB_UPLOAD_ALLOCATING) | TO(GB_UPLOAD_OPEN),
     [GB_UPLOAD_ALLOCATING] = TO(GB_UPLOAD_OPEN) | TO(GB_UPLOAD_ENDED) | TO(GB_UPLOAD_FAILED),
@@ -44,7 +44,7 @@ bool gb_upload_step(struct gb_upload *u, enum gb_upload_state to) {
     return r;
 }
 
-/* --- failing -------------------------------------------------------------------------------------------------------------- */
+/* --- failing ------------------------------------------------------------------------------------------------------ */
 
 /* A commit that runs is not stopped, and what is over stays as it is. */
 static bool stoppable(enum gb_upload_state state) {
@@ -73,7 +73,7 @@ int gb_upload_alive_locked(struct gb_upload *u, struct gb_error *err) {
     return r;
 }
 
-/* --- what the commit waits for ------------------------------------------------------------------------------------------ */
+/* --- what the commit waits for ------------------------------------------------------------------------------------ */
 
 void gb_upload_pend_locked(struct gb_upload *u) {
     u->pending++;

@@ -1,4 +1,4 @@
-/* Uploads: what can be refused is refused before a byte was read. */
+/* The beginning of an upload: every refusal that needs no bytes comes before the first byte is read. */
 #include "core/upload/upload.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     return r;
 }
 
-/* --- making ------------------------------------------------------------------------------------------------------------- */
+/* --- making ------------------------------------------------------------------------------------------------------- */
 
 struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role) {
     struct gb_upload *u = calloc(1, size);
@@ -55,7 +55,7 @@ struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *u) {
     return (struct gb_upload_plan *)(uintptr_t)&u->plan; /* constant for everyone else */
 }
 
-/* Takes what the draft needs: nothing when it fails. */
+/* Reserves what the draft needs; nothing when it fails. */
 static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const struct gb_upload_draft *draft,
                           struct gb_error *err) {
     struct gb_session *s = u->t.session;
@@ -166,7 +166,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     return u;
 }
 
-/* --- starting ----------------------------------------------------------------------------------------------------------- */
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 void gb_upload_count_running(struct gb_upload *u, _Atomic uint64_t *running) {
     u->running = running;

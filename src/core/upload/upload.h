@@ -1,6 +1,6 @@
 /* An upload, for the files that make it up, lowest first: state.c makes every step, scatter.c places bytes that are not
- * contiguous, pipeline.c sends slots, receive.c takes bytes, prepare.c queues what comes first, commit.c commits, abort.c
- * cleans up, plan.c decides, upload.c begins.
+ * contiguous, pipeline.c sends slots, receive.c takes bytes, prepare.c queues what comes first, commit.c commits,
+ * abort.c cleans up, plan.c decides, upload.c begins.
  *
  * What differs between uploads is their role: a plain upload (commit.c), a member of a group (group.c), a device write
  * (device_write.c), and two in multipart/: the target, which owns the memory, and a part, which writes into it. */
@@ -11,7 +11,7 @@
 #include "core/public/upload.h"
 #include "core/upload/pipeline.h"
 
-/* --- the plan --------------------------------------------------------------------------------------------------------- */
+/* --- the plan ----------------------------------------------------------------------------------------------------- */
 
 /* What an upload does. Made once, under the session's lock; constant afterwards. */
 struct gb_upload_plan {
@@ -70,7 +70,7 @@ struct gb_upload_draft {
     uint32_t crc32c;
 };
 
-/* --- the state -------------------------------------------------------------------------------------------------------- */
+/* --- the state ---------------------------------------------------------------------------------------------------- */
 
 /* state.c has the table of the steps that are permitted. */
 enum gb_upload_state {
@@ -84,12 +84,13 @@ enum gb_upload_state {
 };
 #define GB_UPLOAD_STATES (GB_UPLOAD_FAILED + 1)
 
-/* --- the role --------------------------------------------------------------------------------------------------------- */
+/* --- the role ----------------------------------------------------------------------------------------------------- */
 
-/* What differs between uploads. plan, queue and committed may be NULL: a plan of params alone, a payload that the caller
- * brings, nothing to do. */
+/* What differs between uploads. plan, queue and committed may be NULL: a plan of params alone, a payload that the
+ * caller brings, nothing to do. */
 struct gb_upload_role {
-    /* Under the session's lock: how many bytes are written and where. draft->buffer, kind and mirrored are set. 0 or -1. */
+    /* Under the session's lock: how many bytes are written and where. draft->buffer, kind and mirrored are set. 0 or
+     * -1. */
     int (*plan)(void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
                 struct gb_error *err);
     /* On the lane, behind gb_staged_copy_open of copies[0]: queues the payload and watches it. 0 or -1. */
@@ -104,7 +105,7 @@ struct gb_upload_role {
 
 extern const struct gb_upload_role gb_upload_plain;
 
-/* --- the upload ------------------------------------------------------------------------------------------------------- */
+/* --- the upload --------------------------------------------------------------------------------------------------- */
 
 struct gb_upload {
     struct gb_core_transfer t; /* first */
@@ -149,7 +150,7 @@ static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) 
     return (struct gb_upload *)transfer;
 }
 
-/* --- state.c ------------------------------------------------------------------------------------------------------------ */
+/* --- state.c ------------------------------------------------------------------------------------------------------ */
 
 bool gb_upload_step_permitted(enum gb_upload_state from, enum gb_upload_state to);
 /* Makes every step. The transfer's lock is held. False: the table does not permit it; the upload has failed. */
@@ -173,13 +174,13 @@ int gb_upload_watch(struct gb_upload *upload, struct gb_ev *event, void (*fn)(vo
                     void *arg, struct gb_error *err);
 /* The preparation is over: bytes may come. The lock is held. */
 void gb_upload_opened_locked(struct gb_upload *upload);
-/* Makes an upload COMMITTING whose bytes are all there and which waits for nothing. True: the caller unlocks and calls the
- * role's complete. The lock is held. */
+/* Makes an upload COMMITTING whose bytes are all there and which waits for nothing. True: the caller unlocks and calls
+ * the role's complete. The lock is held. */
 bool gb_upload_complete_locked(struct gb_upload *upload);
 /* Unlocks t.lock; completes the upload if that can be; else wakes the caller. */
 void gb_upload_unlock_advance(struct gb_upload *upload);
 
-/* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------------- */
+/* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------- */
 
 /* Room in the scratch. The lock is held. 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
@@ -188,20 +189,20 @@ size_t gb_scatter_slot(const struct gb_upload *upload);   /* so many bytes are t
 /* A full slot's copies, between gb_staged_copy_open and _close. 0 or -1. */
 int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
 
-/* --- prepare.c ---------------------------------------------------------------------------------------------------------- */
+/* --- prepare.c ---------------------------------------------------------------------------------------------------- */
 
 /* On the lane: the memory is there; queues what comes before the payload. */
 void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
 void gb_upload_prepare(struct gb_task *task);
-/* Managed memory in the CPU's hands goes back to the device; then runs on the lane when that is queued, or cannot be. For
- * other memory then runs at once. */
+/* Managed memory in the CPU's hands goes back to the device; then runs on the lane when that is queued, or cannot be.
+ * For other memory then runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
 
-/* --- commit.c ----------------------------------------------------------------------------------------------------------- */
+/* --- commit.c ----------------------------------------------------------------------------------------------------- */
 
-/* For a role's complete, after gb_upload_hand_back: fills in the transaction, whose end is to be `end`. False: error is set;
- * the upload has failed and the reference is dropped. */
+/* For a role's complete, after gb_upload_hand_back: fills in the transaction, whose end is to be `end`. False: error is
+ * set; the upload has failed and the reference is dropped. */
 bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
                      void (*end)(struct gb_transaction *transaction));
 /* The transaction's end for a role whose upload fails when the commit does. */
@@ -215,7 +216,7 @@ bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer
 /* The upload that a transaction belongs to. */
 struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction);
 
-/* --- abort.c ------------------------------------------------------------------------------------------------------------ */
+/* --- abort.c ------------------------------------------------------------------------------------------------------ */
 
 void gb_upload_destroy(struct gb_core_transfer *transfer); /* of a transfer: calls the role's gone at the end */
 /* For a role's gone: counts an upload that was started and is not DONE as failed. */
@@ -225,7 +226,7 @@ void gb_upload_stop_running(struct gb_upload *upload);
 /* For a role's gone: gives everything back and frees the upload. */
 void gb_upload_dispose(struct gb_upload *upload);
 
-/* --- plan.c ------------------------------------------------------------------------------------------------------------- */
+/* --- plan.c ------------------------------------------------------------------------------------------------------- */
 
 /* What params and the role need, or why not. The session's lock is held. 0 or -1. */
 int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_params *params,
@@ -234,7 +235,7 @@ int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_pa
 /* For a role's plan: refuses a write in part where the other bytes are lost. 0 or -1. */
 int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
 
-/* --- upload.c ----------------------------------------------------------------------------------------------------------- */
+/* --- upload.c ----------------------------------------------------------------------------------------------------- */
 
 /* Zeroed memory of `size` bytes, which begins with an upload. NULL when memory is exhausted. */
 struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role);

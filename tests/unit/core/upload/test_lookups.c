@@ -1,5 +1,5 @@
-/* How often a request looks its session up: once, where it holds the session. The linker puts the functions below before
- * those of the core. */
+/* How often a request looks its session up: once, where it holds the session. The linker puts the functions below
+ * before those of the core. */
 #include "core/session/session.h"
 #include "core_fixture.h"
 #include "gb_test.h"

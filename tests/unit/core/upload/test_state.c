@@ -58,7 +58,7 @@ START_TEST(other_steps_are_not) {
 }
 END_TEST
 
-/* --- of a real one ------------------------------------------------------------------------------------------------------ */
+/* --- of a real one ------------------------------------------------------------------------------------------------ */
 
 static enum gb_upload_state state_of(struct gb_upload *u) {
     enum gb_upload_state state;
