@@ -280,6 +280,7 @@ def test_heartbeats(start):
         assert feed.until(b"\n\n").startswith(b": ")
 
 
+@pytest.mark.timeout(300)
 def test_one_that_does_not_read_is_dropped(start):
     d = start("--stall-timeout", "1")
     c = d.client()

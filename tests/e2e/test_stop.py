@@ -152,7 +152,12 @@ def test_who_waits_is_told_at_the_end(start):
 def test_what_nobody_waits_for_is_bounded(start):
     s = Session(start(spec="fault:place_fill@1=stall/8000:host:discrete"))
     s.put("x", b"12345678")
-    replies = [s.ask("POST", "buffers/x/fill", {"pattern": 1, "bytes": 4}, headers={"Prefer": "respond-async"}) for _ in range(1100)]
+    body, replies = b'{"pattern":1,"bytes":4}', []
+    with s.daemon.raw() as r:
+        for _ in range(22):  # pipelined, so that all are asked while the first one stalls
+            for _ in range(50):
+                r.request("POST", s.base + "/buffers/x/fill", [f"Content-Length: {len(body)}", "Prefer: respond-async"], body)
+            replies += [r.reply() for _ in range(50)]
     refused = [r for r in replies if r.status == 503]
     assert refused and all(r.problem(503, "saturated") for r in refused)
     until("all are done", lambda: s.get("/v1/stats")["running"]["writes"] == 0)
