@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "core/multipart/multipart.h"
 #include "core/observe/history.h"
+#include "core/public/call.h"
 #include "core/public/pool.h"
 #include "core/public/stream.h"
 #include "model/model.h"
@@ -24,8 +25,6 @@
 
 struct gb_closer;
 struct gb_core;
-struct gb_transaction_batch;
-struct gb_lease_grant;
 
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
@@ -69,68 +68,7 @@ int gb_core_health(struct gb_core *core, struct gb_error *err);
 /* [now] The database refuses changes: -1 with STORE_UNAVAILABLE. So does this. */
 int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
-/* --- calls ---------------------------------------------------------------------------------------------------------- */
-
-struct gb_session_view {
-    struct gb_session_rec rec;
-    uint64_t used_bytes;        /* committed and reserved */
-    uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
-    uint64_t buffers;
-    int64_t expires_at_us; /* 0: never */
-};
-
-/* Times of one transfer, milliseconds on the device's clock. */
-struct gb_transfer_times {
-    double queue_ms; /* the first copy waited behind earlier work */
-    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
-};
-
-/* An asynchronous call and its result. The starter sets done and arg; both sides hold a reference until they are
- * through: gb_call_new returns two, the core gives its own back after done. */
-struct gb_call {
-    atomic_int refs;
-    atomic_bool finished; /* results may be read once this is true */
-    void (*done)(void *arg);
-    void *arg;
-    struct gb_transaction_batch *batch; /* the starter's: what it commits with; a reference, NULL: by itself */
-    bool batched;                       /* the core's: its change is there */
-    struct gb_store_mark mark; /* the starter's: the key of its request, committed with what the call does; "": none */
-    struct gb_error error;     /* code GB_OK: success */
-    bool created;              /* the call made the resource */
-    struct gb_session_view session;
-    struct gb_buffer_rec buffer;
-    enum gb_copy_way way; /* of a device write or sync: how the bytes went */
-    struct gb_transfer_times times;
-    bool copied;             /* sync: that side was stale */
-    struct gb_mem_attr attr; /* attributes */
-    struct {
-        bool had_crc32c; /* of the record, when the reading began */
-        uint32_t crc32c; /* as read, with verify */
-        struct gb_digest digest[GB_DIGEST_ALGS];
-    } scan;
-    struct gb_pool_view pool;
-    struct gb_pool_trim trim;
-    struct gb_stream_view stream;
-    struct gb_event_view event;
-    struct gb_multipart_view multipart;
-    struct gb_lease_grant *lease; /* of gb_lease_map, else NULL; freed with the call */
-    uint64_t held_bytes;          /* deleted and still mapped */
-
-    /* The core's: how it can be cancelled, under the lock. */
-    pthread_mutex_t lock;
-    bool (*cancel_hold)(void *arg);
-    bool (*cancel)(void *arg, bool act);
-    void *cancel_arg;
-    bool cancelled;
-};
-
-struct gb_call *gb_call_new(void (*done)(void *arg), void *arg); /* NULL when memory is exhausted */
-void gb_call_unref(struct gb_call *call);
-
-/* [now] Whether the call can still be undone as if it had never been made: it waits for memory, or what it queued writes
- * into fresh memory and is not done. act: does so; it ends with CANCELLED, and its memory is free once the stream has passed
- * what is queued. False: it cannot be, any more or at all. The caller holds a reference. */
-bool gb_call_cancel(struct gb_call *call, bool act);
+/* --- preconditions --------------------------------------------------------------------------------------------------- */
 
 /* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
  * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
@@ -162,12 +100,12 @@ struct gb_session_params {
 };
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
-void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call);
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
 /* [now] SESSION_NOT_FOUND. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
 /* Lowering a quota below what is used is permitted: it stops new allocations. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
-                      const struct gb_session_check *check, struct gb_call *call);
+                      const struct gb_session_check *check, struct gb_session_call *call);
 /* Frees everything in it in stream order; transfers in flight end undisturbed or with SESSION_NOT_FOUND.
  * SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
@@ -213,16 +151,16 @@ struct gb_buffer_params {
 /* Zeroed memory under a new name. BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY, LIMIT_REACHED, UNSUPPORTED kind.
  * bytes may be 0. wait_ms: how long to wait for memory to become free. Result: call->buffer. */
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_call *call);
+                      struct gb_buffer_call *call);
 /* [now] */
 int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                   struct gb_buffer_rec *ret, struct gb_error *err);
 /* Labels; dtype and shape when they describe the same number of bytes (SHAPE_MISMATCH otherwise). */
 void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
-                     struct gb_call *call);
+                     struct gb_buffer_call *call);
 /* Readers of the bytes finish undisturbed. */
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check, struct gb_call *call);
+                      const struct gb_buffer_check *check, struct gb_buffer_call *call);
 /* [now] As gb_session_list. */
 int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,

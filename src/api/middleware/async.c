@@ -28,12 +28,12 @@ static void wait_free(void *state) {
     free(wait);
 }
 
-struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err) {
+void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err) {
     struct wait *wait = calloc(1, sizeof(*wait));
 
     /* The call's end may come after the request's. */
     if (wait)
-        wait->call = gb_call_new(wake, gb_http_request_ref(request));
+        wait->call = gb_call_new(size, wake, gb_http_request_ref(request));
     if (!wait || !wait->call) {
         if (wait)
             gb_http_request_unref(request);

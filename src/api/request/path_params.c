@@ -121,10 +121,10 @@ enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_ht
     return GB_STEP_REPLY;
 }
 
-enum gb_step gb_reply_nothing(struct gb_http_request *request, const struct gb_call *call,
-                              struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_nothing(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                              struct gb_error *err) {
     (void)request;
-    (void)call;
+    (void)result;
     (void)err;
     response->status = 204;
     return GB_STEP_REPLY;
@@ -132,35 +132,19 @@ enum gb_step gb_reply_nothing(struct gb_http_request *request, const struct gb_c
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step call_named(struct gb_http_request *request, struct gb_http_response *response,
-                               const struct gb_name *session, const struct gb_name *name, gb_named_fn *fn,
-                               gb_async_reply *reply, struct gb_error *err) {
-    struct gb_call *call = gb_async_begin(request, err);
-
-    if (!call)
-        return GB_STEP_ERROR;
-    fn(gb_api_of(request)->core, session, name, call);
-    return gb_async_end(request, response, reply, 0, err);
-}
-
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
-                          gb_named_fn *fn, gb_async_reply *reply, struct gb_error *err) {
+                          gb_named_fn *fn, struct gb_error *err) {
     struct gb_name session;
     struct gb_name name;
+    struct gb_call *call;
 
     if (gb_path_names(request, what, &session, &name, err) < 0)
         return GB_STEP_ERROR;
-    return call_named(request, response, &session, &name, fn, reply, err);
-}
-
-enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
-                          gb_async_reply *reply, struct gb_error *err) {
-    struct gb_name session;
-    struct gb_name name;
-
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
         return GB_STEP_ERROR;
-    return call_named(request, response, &session, &name, fn, reply, err);
+    fn(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }
 
 bool gb_walk_full(struct gb_walk *walk) {

@@ -32,16 +32,13 @@ int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, s
 /* The body {"name": name}. */
 int gb_body_name(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
 
-/* A function of the core that takes a session and the name of something in it. */
+/* A function of the core that takes a session and the name of something in it, and has no result. */
 typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                          struct gb_call *call);
 
-/* The whole handler: fn on what the path names, as gb_async_end; `what` as in gb_path_names. */
+/* The whole handler: fn on what the path names, answered with gb_reply_nothing; `what` as in gb_path_names. */
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
-                          gb_named_fn *fn, gb_async_reply *reply, struct gb_error *err);
-/* The same for what the body {"name": name} is to make. */
-enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
-                          gb_async_reply *reply, struct gb_error *err);
+                          gb_named_fn *fn, struct gb_error *err);
 
 /* A page of what a session holds, while it is written: visit functions of the core get it as arg, and unless it is full
  * add an item to out and set last_id. */

@@ -16,8 +16,8 @@ struct gb_batch_item {
     struct gb_name name;
     const json_t *body; /* borrowed */
     size_t wave;
-    struct gb_call *call;  /* a reference once it has begun */
-    struct gb_error error; /* it could not begin */
+    struct gb_buffer_call *call; /* a reference once it has begun */
+    struct gb_error error;       /* it could not begin */
 };
 
 /* The request's, and one reference of each call under way. */

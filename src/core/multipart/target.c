@@ -6,7 +6,7 @@
 
 /* --- who waits ---------------------------------------------------------------------------------------------------------------- */
 
-bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call *call) {
+bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call) {
     struct gb_multipart_waiter *w = malloc(sizeof(*w));
 
     if (!w)
@@ -24,11 +24,12 @@ void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multi
     multipart->drain_waiters = NULL;
 }
 
-void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_call *call, const struct gb_error *error) {
+void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
+                              const struct gb_error *error) {
     pthread_mutex_lock(&multipart->lock);
     gb_multipart_view_locked(multipart, &call->multipart);
     pthread_mutex_unlock(&multipart->lock);
-    gb_call_finish(call, error);
+    gb_call_finish(&call->base, error);
     gb_core_leave(multipart->core);
 }
 
@@ -45,10 +46,10 @@ void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waite
 /* --- what became of the target -------------------------------------------------------------------------------------------------- */
 
 /* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for good. */
-static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret_call, bool *ret_dead,
+static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_call **ret_call, bool *ret_dead,
                             struct gb_error *err) {
     struct gb_upload *target = multipart->target;
-    struct gb_call *call = multipart->call;
+    struct gb_multipart_call *call = multipart->call;
     int r;
 
     if (!target || (multipart->state != GB_MULTIPART_OPENING && multipart->state != GB_MULTIPART_COMPLETING))
@@ -56,7 +57,7 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret
     if (multipart->state == GB_MULTIPART_OPENING)
         r = gb_upload_opened(target, err);
     else
-        r = gb_upload_outcome(target, call, err);
+        r = gb_upload_outcome(target, &call->buffer, &call->created, &call->times, err);
     if (r == 0)
         return false;
     multipart->touched_ns = gb_clock_ns();
@@ -80,7 +81,7 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret
 void gb_multipart_look(struct gb_multipart *multipart) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *target;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool dead = false;
     bool news;
     bool done;
@@ -140,7 +141,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 
 /* --- begin ---------------------------------------------------------------------------------------------------------------------- */
 
-void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_call *call) {
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_multipart *multipart = NULL;
 
@@ -161,7 +162,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
     if (params->check.free_arg)
         params->check.free_arg(params->check.arg);
     if (call)
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
     if (call)
         gb_core_leave(core);
 }
@@ -218,7 +219,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
     struct gb_multipart_waiter *drain_waiters = NULL;
     struct gb_error gone = GB_ERROR_INIT;
     struct gb_upload *target = NULL;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool ends;
 
     pthread_mutex_lock(&multipart->lock);
@@ -245,7 +246,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
 }
 
 /* 1: the call waits until the memory is free; 0: there is none; -1. */
-static int start_delete(struct gb_multipart *multipart, struct gb_call *call, struct gb_error *err) {
+static int start_delete(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&multipart->lock);
@@ -259,7 +260,8 @@ static int start_delete(struct gb_multipart *multipart, struct gb_call *call, st
     return r;
 }
 
-void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call) {
+void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id,
+                         struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_error why = GB_ERROR_INIT;
     struct gb_multipart *multipart;
@@ -275,7 +277,7 @@ void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, co
         gb_multipart_withdraw(multipart); /* a completed one is forgotten */
     }
     if (r <= 0) {
-        gb_call_finish(call, r < 0 ? &err : NULL);
+        gb_call_finish(&call->base, r < 0 ? &err : NULL);
         gb_core_leave(core);
     }
     gb_multipart_unref(multipart);

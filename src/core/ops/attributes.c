@@ -7,13 +7,13 @@
 struct attr_op {
     struct gb_task task; /* first */
     struct gb_session *session;
-    struct gb_call *call;
+    struct gb_attributes_call *call;
     struct gb_content *content[2]; /* of a mirrored buffer: host side, device side */
 };
 
 static void finish(struct attr_op *op, const struct gb_error *error) {
     struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
+    struct gb_call *call = &op->call->base;
 
     gb_content_drop(op->content[0], NULL, NULL);
     gb_content_drop(op->content[1], NULL, NULL);
@@ -69,7 +69,7 @@ static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_
 }
 
 void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_call *call) {
+                          struct gb_attributes_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct attr_op *op = calloc(1, sizeof(*op));
     struct gb_session *s = NULL;
@@ -82,7 +82,7 @@ void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, c
         s = gb_session_use(core, session, &err);
     if (!s) {
         free(op);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     op->session = s;

@@ -10,7 +10,7 @@
 struct buffer_op {
     struct gb_transaction transaction;
     struct gb_session *session;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_buffer_params params;
     struct gb_buffer_check check;
     struct gb_alloc alloc;
@@ -28,7 +28,7 @@ static struct buffer_op *op_of(struct gb_transaction *transaction) {
 /* error may be part of op; GB_OK in it is success. */
 static void op_end(struct buffer_op *op, const struct gb_error *error) {
     struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
+    struct gb_call *call = &op->call->base;
     struct gb_error copy = *error;
 
     gb_core_changed(session->core);
@@ -43,7 +43,7 @@ static void op_end(struct buffer_op *op, const struct gb_error *error) {
 
 /* NULL when the call has ended already. */
 static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                const struct gb_buffer_check *check, struct gb_call *call) {
+                                const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     struct buffer_op *op = NULL;
@@ -59,7 +59,7 @@ static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *sess
         if (check && check->free_arg)
             check->free_arg(check->arg);
         gb_session_unref(s);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return NULL;
     }
     op->session = s;
@@ -67,7 +67,7 @@ static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *sess
     if (check)
         op->check = *check;
     op->transaction.session = s;
-    op->transaction.call = call;
+    op->transaction.call = &call->base;
     op->transaction.name = *name;
     return op;
 }
@@ -150,7 +150,7 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
     struct buffer_op *op = (struct buffer_op *)((char *)alloc - offsetof(struct buffer_op, alloc));
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_call_withdraw(op->call, &err) == 0 && error)
+    if (gb_call_withdraw(&op->call->base, &err) == 0 && error)
         err = *error;
     if (err.code == GB_OK)
         zero(op->content, &err);
@@ -215,13 +215,13 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
     op->alloc.anywhere = true;
-    gb_call_offer(op->call, NULL, create_cancel, op);
+    gb_call_offer(&op->call->base, NULL, create_cancel, op);
     gb_alloc_start(&op->alloc, wait_ms);
     return 0;
 }
 
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_call *call) {
+                      struct gb_buffer_call *call) {
     struct buffer_op *op = op_new(core, &params->session, &params->name, NULL, call);
     struct gb_error err = GB_ERROR_INIT;
 
@@ -277,7 +277,7 @@ static void patch_end(struct gb_transaction *transaction) {
 }
 
 void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check_,
-                     struct gb_call *call) {
+                     struct gb_buffer_call *call) {
     struct buffer_op *op = op_new(core, &params->session, &params->name, check_, call);
 
     if (!op)
@@ -331,12 +331,12 @@ static void delete_start(struct buffer_op *op, bool unmapped) {
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check_, struct gb_call *call) {
+                      const struct gb_buffer_check *check_, struct gb_buffer_call *call) {
     delete_start(op_new(core, session, name, check_, call), false);
 }
 
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check_, struct gb_call *call) {
+                                    const struct gb_buffer_check *check_, struct gb_buffer_call *call) {
     delete_start(op_new(core, session, name, check_, call), true);
 }
 

@@ -190,7 +190,7 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
 }
 
 void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_call *call) {
+                   struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
@@ -206,7 +206,7 @@ void gb_event_make(struct gb_core *core, const struct gb_name *session, const st
         call->created = e != NULL;
         gb_core_changed(core);
     }
-    gb_call_finish(call, e ? NULL : &err);
+    gb_call_finish(&call->base, e ? NULL : &err);
     gb_session_unref(s);
 }
 
@@ -215,7 +215,6 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
-    struct mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -223,13 +222,9 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
         if (e) {
             gb_map_take(&s->events, e->name.s);
             gb_idlist_take(&s->events_by_id, e->id);
-            view_locked(e, &call->event, &mark);
         }
         pthread_mutex_unlock(&s->lock);
-        if (e) {
-            view_end(&call->event, mark);
-            event_unref(e);
-        }
+        event_unref(e);
         gb_core_changed(core);
     }
     gb_call_finish(call, e ? NULL : &err);
@@ -246,7 +241,7 @@ struct order_op {
     struct gb_core_event *event;   /* a reference */
     struct gb_core_stream *stream; /* used */
     struct mark *mark;             /* record: what becomes the event's; wait: what is waited for */
-    struct gb_call *call;
+    struct gb_event_call *call;
     bool records;
     int device;
 };
@@ -281,7 +276,7 @@ static int wait(struct order_op *op, struct gb_error *err) {
 
 static void op_end(struct order_op *op, const struct gb_error *error) {
     struct gb_session *s = op->session;
-    struct gb_call *call = op->call;
+    struct gb_event_call *call = op->call;
     struct mark *mark;
 
     gb_core_report_error(s->core, error);
@@ -300,7 +295,7 @@ static void op_end(struct order_op *op, const struct gb_error *error) {
     gb_core_stream_unuse(op->stream);
     free(op);
     gb_core_changed(s->core);
-    gb_call_finish(call, error);
+    gb_call_finish(&call->base, error);
     gb_session_unref(s);
 }
 
@@ -345,7 +340,7 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
 }
 
 static void order(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                  const struct gb_name *stream, bool records, struct gb_call *call) {
+                  const struct gb_name *stream, bool records, struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     struct order_op *op = NULL;
@@ -372,16 +367,16 @@ static void order(struct gb_core *core, const struct gb_name *session, const str
     if (op)
         gb_core_stream_unuse(op->stream);
     free(op);
-    gb_call_finish(call, &err);
+    gb_call_finish(&call->base, &err);
     gb_session_unref(s);
 }
 
 void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_call *call) {
+                          const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, true, call);
 }
 
 void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_call *call) {
+                        const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, false, call);
 }

@@ -61,7 +61,7 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
 
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
-                           struct gb_call *call) {
+                           struct gb_buffer_call *call) {
     struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
@@ -160,7 +160,8 @@ static void end(struct gb_transaction *transaction) {
 }
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call) {
+                              bool host, bool device, const struct gb_buffer_check *check,
+                              struct gb_buffer_call *call) {
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
     struct gb_error err = GB_ERROR_INIT;
 

@@ -33,7 +33,8 @@ static void make_on_lane(struct gb_task *task) {
     if (gb_core_pool_create(op->pool, &err) < 0)
         made(op, &err);
     else
-        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->pool->rec, gb_call_mark(op->call), made, op);
+        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->pool->rec, gb_call_mark(&op->call->base),
+                        made, op);
 }
 
 static int check_name(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
@@ -97,7 +98,7 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
     return 0;
 }
 
-void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_call *call) {
+void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, &params->session, GB_POOL_MAKES, NULL, call);
     int r;
 

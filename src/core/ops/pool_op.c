@@ -6,7 +6,7 @@
 #include "base/clock.h"
 
 struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *session, enum gb_pool_what what,
-                                  const struct gb_pool_check *check, struct gb_call *call) {
+                                  const struct gb_pool_check *check, struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_pool_op *op = NULL;
     struct gb_session *s = NULL;
@@ -23,7 +23,7 @@ struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *se
         if (check && check->free_arg)
             check->free_arg(check->arg);
         gb_session_unref(s);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return NULL;
     }
     op->what = what;
@@ -37,7 +37,7 @@ struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *se
 void gb_pool_op_end(struct gb_pool_op *op) {
     struct gb_session *session = op->session;
     struct gb_error error = op->error;
-    struct gb_call *call = op->call;
+    struct gb_call *call = &op->call->base;
 
     gb_core_report_error(session->core, &error);
     gb_core_changed(session->core);
@@ -145,7 +145,7 @@ void gb_pool_op_run(struct gb_pool_op *op) {
         if (r < 0) {
             gb_pool_op_end(op);
         } else if (op->what == GB_POOL_REMOVES) {
-            gb_store_change(s->core->store, GB_STORE_DEL_POOL, &op->pool->rec.id, gb_call_mark(op->call),
+            gb_store_change(s->core->store, GB_STORE_DEL_POOL, &op->pool->rec.id, gb_call_mark(&op->call->base),
                             gb_pool_removed, op);
         } else {
             op->task.run = gb_pool_patch_on_lane;
@@ -182,7 +182,7 @@ static void transaction(struct gb_pool_op *op, const struct gb_name *name) {
 }
 
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
-                   struct gb_call *call) {
+                   struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, &params->session, GB_POOL_PATCHES, check, call);
 
     if (!op)
@@ -192,7 +192,7 @@ void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, co
 }
 
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_call *call) {
+                    struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, session, GB_POOL_REMOVES, NULL, call);
 
     if (!op)

@@ -12,7 +12,7 @@ struct gb_pool_op {
     enum gb_pool_what what;
     struct gb_session *session;
     struct gb_core_pool *pool; /* a reference */
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_pool_params params;
     struct gb_pool_check check;
     bool force;
@@ -28,7 +28,7 @@ static inline struct gb_pool_op *gb_pool_op_of(struct gb_task *task) {
 
 /* NULL: the call has ended. Takes the check's argument. */
 struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *session, enum gb_pool_what what,
-                                  const struct gb_pool_check *check, struct gb_call *call);
+                                  const struct gb_pool_check *check, struct gb_pool_call *call);
 void gb_pool_op_end(struct gb_pool_op *op);
 
 /* Gives the turn on, ends this one. */

@@ -112,7 +112,7 @@ struct pool_op {
     int (*ask)(struct pool_op *op, struct gb_error *err);
     struct gb_session *session;
     struct gb_core_pool *pool;
-    struct gb_call *call;
+    struct gb_pool_call *call;
     uint64_t keep_bytes;
     int device;
     enum gb_pool_access access;
@@ -167,7 +167,7 @@ static void run_op(struct gb_task *task) {
     struct pool_op *op = (struct pool_op *)task;
     struct gb_core_pool *p = op->pool;
     struct gb_session *s = op->session;
-    struct gb_call *call = op->call;
+    struct gb_pool_call *call = op->call;
     struct gb_error err = GB_ERROR_INIT;
     int r = op->ask(op, &err);
 
@@ -178,7 +178,7 @@ static void run_op(struct gb_task *task) {
     pthread_mutex_lock(&s->lock);
     gb_core_pool_view(p, &call->pool);
     pthread_mutex_unlock(&s->lock);
-    gb_call_finish(call, r < 0 ? &err : NULL);
+    gb_call_finish(&call->base, r < 0 ? &err : NULL);
     gb_core_pool_unref(p);
     gb_session_unref(s);
 }
@@ -199,7 +199,7 @@ static struct gb_core_pool *take_pool(struct gb_session *s, const struct gb_name
 
 /* op is copied. */
 static void ask(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                const struct pool_op *op_, struct gb_call *call) {
+                const struct pool_op *op_, struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     struct gb_core_pool *p = NULL;
@@ -217,7 +217,7 @@ static void ask(struct gb_core *core, const struct gb_name *session, const struc
     if (!op) {
         gb_core_pool_unref(p);
         gb_session_unref(s);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     *op = *op_;
@@ -229,27 +229,27 @@ static void ask(struct gb_core *core, const struct gb_name *session, const struc
 }
 
 void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_call *call) {
+                     uint64_t keep_bytes, struct gb_pool_call *call) {
     struct pool_op op = {.ask = trim, .keep_bytes = keep_bytes};
 
     ask(core, session, pool, &op, call);
 }
 
 void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_call *call) {
+                        struct gb_pool_call *call) {
     struct pool_op op = {.ask = reset_peak};
 
     ask(core, session, pool, &op, call);
 }
 
 void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_call *call) {
+                      enum gb_pool_access access, struct gb_pool_call *call) {
     struct pool_op op = {.ask = set_access, .device = device, .access = access};
     struct gb_error err = GB_ERROR_INIT;
 
     if (device < 0 || device >= core->device_count) {
         gb_error_set(&err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     ask(core, session, pool, &op, call);

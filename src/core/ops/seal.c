@@ -54,7 +54,7 @@ static void end(struct gb_transaction *transaction) {
 }
 
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call) {
+                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
 
     if (!op)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/buffer/guard.h"
 
 /* One call that changes a session. */
@@ -9,6 +10,7 @@ struct session_op {
     struct gb_fifo_waiter waiter; /* first */
     struct gb_session *session;
     struct gb_call *call;
+    struct gb_session_view *ret; /* part of the call; NULL: a deletion has no result */
     struct gb_session_params params;
     struct gb_session_check check;
     bool removes;
@@ -57,16 +59,16 @@ static void created(void *arg, const struct gb_error *error) {
     }
     gb_session_touch(s);
     pthread_mutex_lock(&s->lock);
-    gb_session_view_locked(s, &op->call->session);
+    gb_session_view_locked(s, op->ret);
     pthread_mutex_unlock(&s->lock);
-    op->call->created = true;
+    gb_container_of(op->call, struct gb_session_call, base)->created = true;
     atomic_fetch_add(&s->core->live_sessions, 1);
     atomic_store(&s->state, GB_SESSION_LIVE);
     gb_notice_post_session(s, GB_NOTICE_SESSION_CREATED);
     op_end(op, NULL);
 }
 
-void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call) {
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call) {
     struct gb_session_rec rec = {.name = params->name, .quota = core->config.default_quota, .version = 1};
     struct gb_error err = GB_ERROR_INIT;
     struct session_op *op = calloc(1, sizeof(*op));
@@ -84,12 +86,13 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     if (!s || gb_session_enroll(s, core->config.sessions_max, &err) < 0) {
         free(op);
         gb_session_unref(s);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     op->session = gb_session_ref(s);
-    op->call = call;
-    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(call), created, op);
+    op->call = &call->base;
+    op->ret = &call->session;
+    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(op->call), created, op);
 }
 
 /* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
@@ -122,7 +125,7 @@ static void patched(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&s->lock);
     if (!error) {
         s->rec = op->rec;
-        gb_session_view_locked(s, &op->call->session);
+        gb_session_view_locked(s, op->ret);
     }
     next = (struct session_op *)gb_fifo_lock_release(&s->fifo);
     pthread_mutex_unlock(&s->lock);
@@ -177,7 +180,6 @@ static void deleted(void *arg, const struct gb_error *error) {
     } else {
         atomic_store(&s->state, GB_SESSION_LIVE);
     }
-    gb_session_view_locked(s, &op->call->session);
     next = (struct session_op *)gb_fifo_lock_release(&s->fifo);
     pthread_mutex_unlock(&s->lock);
     if (error) {
@@ -217,9 +219,10 @@ static void run(struct session_op *op) {
     }
 }
 
-/* Takes over the reference to the session; NULL: err says why. */
+/* Takes over the reference to the session; NULL: err says why. ret: part of the call; NULL: none. */
 static void transaction(struct gb_session *s, const struct gb_session_params *params,
-                        const struct gb_session_check *check, struct gb_error *err, struct gb_call *call) {
+                        const struct gb_session_check *check, struct gb_error *err, struct gb_call *call,
+                        struct gb_session_view *ret) {
     struct session_op *op = s ? calloc(1, sizeof(*op)) : NULL;
     bool mine;
 
@@ -234,6 +237,7 @@ static void transaction(struct gb_session *s, const struct gb_session_params *pa
     }
     op->session = s;
     op->call = call;
+    op->ret = ret;
     op->removes = !params;
     if (params)
         op->params = *params;
@@ -247,10 +251,10 @@ static void transaction(struct gb_session *s, const struct gb_session_params *pa
 }
 
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
-                      const struct gb_session_check *check, struct gb_call *call) {
+                      const struct gb_session_check *check, struct gb_session_call *call) {
     struct gb_error err = GB_ERROR_INIT;
 
-    transaction(gb_session_use(core, name, &err), params, check, &err, call);
+    transaction(gb_session_use(core, name, &err), params, check, &err, &call->base, &call->session);
 }
 
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
@@ -262,7 +266,7 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
         gb_error_set(&err, GB_ERR_SESSION_PROTECTED, "the session \"default\" always exists");
     else
         s = gb_session_find(core, name, &err);
-    transaction(s, NULL, check, &err, call);
+    transaction(s, NULL, check, &err, call, NULL);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------- */

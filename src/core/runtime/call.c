@@ -1,9 +1,9 @@
+#include "core/runtime/call.h"
+
 #include <stdlib.h>
 
-#include "core/runtime/runtime.h"
-
-struct gb_call *gb_call_new(void (*done)(void *arg), void *arg) {
-    struct gb_call *call = calloc(1, sizeof(*call));
+void *gb_call_new(size_t size, void (*done)(void *arg), void *arg) {
+    struct gb_call *call = calloc(1, size);
 
     if (!call)
         return NULL;
@@ -18,10 +18,8 @@ void gb_call_unref(struct gb_call *call) {
     if (!call || atomic_fetch_sub(&call->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&call->lock);
-    gb_transaction_batch_unref(call->batch);
-    if (call->lease)
-        gb_export_done(&call->lease->export);
-    free(call->lease);
+    if (call->free_result)
+        call->free_result(call);
     free(call);
 }
 
@@ -73,7 +71,8 @@ bool gb_call_cancel(struct gb_call *call, bool act) {
 void gb_call_finish(struct gb_call *call, const struct gb_error *error) {
     if (error && call->error.code == GB_OK)
         call->error = *error;
-    gb_transaction_batch_leave(call);
+    if (call->on_finish)
+        call->on_finish(call);
     atomic_store(&call->finished, true);
     if (call->done)
         call->done(call->arg);

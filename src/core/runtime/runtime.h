@@ -22,6 +22,7 @@
 #include "core/memory/free_cache.h"
 #include "core/observe/health.h"
 #include "core/observe/sampler.h"
+#include "core/runtime/call.h"
 #include "core/runtime/notices.h"
 #include "core/session/pools.h"
 #include "core/share/lease_table.h"
@@ -148,25 +149,5 @@ void gb_core_devices_close(struct gb_core *core);
 int gb_core_restore(struct gb_core *core, struct gb_error *err);
 bool gb_core_has_default(struct gb_core *core);
 void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
-
-/* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it is
- * called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */
-void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)(void *arg, bool act), void *arg);
-/* Not any more, before arg ends. -1 with CANCELLED when it was cancelled (not where hold is given: arg knows). */
-int gb_call_withdraw(struct gb_call *call, struct gb_error *err);
-/* For the store: NULL when the call has no key, or is NULL. */
-const struct gb_store_mark *gb_call_mark(const struct gb_call *call);
-/* transaction_batch.c. True: the change waits for the others of its call's gather, and goes on with them. */
-struct gb_transaction;
-bool gb_transaction_batch_put(struct gb_transaction *transaction);
-/* The call ends: one that has put no change is not waited for any more. */
-void gb_transaction_batch_leave(struct gb_call *call);
-int gb_cancelled(struct gb_error *err); /* sets CANCELLED; -1 */
-
-/* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */
-void gb_call_finish(struct gb_call *call, const struct gb_error *error);
-
-/* For the many places where memory may end. Returns -1. */
-int gb_no_memory(struct gb_error *err);
 
 #endif

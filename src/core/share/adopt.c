@@ -18,7 +18,7 @@ struct adopt_op {
     struct gb_core *core;
     struct gb_session *session; /* a reference */
     struct gb_core_device *device;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_adopt_params params;
     struct gb_content *content; /* until the buffer has it; its adoption goes with it */
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
@@ -42,7 +42,7 @@ static void finish(void *arg) {
     struct adopt_op *op = arg;
     struct gb_error error = op->transaction.error;
     struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
+    struct gb_call *call = &op->call->base;
 
     gb_core_changed(op->core);
     free(op);
@@ -212,7 +212,7 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
 }
 
 /* NULL: err says why. */
-static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params *p, struct gb_call *call,
+static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params *p, struct gb_buffer_call *call,
                               struct gb_error *err) {
     struct adopt_op *op = check(core, p, err) == 0 ? calloc(1, sizeof(*op)) : NULL;
 
@@ -231,21 +231,21 @@ static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params
     }
     op->transaction = (struct gb_transaction){.session = op->session,
                                               .name = p->name,
-                                              .call = call,
+                                              .call = &call->base,
                                               .validate_locked = validate_locked,
                                               .publish_locked = publish_locked,
                                               .end = end};
     return op;
 }
 
-void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_call *call) {
+void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_buffer_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct adopt_op *op = begin(core, params, call, &err);
     int r;
 
     if (!op) {
         put_fd(core, params->import.fd);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     pthread_mutex_lock(&op->session->lock);

@@ -66,6 +66,12 @@ struct gb_lease_grant {
     } passed[GB_EXPORT_WAYS]; /* tried before, in order, and why not */
 };
 
+struct gb_lease_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer;
+    struct gb_lease_grant lease;
+};
+
 /* A mapping of the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd. Of a mirrored
  * buffer the current side.
  *
@@ -75,10 +81,10 @@ struct gb_lease_grant {
  * BUFFER_NOT_FOUND, BUFFER_BUSY while it is written in place, BUFFER_PARTIAL, CONTENT_LOST, SEALED (for writing),
  * UNSUPPORTED with all reasons when there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED when the holder ends. Result:
  * call->lease, call->buffer. Where the answer cannot be delivered: gb_lease_end. */
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call);
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call);
 
 /* The grant's descriptor becomes the caller's; -1 when there is none, or it was taken. */
-int gb_lease_take_fd(const struct gb_call *call);
+int gb_lease_take_fd(struct gb_lease_call *call);
 
 /* The same without a connection, by CUDA's older handle alone: for those who get it by way of others, and cannot wait for an
  * event, so the bytes are complete. Ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above GB_EXPORTS_MAX. uid, gid: of
@@ -92,7 +98,7 @@ struct gb_export_params {
     gid_t gid;
     unsigned wait_ms;
 };
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call);
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
 
 /* Ends one. holder: only its own, else MAP_NOT_PERMITTED; NULL: anybody's. LEASE_NOT_FOUND. The memory is given back and,
  * for one that wrote, the new generation is committed when the call ends.
@@ -149,11 +155,11 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, c
  * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
  * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once. Result: call->buffer. */
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call);
+                    const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 /* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is freed
  * when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check, struct gb_call *call);
+                                    const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 #endif

@@ -130,7 +130,7 @@ void gb_upload_destroy(struct gb_core_transfer *transfer) {
     struct gb_upload *u = gb_upload_of(transfer);
 
     if (u->write && u->write->call)
-        gb_call_withdraw(u->write->call, NULL);
+        gb_call_withdraw(&u->write->call->base, NULL);
     if (u->attached)
         gb_upload_hand_back(u, destroy);
     else

@@ -251,7 +251,7 @@ static void commit_end(struct gb_transaction *transaction) {
 
 static void fill_change(struct gb_upload *u) {
     u->transaction = (struct gb_transaction){.session = u->t.session,
-                                             .call = u->write ? u->write->call : NULL,
+                                             .call = u->write ? &u->write->call->base : NULL,
                                              .mark = u->mark,
                                              .name = u->params.buffer.name,
                                              .validate_locked = validate_locked,
@@ -371,10 +371,11 @@ bool gb_upload_refused(struct gb_upload *upload) {
     return refused;
 }
 
-int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err) {
+int gb_upload_outcome(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
+                      struct gb_transfer_times *ret_times, struct gb_error *err) {
     if (gb_upload_refused(upload)) {
         *err = upload->refused;
         return -1;
     }
-    return gb_upload_result(upload, &call->buffer, &call->created, &call->times, err);
+    return gb_upload_result(upload, ret_rec, ret_created, ret_times, err);
 }

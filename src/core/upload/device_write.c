@@ -157,7 +157,7 @@ int gb_device_write_queue(struct gb_upload *u, struct gb_stream *stream, struct 
 /* The upload has come to its end: it finishes the call when all of it is cleaned up. */
 static void wake(void *arg) {
     struct gb_device_write *w = arg;
-    struct gb_call *call = w->call;
+    struct gb_buffer_call *call = w->call;
     struct gb_upload *u = w->upload;
     int r;
 
@@ -174,16 +174,16 @@ static void wake(void *arg) {
 }
 
 void gb_device_write_end(struct gb_device_write *w) {
-    struct gb_call *call = w->call;
+    struct gb_buffer_call *call = w->call;
     struct gb_error error = w->error;
 
     gb_content_drop_later(w->source); /* this may be a backend's thread */
     free(w);
     if (call)
-        gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+        gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
 }
 
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_call *call,
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call,
                           const struct gb_error *error) {
     if (check->free_arg)
         check->free_arg(check->arg);
@@ -191,11 +191,11 @@ void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_
         w->error = *error;
         gb_device_write_end(w);
     } else {
-        gb_call_finish(call, error);
+        gb_call_finish(&call->base, error);
     }
 }
 
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_call *call) {
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
     struct gb_device_write *w = calloc(1, sizeof(*w));
 
     if (!w)
@@ -246,7 +246,7 @@ static void describe_new(const struct gb_device_write_params *p, const struct gb
         b->pool = src->pool;
 }
 
-void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call) {
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
     struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
     struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
     struct gb_error err = GB_ERROR_INIT;

@@ -211,7 +211,7 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_device_w
     if (plan->mirrored)
         return plan_side(p, w, plan, err);
     plan->base = plan->merge ? b->content : NULL;
-    if (b && (p->fresh || (w && w->call && gb_transaction_batch_atomic(w->call->batch))) &&
+    if (b && (p->fresh || (w && w->call && gb_transaction_batch_atomic(w->call->base.batch))) &&
         gb_adopted_check_locked(
             b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
         return -1;

@@ -199,7 +199,7 @@ int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, 
     u->ended = true;
     u->t.want_wake = true;
     gb_core_transfer_ref(&u->t); /* it may come to its end meanwhile */
-    gb_call_offer(write->call, hold, cancel, u);
+    gb_call_offer(&write->call->base, hold, cancel, u);
     gb_upload_start(u);
     gb_core_transfer_unref(&u->t);
     return 0;

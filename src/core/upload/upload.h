@@ -14,7 +14,7 @@ enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVIC
 /* What makes an upload a device write. */
 struct gb_device_write {
     enum gb_device_write_what what;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_upload *upload;
     struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
     struct gb_buffer_rec source_rec;
@@ -151,11 +151,11 @@ int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, 
 
 /* device_write.c */
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what,
-                                            struct gb_call *call); /* NULL when memory is exhausted */
+                                            struct gb_buffer_call *call); /* NULL when memory is exhausted */
 void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
 /* Frees it (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write, struct gb_call *call,
-                          const struct gb_error *error);
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,
+                          struct gb_buffer_call *call, const struct gb_error *error);
 void gb_device_write_end(struct gb_device_write *write); /* finishes the call, frees */
 int gb_device_write_plan(struct gb_device_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
                          struct gb_error *err);
@@ -187,9 +187,9 @@ int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
 /* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). mark: committed with it. */
 void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
                    uint32_t crc);
-/* After gb_upload_end. 1: the call has the result; 0: not yet, wake follows; -1: failed, and when it was refused alone it may
- * be tried again. */
-int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);
+/* As gb_upload_result; -1: failed, and when it was refused alone it may be tried again. */
+int gb_upload_outcome(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
+                      struct gb_transfer_times *ret_times, struct gb_error *err);
 bool gb_upload_refused(struct gb_upload *upload);
 
 /* scatter.c: a payload that does not lie side by side. Room in the scratch; the scratch's bytes to their places; so

@@ -151,7 +151,7 @@ START_TEST(others_do_not) {
     hold_lane();
     erase("x");
     core_call_begin(&c);
-    gb_buffer_create(f.core, p, 0, c.call);
+    gb_buffer_create(f.core, p, 0, c.call.buffer);
     ck_assert(!core_call_over(&c));
     ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
     leave_lane();
@@ -176,10 +176,10 @@ START_TEST(the_limit_counts_it) {
     first.name = core_name("x");
     first.bytes = first.shape.dim[0] = 1500000;
     core_call_begin(&c);
-    gb_buffer_create(f.core, &first, 0, c.call);
+    gb_buffer_create(f.core, &first, 0, c.call.buffer);
     gb_assert_ok(core_call_end(&c, &err), err);
     core_call_begin(&c);
-    gb_buffer_create(f.core, &p, 60000, c.call);
+    gb_buffer_create(f.core, &p, 60000, c.call.buffer);
     core_until(waits, NULL, "there is no room for the second");
     erase("x");
     ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
