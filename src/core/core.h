@@ -20,41 +20,11 @@
 #include "core/public/call.h"
 #include "core/public/pool.h"
 #include "core/public/stream.h"
+#include "core/public/types.h"
 #include "model/model.h"
 #include "store/store.h"
 
-struct gb_closer;
 struct gb_core;
-
-struct gb_core_config {
-    struct gb_backend *backend; /* borrowed */
-    struct gb_store *store;     /* borrowed */
-    uint64_t slots_bytes;       /* pinned slots in all; the bound on staging memory */
-    uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
-    uint64_t sessions_max;      /* LIMIT_REACHED beyond */
-    uint64_t buffers_max;       /* in all sessions */
-    uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
-    uint64_t streams_max;
-    uint64_t events_max;
-    uint64_t multiparts_max;          /* open uploads of a session; 0: GB_MULTIPARTS_MAX */
-    uint64_t multipart_bytes_max;     /* that open uploads hold in all sessions; 0: no limit */
-    uint64_t multipart_ttl_s;         /* an upload of which nothing comes; 0: GB_MULTIPART_TTL_S */
-    struct gb_quota default_quota;    /* of a session that gives none */
-    struct gb_history_limits history; /* interval_s 0: no samples */
-    uint64_t keys_max;                /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
-    uint64_t key_ttl_s;
-    uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
-    uint64_t holder_leases_max;
-    uint64_t adopted_max;       /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
-    uint64_t adopted_bytes_max; /* of the CPU's memory: reading what is sparse there fills it */
-    uint64_t holder_adopted_max;
-    struct gb_closer *closer;    /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
-    uint64_t allocation_log;     /* events of device memory that are kept; 0: none */
-    uint64_t health_interval_ms; /* between two readings of how devices are; 0: none */
-    enum gb_health_policy health_policy;
-    const char *health_root;  /* copied; see backend/health/health.h */
-    uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
-};
 
 /* Loads sessions and buffer records (their bytes are LOST: they died with the earlier process), makes the session
  * "default" when absent, pins the slots, starts the threads. */
@@ -68,36 +38,10 @@ int gb_core_health(struct gb_core *core, struct gb_error *err);
 /* [now] The database refuses changes: -1 with STORE_UNAVAILABLE. So does this. */
 int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
-/* --- preconditions --------------------------------------------------------------------------------------------------- */
-
-/* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
- * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
- * PRECONDITION_FAILED. Must not block. arg is released with the call or upload by free_arg (may be NULL). */
-struct gb_buffer_check {
-    int (*check)(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err);
-    void *arg;
-    void (*free_arg)(void *arg);
-};
-struct gb_session_check {
-    int (*check)(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
-    void *arg;
-    void (*free_arg)(void *arg);
-    bool expires; /* a deletion: nobody asked for it */
-};
-
 /* --- sessions --------------------------------------------------------------------------------------------------------- */
 
 /* Looking at a session (get, list, statistics) is no sign of life: a dashboard that polls keeps nothing alive. Everything
  * else that names it is, and so is a transfer while it runs. */
-
-/* Fields given; the others keep their default (create) or value (patch). */
-struct gb_session_params {
-    struct gb_name name; /* create only */
-    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
-    struct gb_quota quota;
-    uint64_t idle_ttl_s;
-    char labels[GB_LABELS_MAX];
-};
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
@@ -130,24 +74,6 @@ int gb_device_health(struct gb_core *core, int device, struct gb_health *ret, st
 
 /* --- buffers -------------------------------------------------------------------------------------------------------------- */
 
-struct gb_buffer_params {
-    struct gb_name session;
-    struct gb_name name;
-    uint64_t bytes; /* shape times dtype */
-    enum gb_dtype dtype;
-    struct gb_shape shape;
-    enum gb_kind kind;
-    bool has_device; /* where no pool is named: where the memory is wanted; else where the buffer is, or the first */
-    int device;
-    bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
-    bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */
-    bool has_mirrored;          /* upload: else a buffer that is there stays mirrored */
-    struct gb_name pool;        /* "": where the buffer is already, else the first device's */
-    struct gb_name stream;      /* "" is "default" */
-    bool has_shape, has_labels; /* patch: what is given */
-    char labels[GB_LABELS_MAX];
-};
-
 /* Zeroed memory under a new name. BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY, LIMIT_REACHED, UNSUPPORTED kind.
  * bytes may be 0. wait_ms: how long to wait for memory to become free. Result: call->buffer. */
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
@@ -171,29 +97,6 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
 /* A transfer's functions are called by one thread at a time. Where one says "wait for wake", the wake may come before it
  * has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that is held
  * while the transfer is freed. */
-
-struct gb_upload_params {
-    struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
-    uint64_t bytes;                 /* of the payload */
-    bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
-    uint64_t offset;
-    bool
-        scattered; /* partial: the payload goes where view says; view.bytes is its length, offset is 0, and buffer.shape
-                          * is the shape that the view was made for */
-    struct gb_view view; /* not side by side: else an offset says it */
-    bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL. A buffer that is not
-                    * there or lost has no place: it gets fresh memory. check is not asked again at the end. */
-    bool
-        to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
-    bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
-    uint64_t holder;    /* in place: who asks, when that is one that maps (gb_holder_id); 0: nobody */
-    bool fresh;         /* fresh memory for a mirrored buffer's side too */
-    bool asked_before;  /* of gb_upload_check: what is refused is neither counted nor told; another call does that */
-    unsigned wait_ms;
-    struct gb_buffer_check check;
-    void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
-    void *arg;
-};
 
 struct gb_upload;
 
@@ -237,12 +140,7 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts: [offset, offset + length) of the bytes. Once. RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);
-/* The same for what a view picks (NULL: all bytes), which must lie within the buffer, and of it the spans, one after the other
- * (NULL: all of it). spans is borrowed until gb_download_free. */
-struct gb_span {
-    uint64_t first; /* of the view's sequence */
-    uint64_t length;
-};
+
 int gb_download_start_view(struct gb_download *download, const struct gb_view *view, const struct gb_span *spans,
                            unsigned count, struct gb_error *err);
 /* 1: *ret_n > 0 bytes at *ret_ptr, valid until gb_download_sent covers them; 0: wait for wake; -1. The copy of the next

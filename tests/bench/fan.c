@@ -1,5 +1,5 @@
-/* What a socket can do at best for many who listen: a server that sends the same bytes to all of them, so many times a second, with
- * one send() each, and keeps nothing of a listener but its descriptor. */
+/* What a socket can do at best for many who listen: a server that sends the same bytes to all of them, so many times a
+ * second, with one send() each, and keeps nothing of a listener but its descriptor. */
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>

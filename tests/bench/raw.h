@@ -14,8 +14,8 @@ struct raw_kind {
     /* Receives length bytes, of which the first `have` stand at `early` already. False: the client is gone. */
     bool (*receive)(struct raw_place *place, int fd, const void *early, size_t have, uint64_t length);
     bool (*send)(struct raw_place *place, int fd, uint64_t length);
-    /* Copies the whole of it to another place of that size, made at the first call, and waits. Nanoseconds it took, by the
-     * device's clock where there is one. */
+    /* Copies the whole of it to another place of that size, made at the first call, and waits. Nanoseconds it took, by
+     * the device's clock where there is one. */
     uint64_t (*copy)(struct raw_place *place, uint64_t bytes);
 };
 

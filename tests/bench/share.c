@@ -32,7 +32,7 @@ gpubuf_client *share_open(const struct share *share) {
     return client;
 }
 
-/* --- hands ----------------------------------------------------------------------------------------------------------------- */
+/* --- hands -------------------------------------------------------------------------------------------------------- */
 
 struct crew {
     void (*prepare)(struct share_hand *);
@@ -93,7 +93,7 @@ void share_print_bytes(const struct share *share, double seconds) {
            share->count * share->clients, seconds, bytes, (double)bytes / seconds);
 }
 
-/* --- mapping --------------------------------------------------------------------------------------------------------------- */
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
 
 static unsigned way_of(const char *word) {
     static const char *const words[] = {"vmm", "pool", "legacy", "memfd"};
@@ -199,7 +199,7 @@ static void count_pairs(const struct share *share, bool plain) {
     drop_buffer(share, client);
 }
 
-/* --- the command line ------------------------------------------------------------------------------------------------------ */
+/* --- the command line --------------------------------------------------------------------------------------------- */
 
 static void usage(void) {
     fputs("usage: gb-bench-share map|open|ask|slab|ceiling [--socket PATH] [--bytes N] [--count N] [--clients N]\n"

@@ -30,8 +30,8 @@ struct share_hand {
     void *own; /* the part's */
 };
 
-/* Each in a thread of its own: first prepare, then, when all are ready, work, then finish. Seconds that the work of all took
- * together. */
+/* Each in a thread of its own: first prepare, then, when all are ready, work, then finish. Seconds that the work of all
+ * took together. */
 double share_run(const struct share *share, void (*prepare)(struct share_hand *), void (*work)(struct share_hand *),
                  void (*finish)(struct share_hand *));
 

@@ -1,4 +1,5 @@
-/* The copy that no slab can beat: on a GPU cudaMemcpyAsync between registered memory and the device, on the host memcpy. */
+/* The copy that no slab can beat: on a GPU cudaMemcpyAsync between registered memory and the device, on the host
+ * memcpy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static struct place *new_place(struct share_hand *hand) {
     return place;
 }
 
-/* --- host ------------------------------------------------------------------------------------------------------------------ */
+/* --- host --------------------------------------------------------------------------------------------------------- */
 
 static void host_prepare(struct share_hand *hand) {
     new_place(hand)->far = bench_resident(hand->share->bytes);
@@ -47,7 +48,7 @@ static void host_finish(struct share_hand *hand) {
     free(hand->own); /* what is resident goes with the process */
 }
 
-/* --- GPU ------------------------------------------------------------------------------------------------------------------- */
+/* --- GPU ---------------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_CUDA
 static void must(cudaError_t status, const char *call) {

@@ -1,5 +1,5 @@
-/* Copies between slabs, which are pinned buffers that their client has mapped for writing, and buffers. No byte goes over a
- * socket. What came is looked at, at the ends of each copy. */
+/* Copies between slabs, which are pinned buffers that their client has mapped for writing, and buffers. No byte goes
+ * over a socket. What came is looked at, at the ends of each copy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Memory of other processes: what is taken, that it is theirs, and what is refused. The owner of host memory is this process,
- * by another mapping; for memory of a GPU see import.c, whose importer adopts. */
+/* Memory of other processes: what is taken, that it is theirs, and what is refused. The owner of host memory is this
+ * process, by another mapping; for memory of a GPU see import.c, whose importer adopts. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -112,7 +112,7 @@ START_TEST(it_stays_good_without_its_owner) {
 }
 END_TEST
 
-/* --- what is refused ------------------------------------------------------------------------------------------------ */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 static void refused(const struct gb_import *what, enum gb_code code) {
     struct gb_location place = {.ptr = NULL};

@@ -1,4 +1,5 @@
-/* Strided copies between a device's memory and pinned memory: exact, in stream order, nothing beside the box touched. */
+/* Strided copies between a device's memory and pinned memory: exact, in stream order, nothing beside the box
+ * touched. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Memory and events for other processes: what goes which way, and what a descriptor permits. What an importer of its own
- * process sees is in import.c. */
+/* Memory and events for other processes: what goes which way, and what a descriptor permits. What an importer of its
+ * own process sees is in import.c. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -145,7 +145,8 @@ START_TEST(a_file_shows_the_very_bytes_both_ways) {
 }
 END_TEST
 
-/* What is passed on by others: the bytes begin where the handle's memory does, and each piece of memory has one of its own. */
+/* What is passed on by others: the bytes begin where the handle's memory does, and each piece of memory has one of its
+ * own. */
 START_TEST(older_handles_name_memory) {
     struct gb_export got[3];
     struct gb_location place[2];

@@ -1,7 +1,9 @@
-/* import [--bytes SIZE] [BACKEND...]: every kind of memory, every way, in another process: it maps the memory, waits for the
- * event on the device, compares the bytes, writes its own, and is killed. A line for each, and a line that counts.
+/* import [--bytes SIZE] [BACKEND...]: every kind of memory, every way, in another process: it maps the memory, waits
+ * for the event on the device, compares the bytes, writes its own, and is killed. A line for each, and a line that
+ * counts.
  *
- * The importer is this program again, started anew: it shares nothing with the exporter but what comes over a socket. */
+ * The importer is this program again, started anew: it shares nothing with the exporter but what comes over a
+ * socket. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -153,8 +155,8 @@ static void stand_at_gate(void *arg) {
         continue;
 }
 
-/* The bytes are written behind the gate where there is an event to wait for, so that an importer that does not wait reads
- * others; without one they are there. */
+/* The bytes are written behind the gate where there is an event to wait for, so that an importer that does not wait
+ * reads others; without one they are there. */
 static int write_behind(struct exporter *x, const struct gb_location *place, struct gate *gate, struct gb_event *event,
                         unsigned seed, struct gb_error *err) {
     if (gb_location_fill(x->be, place, 0, 1, x->bytes, x->stream, err) < 0)

@@ -1,4 +1,5 @@
-/* Two processes and one piece of memory: what the exporter asks and what the importer answers, over a socket of packets. */
+/* Two processes and one piece of memory: what the exporter asks and what the importer answers, over a socket of
+ * packets. */
 #ifndef GB_IMPORT_H
 #define GB_IMPORT_H
 
@@ -41,8 +42,8 @@ struct import_request {
     char adopter[64]; /* the backend that is to adopt it, in place of all that; "": none. It writes */
 };
 
-/* The first answer comes when the memory is mapped and everything is queued that waits for the event, the second one at the
- * end. why is empty where all went well. */
+/* The first answer comes when the memory is mapped and everything is queued that waits for the event, the second one at
+ * the end. why is empty where all went well. */
 struct import_answer {
     uint64_t map_ns;
     uint64_t wrong_bytes;

@@ -1,4 +1,5 @@
-/* The importer as a daemon that adopts: a backend of its own takes the other process's memory, reads it, writes it and lets go. */
+/* The importer as a daemon that adopts: a backend of its own takes the other process's memory, reads it, writes it and
+ * lets go. */
 #include <stdio.h>
 #include <string.h>
 

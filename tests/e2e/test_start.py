@@ -106,7 +106,7 @@ def test_the_unix_socket(start):
         assert r.head()[0] == 100
         assert r.send(data).reply().status == 201
     assert d.data("y").body == data
-    bound = socket.socket(socket.AF_UNIX)  # a client with a path of its own (DATA_PATH.md, trap 15)
+    bound = socket.socket(socket.AF_UNIX)  # a client with a path of its own (doc/design/data-path.md, trap 15)
     bound.bind(os.path.join(d.state, "c" * (100 - len(d.state))))
     bound.settimeout(30)
     bound.connect(d.unix)

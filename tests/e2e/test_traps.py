@@ -28,7 +28,7 @@ def collect(raws, n_each=1):
 
 @pytest.mark.parametrize("count", [127, 128, 129, 256, 512])
 def test_many_connections_ready_at_once(daemon, count):
-    """libmicrohttpd's own loop forgets to answer 128 at once (DATA_PATH.md, trap 1)."""
+    """libmicrohttpd's own loop forgets to answer 128 at once (doc/design/data-path.md, trap 1)."""
     os.kill(daemon.process.pid, 19)  # all requests are there when the loops look next
     try:
         raws = [daemon.raw().send(STATS) for _ in range(count)]

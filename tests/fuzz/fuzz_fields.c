@@ -1,5 +1,5 @@
-/* Dictionaries of structured fields and the headers that are such: any text is refused or read within its bounds, and what was
- * read of a digest gives the same text again. */
+/* Dictionaries of structured fields and the headers that are such: any text is refused or read within its bounds, and
+ * what was read of a digest gives the same text again. */
 #include <string.h>
 
 #include "api/middleware/digest.h"

@@ -1,8 +1,8 @@
-/* A whole HTTP server and the bytes of a client that may do as it likes, over real sockets. Whatever comes: when the client has gone
- * its connection has ended, no descriptor is left, the loops sleep, and the next client is served.
+/* A whole HTTP server and the bytes of a client that may do as it likes, over real sockets. Whatever comes: when the
+ * client has gone its connection has ended, no descriptor is left, the loops sleep, and the next client is served.
  *
- * The first two bytes of an input say how it is sent; of the others 0x01 with a byte behind it repeats what stands before it up
- * to 32768 times, and 0x02 is a NUL. */
+ * The first two bytes of an input say how it is sent; of the others 0x01 with a byte behind it repeats what stands
+ * before it up to 32768 times, and 0x02 is a NUL. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -93,7 +93,7 @@ void _ck_assert_failed(const char *file, int line, const char *expr, const char 
     abort();
 }
 
-/* --- what the server holds --------------------------------------------------------------------------------------------- */
+/* --- what the server holds ---------------------------------------------------------------------------------------- */
 
 /* The numbers that are names in a folder of /proc. */
 static unsigned numbers_in(const char *path, int *ret, unsigned max) {
@@ -227,8 +227,8 @@ static const char *left_now(void) {
     return used > QUIET_NS ? "a loop works though nobody asks" : NULL;
 }
 
-/* NULL, or what of the clients that have gone is left. A loop that spins may have had no processor for a while; a sleeping one
- * needs none, however loaded the machine is. */
+/* NULL, or what of the clients that have gone is left. A loop that spins may have had no processor for a while; a
+ * sleeping one needs none, however loaded the machine is. */
 static const char *left(void) {
     uint64_t end = gb_clock_ns() + GB_FUZZ_PATIENCE_NS;
     const char *what = NULL;
@@ -263,7 +263,7 @@ static void play(struct input *in) {
         close(fd);
 }
 
-/* --- inputs ------------------------------------------------------------------------------------------------------------ */
+/* --- inputs ------------------------------------------------------------------------------------------------------- */
 
 static void give_up(const char *what, const struct input *in) {
     size_t i;

@@ -71,7 +71,7 @@ void core_until_none_adopted(struct core_fixture *f) {
     core_until(none, f, "nothing of other processes is mapped");
 }
 
-/* --- the database --------------------------------------------------------------------------------------------------- */
+/* --- the database ------------------------------------------------------------------------------------------------- */
 
 /* On the writer's thread. */
 static void wait_there(void *arg, const struct gb_error *error) {

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the daemon ------------------------------------------------------------------------------------------------------ */
+/* --- the daemon --------------------------------------------------------------------------------------------------- */
 
 static const char *program(char path[4096]) {
     const char *named = getenv("GPUBUFD");
@@ -106,7 +106,7 @@ void client_fixture_stop(struct client_fixture *f) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* --- a server that is none ------------------------------------------------------------------------------------------- */
+/* --- a server that is none ---------------------------------------------------------------------------------------- */
 
 static size_t body_length(const char *head) {
     const char *at = strcasestr(head, "Content-Length:");

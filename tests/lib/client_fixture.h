@@ -18,8 +18,8 @@ struct client_fixture {
     struct gpubuf_error err;
 };
 
-/* Starts gpubufd on the host backend; GPUBUFD names the program, else the one of the build folder. extra: more arguments,
- * ended by NULL; may be NULL. Failures end the test; the daemon ends with this process at the latest. */
+/* Starts gpubufd on the host backend; GPUBUFD names the program, else the one of the build folder. extra: more
+ * arguments, ended by NULL; may be NULL. Failures end the test; the daemon ends with this process at the latest. */
 void client_fixture_start(struct client_fixture *f, const char *const *extra);
 void client_fixture_stop(struct client_fixture *f);
 void client_fixture_kill(struct client_fixture *f); /* the daemon alone, by SIGKILL */
@@ -40,8 +40,9 @@ void client_expect(struct client_fixture *f, const char *name, const unsigned ch
         ck_assert_msg((f)->err.detail[0] != '\0', "%s says nothing", (f)->err.slug);                                   \
     } while (0)
 
-/* Set keep, local, send_fd and fds first. One connection after another: reads a request's header (and as much of a body as Content-Length says), sends the next
- * of the answers as it stands, closes. After the last answer it begins again with it. */
+/* Set keep, local, send_fd and fds first. One connection after another: reads a request's header (and as much of a body
+ * as Content-Length says), sends the next of the answers as it stands, closes. After the last answer it begins again
+ * with it. */
 struct fake_server {
     const char *const *answers; /* ended by NULL */
     int fd;

@@ -9,7 +9,7 @@
 #include "core/session/session.h"
 #include "gb_test.h"
 
-/* --- the fixture ------------------------------------------------------------------------------------------------------ */
+/* --- the fixture -------------------------------------------------------------------------------------------------- */
 
 void core_fixture_prepare(struct core_fixture *f, const char *spec) {
     const char *other = getenv("GB_TEST_BACKEND");
@@ -63,7 +63,7 @@ bool core_on_host(const struct core_fixture *f) {
     return strcmp(gb_backend_name(f->backend), "host") == 0;
 }
 
-/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 void core_wake_init(struct core_wake *w) {
     memset(w, 0, sizeof(*w));
@@ -138,7 +138,7 @@ void core_until_idle(struct core_fixture *f) {
     core_until(idle, f, "no memory, quota or slot in use");
 }
 
-/* --- calls -------------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 /* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
 
@@ -249,7 +249,7 @@ int core_buffer_get(struct gb_core *core, const char *session, const char *name,
     return gb_buffer_get(core, &s, &n, ret, err);
 }
 
-/* --- transfers ---------------------------------------------------------------------------------------------------------- */
+/* --- transfers ---------------------------------------------------------------------------------------------------- */
 
 struct gb_upload_params core_upload_params(const char *session, const char *name, uint64_t bytes) {
     struct gb_upload_params p = {.bytes = bytes};
@@ -381,7 +381,7 @@ void core_bytes(unsigned seed, void *out, size_t n) {
     }
 }
 
-/* --- the gate ----------------------------------------------------------------------------------------------------------- */
+/* --- the gate ----------------------------------------------------------------------------------------------------- */
 
 static void wait_at_gate(void *arg) {
     struct core_gate *gate = arg;

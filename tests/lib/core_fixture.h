@@ -19,8 +19,8 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* spec: of the backend. Change f->config before _open. Where the environment has GB_TEST_BACKEND (cuda, say), that stands
- * in for every host:discrete, so that the same tests run on a GPU. */
+/* spec: of the backend. Change f->config before _open. Where the environment has GB_TEST_BACKEND (cuda, say), that
+ * stands in for every host:discrete, so that the same tests run on a GPU. */
 void core_fixture_prepare(struct core_fixture *f, const char *spec);
 void core_fixture_open(struct core_fixture *f);
 void core_fixture_init(struct core_fixture *f, const char *spec); /* both */
@@ -30,7 +30,7 @@ void core_fixture_done(struct core_fixture *f);
 /* On the host backend: memory is as small as the test said. */
 bool core_on_host(const struct core_fixture *f);
 
-/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 struct core_wake {
     pthread_mutex_t lock;
@@ -49,7 +49,7 @@ void core_until(bool (*ask)(void *arg), void *arg, const char *what);
 /* No memory, no quota, no slot is in use, and nothing runs. */
 void core_until_idle(struct core_fixture *f);
 
-/* --- calls, waited for: 0, or -1 with err -------------------------------------------------------------------------------- */
+/* --- calls, waited for: 0, or -1 with err ------------------------------------------------------------------------- */
 
 /* One of any type, as the function of the core wants it. */
 union core_any_call {
@@ -96,7 +96,7 @@ int core_download_read(struct gb_download *download, struct core_wake *w, void *
 /* Fills out with bytes that depend on seed. */
 void core_bytes(unsigned seed, void *out, size_t n);
 
-/* --- holding a session's stream back --------------------------------------------------------------------------------------- */
+/* --- holding a session's stream back ------------------------------------------------------------------------------ */
 
 struct core_gate {
     sem_t entered;

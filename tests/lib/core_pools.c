@@ -5,7 +5,7 @@
 #include "core/session/session.h"
 #include "gb_test.h"
 
-/* --- calls -------------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 void core_call_begin(struct core_call *c) {
     core_wake_init(&c->wake);
@@ -38,7 +38,7 @@ int core_call_end(struct core_call *c, struct gb_error *err) {
     return r;
 }
 
-/* --- pools -------------------------------------------------------------------------------------------------------------- */
+/* --- pools -------------------------------------------------------------------------------------------------------- */
 
 struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes) {
     return (struct gb_pool_params){
@@ -174,7 +174,7 @@ const char *core_pool_names(struct core_fixture *f, const char *session, char ou
     return out;
 }
 
-/* --- streams and events ---------------------------------------------------------------------------------------------------- */
+/* --- streams and events ------------------------------------------------------------------------------------------- */
 
 int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_name n = core_name(name);
@@ -310,7 +310,7 @@ int core_event_wait(struct gb_core *core, const char *session, const char *name,
     return r;
 }
 
-/* --- transfers ---------------------------------------------------------------------------------------------------------- */
+/* --- transfers ---------------------------------------------------------------------------------------------------- */
 
 int core_upload_on(struct gb_core *core, const char *session, const char *name, const char *stream, const char *pool,
                    const void *data, uint64_t bytes, struct gb_error *err) {

@@ -45,7 +45,8 @@ void core_expect(struct gb_core *core, const char *session, const char *name, co
 /* Uploads bytes that depend on seed, and leaves them in out (may be NULL). */
 void core_put(struct gb_core *core, const struct gb_upload_params *params, unsigned seed, void *out);
 
-/* A fixture with sessions "default" and "other"; uint8 buffers in them; and "a", "b", "c" of both deleted, nothing in use. */
+/* A fixture with sessions "default" and "other"; uint8 buffers in them; and "a", "b", "c" of both deleted, nothing in
+ * use. */
 void core_open_two(struct core_fixture *f, const char *spec);
 void core_put_bytes(struct core_fixture *f, const char *session, const char *name, uint64_t bytes, unsigned seed,
                     void *out);

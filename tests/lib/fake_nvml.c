@@ -1,7 +1,8 @@
-/* Stands in for libnvidia-ml.so.1 in the tests of device health. The file that FAKE_NVML names is read at every call, lines "key number":
+/* Stands in for libnvidia-ml.so.1 in the tests of device health. The file that FAKE_NVML names is read at every call,
+ * lines "key number":
  *   gpu memory temperature power limit corrected uncorrected sm mem reasons processes: what is answered
  *   fail.NAME: that call answers with this code; fail.*: all do
- *   hang.NAME: that call does not come back while the line stands there and is not 0 */
+ *   hang.NAME: that call does not come back while the line stands there and is not 0  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,10 @@
 
 #include "http_fixture.h"
 
-/* Besides the fixture's routes: POST /fd?{one,four,five,later,fail} (holds the connection and gives so many descriptors of a
- * file with "bytes" in it; later: after a wait; fail: answers with an error instead), GET /park (waits for ever), GET /slow/x
- * (as /b/x, each piece after a wake; ?never: none comes), PUT /blocked (there is never room). A held connection is always busy; idle ones are
- * closed after a second. */
+/* Besides the fixture's routes: POST /fd?{one,four,five,later,fail} (holds the connection and gives so many descriptors
+ * of a file with "bytes" in it; later: after a wait; fail: answers with an error instead), GET /park (waits for ever),
+ * GET /slow/x (as /b/x, each piece after a wake; ?never: none comes), PUT /blocked (there is never room). A held
+ * connection is always busy; idle ones are closed after a second. */
 struct gb_http_peers {
     struct gb_http_fixture f;
     char path[64];

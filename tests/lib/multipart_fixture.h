@@ -34,8 +34,8 @@ int intake_part(struct gb_core *core, const char *id, uint64_t offset, const voi
 int intake_part_broken(struct gb_core *core, const char *id, uint64_t offset, size_t n, const void *data, size_t sent,
                        struct gb_error *err);
 
-/* An append that is described as params say where params is given (then a new one is made), of data[0..n); ends, or with
- * breaks its line goes. id: written when it is new. */
+/* An append that is described as params say where params is given (then a new one is made), of data[0..n); ends, or
+ * with breaks its line goes. id: written when it is new. */
 int intake_append(struct gb_core *core, char id[GB_MULTIPART_ID_SIZE], const struct gb_upload_params *params,
                   uint64_t offset, const void *data, size_t n, bool breaks, struct gb_error *err);
 

@@ -91,7 +91,7 @@ int core_joint(struct gb_core *core, const struct core_parts *parts, const void 
     return r;
 }
 
-/* --- down ------------------------------------------------------------------------------------------------------------- */
+/* --- down --------------------------------------------------------------------------------------------------------- */
 
 static int read_all(struct gb_download_group *group, struct core_wake *w, void *out, uint64_t n, struct gb_error *err) {
     char *at = out;

@@ -1,6 +1,6 @@
-/* Memory of other processes: of a GPU by descriptor or older handle, of the host by memfd. What is handed over may be anything
- * at all, and CUDA answers some of it with codes that mean the end of a device elsewhere: a refusal is one only when the
- * device does not answer any more. */
+/* Memory of other processes: of a GPU by descriptor or older handle, of the host by memfd. A client may hand over
+ * anything, and CUDA answers some of it with codes that elsewhere mean the end of a device: a refusal is one only when
+ * the device does not answer any more. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static int too_long(const struct gb_import *what, size_t size, struct gb_error *
 
 /* --- by descriptor ------------------------------------------------------------------------------------------------ */
 
-/* CUDA's are devices or have no type. A file system of somebody's own is not asked. */
+/* CUDA's are devices or have no type. A file system in user space is not asked. */
 static int check_type(int fd, struct gb_error *err) {
     struct statx st;
 
@@ -312,7 +312,7 @@ static int end_host(struct cuda_backend *be, const struct gb_location *place, st
     return 0;
 }
 
-/* --- all ------------------------------------------------------------------------------------------------------------ */
+/* --- all ---------------------------------------------------------------------------------------------------------- */
 
 int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct gb_location *ret,
                    struct gb_error *err) {

@@ -65,7 +65,7 @@ int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint6
     return r;
 }
 
-/* Work here is done by this process's threads: nobody else's can wait for it. */
+/* This process's threads do the work: no other process can wait for it. */
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     (void)ret;
     if (!gb_host_device_ok(gb_host_of(be), device, "cudaEventCreateWithFlags", err))

@@ -98,7 +98,8 @@ struct gb_host_deps {
     struct gb_host_dep dep[GB_HOST_DEPS_MAX];
 };
 
-/* Operations are numbered from 1 in the order of queueing: those up to done_seq are done, those up to last_seq queued. */
+/* Operations are numbered from 1 in the order of queueing: those up to done_seq are done, those up to last_seq
+ * queued. */
 struct gb_stream {
     struct gb_host *host;
     uint64_t id; /* never reused */
@@ -183,7 +184,7 @@ struct gb_host {
     bool discrete;
     bool peers;
     bool managed_attach;
-    bool legacy_fake; /* memory of kind ipc has a handle, which nobody can open */
+    bool legacy_fake; /* memory of kind ipc has a handle that cannot be opened */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;

@@ -6,7 +6,7 @@
 
 #define ALLOC_CALL "cudaMallocFromPoolAsync"
 
-/* --- who may have a freed block ----------------------------------------------------------------------------------- */
+/* --- which stream may reuse a freed block ------------------------------------------------------------------------- */
 
 struct asker {
     const struct gb_pool *pool;
@@ -36,7 +36,7 @@ static bool any_locked(void *arg, const struct gb_host_block *block) {
     return true;
 }
 
-/* Makes the stream wait for whoever used the row's first bytes. */
+/* Makes the stream wait for the stream that last used the row's first bytes. */
 static int wait_for_row_locked(struct asker *asker, struct gb_stream *stream, struct gb_host_block *first,
                                uint64_t bytes, struct gb_error *err) {
     struct gb_host_block *block;
@@ -186,7 +186,7 @@ int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream 
                              bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
     pthread_mutex_lock(&host->lock);
     r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
-    if (block && block->bytes > rounded) { /* the rest could not be described: nobody is to have it all */
+    if (block && block->bytes > rounded) { /* no memory to describe the rest: the block is given back */
         gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
         r = gb_host_no_memory(err, ALLOC_CALL);
     } else if (block) {

@@ -69,7 +69,7 @@ void gb_host_work(struct gb_host_op *op) {
     }
 }
 
-/* --- where it is ------------------------------------------------------------------------------------------------ */
+/* --- where it is -------------------------------------------------------------------------------------------------- */
 
 /* Where segment's bytes [p, p + bytes) really are; NULL when not all are in it. */
 static char *real_in(const struct gb_host_segment *segment, const void *p, uint64_t bytes) {

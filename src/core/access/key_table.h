@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "base/map.h"
-#include "core/core.h"
+#include "core/access/keys.h"
 
 struct gb_key_entry {
     struct gb_key_entry *prev; /* by the time of the claim */

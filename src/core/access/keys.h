@@ -7,7 +7,7 @@
 #ifndef GB_CORE_ACCESS_KEYS_H
 #define GB_CORE_ACCESS_KEYS_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 
 #define GB_KEYS_MAX 10000
 #define GB_KEY_TTL_S 86400

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/memory/alloc_stats.h"
 #include "core/public/pool.h"
+#include "core/util/counters.h"
 #include "core/util/fifo_lock.h"
 #include "core/util/lane.h"
 

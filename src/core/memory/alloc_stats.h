@@ -12,51 +12,6 @@
 struct gb_content;
 struct gb_session;
 
-struct gb_level_numbers {
-    uint64_t bytes; /* now */
-    uint64_t peak_bytes;
-    uint64_t largest_bytes; /* one allocation */
-};
-
-struct gb_memory_numbers {
-    struct gb_level_numbers level;
-    uint64_t allocations;
-    uint64_t allocated_bytes;
-    uint64_t frees;
-    uint64_t freed_bytes;
-    uint64_t retries; /* after a trim or a wait */
-    uint64_t trims;   /* of pools, to make room for an allocation here */
-    uint64_t failures;
-    uint64_t failure[GB_FAILURES]; /* of them */
-};
-
-/* --- the core's ----------------------------------------------------------------------------------------------------- */
-
-/* What the daemon and a session have besides their counters. */
-struct gb_level {
-    _Atomic uint64_t bytes;
-    _Atomic uint64_t peak_bytes;
-    _Atomic uint64_t largest_bytes;
-};
-
-/* A device's, a pool's, a kind's. */
-struct gb_alloc_counters {
-    struct gb_level level;
-    _Atomic uint64_t allocations;
-    _Atomic uint64_t allocated_bytes;
-    _Atomic uint64_t frees;
-    _Atomic uint64_t freed_bytes;
-    _Atomic uint64_t retries;
-    _Atomic uint64_t trims;
-    _Atomic uint64_t failures;
-    _Atomic uint64_t failure[GB_FAILURES];
-    struct { /* as of the last sample */
-        _Atomic uint64_t allocations;
-        _Atomic uint64_t frees;
-        _Atomic uint64_t failures;
-    } past;
-};
-
 /* Count it wherever it belongs. [any thread] */
 void gb_alloc_stats_taken(struct gb_content *content);
 void gb_alloc_stats_freed(struct gb_content *content);
@@ -67,8 +22,5 @@ void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *w
 
 /* The session or the daemon may hold no more; no device was asked. */
 void gb_alloc_stats_denied(struct gb_session *session, const struct gb_error *why);
-
-void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret);
-void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "core/download/hash_reader.h"
 #include "core/upload/upload.h"
+#include "core/util/range_set.h"
 
 enum gb_multipart_state {
     GB_MULTIPART_HEADER,  /* not yet known what it becomes */

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/name.h"
 #include "core/public/call.h"
-#include "core/util/range_set.h"
+#include "core/public/types.h"
 
 struct gb_core;
 struct gb_upload;
@@ -23,32 +23,8 @@ struct gb_buffer_check;
 #define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
 #define GB_MULTIPARTS_DONE_MAX 64     /* of one session that are completed and still remembered */
 #define GB_MULTIPART_PARTS_MAX 10000  /* pieces that one is made of */
-#define GB_MULTIPART_GAPS_MAX 100     /* missing ranges told at once */
 #define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before it is known what they are */
 #define GB_MULTIPART_TTL_S 3600       /* unless configured */
-#define GB_MULTIPART_ID_SIZE 32
-
-/* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do not. */
-struct gb_multipart_view {
-    char id[GB_MULTIPART_ID_SIZE];
-    int64_t number; /* for lists: in the order of beginning */
-    struct gb_name buffer;
-    bool appends;   /* else takes parts */
-    bool has_bytes; /* it is known what it becomes */
-    uint64_t bytes;
-    uint64_t received_bytes;
-    uint64_t parts;   /* that arrived */
-    unsigned running; /* that are under way */
-    bool completed;
-    size_t gap_count;
-    size_t gaps_given;
-    struct gb_gap gaps[GB_MULTIPART_GAPS_MAX];
-    uint64_t offset;
-    bool has_length;
-    uint64_t length;
-    int64_t created_at_us;
-    int64_t expires_at_us;
-};
 
 struct gb_multipart_call {
     struct gb_call base;

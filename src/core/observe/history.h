@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "core/memory/alloc_stats.h"
+#include "core/public/types.h"
 #include "model/history.h"
 #include "store/store.h"
 

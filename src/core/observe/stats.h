@@ -2,7 +2,7 @@
 #ifndef GB_CORE_OBSERVE_STATS_H
 #define GB_CORE_OBSERVE_STATS_H
 
-#include "core/memory/alloc_stats.h"
+#include "core/public/types.h"
 #include "model/model.h"
 
 /* Transfers by direction and kind of memory, since start. */

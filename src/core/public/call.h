@@ -19,9 +19,11 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "core/public/types.h"
 #include "model/model.h"
 #include "store/store.h"
 
+struct gb_core;
 struct gb_transaction_batch;
 
 struct gb_call {
@@ -57,24 +59,10 @@ bool gb_call_cancel(struct gb_call *call, bool act);
 
 /* --- results ---------------------------------------------------------------------------------------------------------- */
 
-struct gb_session_view {
-    struct gb_session_rec rec;
-    uint64_t used_bytes;        /* committed and reserved */
-    uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
-    uint64_t buffers;
-    int64_t expires_at_us; /* 0: never */
-};
-
 struct gb_session_call {
     struct gb_call base;
     bool created; /* the call made the session */
     struct gb_session_view session;
-};
-
-/* Times of one transfer, milliseconds on the device's clock. */
-struct gb_transfer_times {
-    double queue_ms; /* the first copy waited behind earlier work */
-    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
 };
 
 struct gb_buffer_call {

@@ -7,8 +7,8 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "core/memory/alloc_stats.h"
 #include "core/public/call.h"
+#include "core/public/types.h"
 #include "model/model.h"
 
 struct gb_core;

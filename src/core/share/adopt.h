@@ -8,7 +8,7 @@
 #ifndef GB_CORE_SHARE_ADOPT_H
 #define GB_CORE_SHARE_ADOPT_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 #include "model/export.h"
 
 struct gb_holder;

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "core/core.h"
+#include "core/public/call.h"
 #include "model/export.h"
 
 #define GB_LEASES_MAX 65536       /* in all */

@@ -2,7 +2,7 @@
 #ifndef GB_CORE_UPLOAD_DEVICE_WRITE_H
 #define GB_CORE_UPLOAD_DEVICE_WRITE_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 
 /* --- copy and fill ---------------------------------------------------------------------------------------------------------- */
 

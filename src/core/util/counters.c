@@ -38,3 +38,24 @@ void gb_live_counters_failed(struct gb_live_counters *live_counters, enum gb_fai
     more(live_counters, totals[what]);
     more(live_counters, parts[what][gb_failure_may(why, what) ? why : GB_FAILURE_other]);
 }
+
+void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret) {
+    ret->bytes = atomic_load(&level->bytes);
+    ret->peak_bytes = atomic_load(&level->peak_bytes);
+    ret->largest_bytes = atomic_load(&level->largest_bytes);
+}
+
+void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret) {
+    int i;
+
+    gb_level_read(&live_counters->level, &ret->level);
+    ret->allocations = atomic_load(&live_counters->allocations);
+    ret->allocated_bytes = atomic_load(&live_counters->allocated_bytes);
+    ret->frees = atomic_load(&live_counters->frees);
+    ret->freed_bytes = atomic_load(&live_counters->freed_bytes);
+    ret->retries = atomic_load(&live_counters->retries);
+    ret->trims = atomic_load(&live_counters->trims);
+    ret->failures = atomic_load(&live_counters->failures);
+    for (i = 0; i < GB_FAILURES; i++)
+        ret->failure[i] = atomic_load(&live_counters->failure[i]);
+}

@@ -1,10 +1,11 @@
-/* Counters that many threads add to: those of counters.def. */
+/* Counters that many threads add to: those of counters.def, and levels of memory. */
 #ifndef GB_CORE_UTIL_COUNTERS_H
 #define GB_CORE_UTIL_COUNTERS_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "core/public/types.h"
 #include "model/failure.h"
 #include "model/model.h"
 
@@ -23,6 +24,34 @@ struct gb_kind_live_counters {
 
 void gb_kind_live_counters_add(struct gb_kind_live_counters *live_counters, uint64_t bytes, uint64_t copy_ns,
                                uint64_t queue_ns);
+
+/* What the daemon and a session have besides their counters. */
+struct gb_level {
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t peak_bytes;
+    _Atomic uint64_t largest_bytes;
+};
+
+/* A device's, a pool's, a kind's. */
+struct gb_alloc_counters {
+    struct gb_level level;
+    _Atomic uint64_t allocations;
+    _Atomic uint64_t allocated_bytes;
+    _Atomic uint64_t frees;
+    _Atomic uint64_t freed_bytes;
+    _Atomic uint64_t retries;
+    _Atomic uint64_t trims;
+    _Atomic uint64_t failures;
+    _Atomic uint64_t failure[GB_FAILURES];
+    struct { /* as of the last sample */
+        _Atomic uint64_t allocations;
+        _Atomic uint64_t frees;
+        _Atomic uint64_t failures;
+    } past;
+};
+
+void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret);
+void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret);
 
 /* One more failure, and of that reason. */
 void gb_live_counters_failed(struct gb_live_counters *live_counters, enum gb_failed what, enum gb_failure why);

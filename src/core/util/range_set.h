@@ -6,10 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gb_gap {
-    uint64_t offset;
-    uint64_t bytes;
-};
+#include "core/public/types.h"
 
 struct gb_piece {
     uint64_t at;

@@ -21,7 +21,7 @@
 
 /* Its load is counted already. */
 static void adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
-    /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
+    /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (doc/design/data-path.md, trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
 
     if (handoff->squeezed && !gb_accept_squeeze(loop, handoff)) {

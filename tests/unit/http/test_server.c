@@ -181,7 +181,7 @@ static void tight(struct gb_http_server_config *config) {
     config->loops = 1;
 }
 
-/* libmicrohttpd's own loop stops when exactly 128 (or a multiple) are ready at once (DATA_PATH.md, trap 1). */
+/* libmicrohttpd's own loop stops when exactly 128 (or a multiple) are ready at once (doc/design/data-path.md, trap 1). */
 START_TEST(hundreds_ready_at_once) {
     static const int counts[] = {127, 128, 129, 256, 257, 512};
     int fds[512];
