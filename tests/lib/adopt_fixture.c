@@ -87,7 +87,7 @@ void core_busy_begin(struct core_busy *busy, struct core_fixture *f) {
 
     sem_init(&busy->entered, 0, 0);
     sem_init(&busy->opened, 0, 0);
-    store_put_session(f->store.store, &rec, wait_there, busy);
+    gb_store_put_session(f->store.store, &rec, NULL, wait_there, busy);
     sem_wait(&busy->entered);
 }
 

@@ -44,8 +44,7 @@ void gb_pool_patch_on_lane(struct gb_task *task) {
     if (gb_pool_configure(op->pool->core->backend, op->pool->pool, &op->rec.config, &op->error) < 0)
         gb_pool_op_leave(op);
     else
-        gb_store_change(op->base.session->core->store, GB_STORE_PUT_POOL, &op->rec, gb_call_mark(op->base.call),
-                        patched, op);
+        gb_store_put_pool(op->base.session->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
 }
 
 /* --- remove --------------------------------------------------------------------------------------------------------------- */

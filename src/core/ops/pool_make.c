@@ -33,8 +33,7 @@ static void make_on_lane(struct gb_task *task) {
     if (gb_core_pool_create(op->pool, &err) < 0)
         made(op, &err);
     else
-        gb_store_change(op->base.session->core->store, GB_STORE_PUT_POOL, &op->pool->rec, gb_call_mark(op->base.call),
-                        made, op);
+        gb_store_put_pool(op->base.session->core->store, &op->pool->rec, gb_call_mark(op->base.call), made, op);
 }
 
 static int check_name(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {

@@ -129,8 +129,7 @@ void gb_pool_op_run(struct gb_pool_op *op) {
         if (r < 0) {
             gb_pool_op_end(op);
         } else if (op->what == GB_POOL_REMOVES) {
-            gb_store_change(s->core->store, GB_STORE_DEL_POOL, &op->pool->rec.id, gb_call_mark(op->base.call),
-                            gb_pool_removed, op);
+            gb_store_delete_pool(s->core->store, op->pool->rec.id, gb_call_mark(op->base.call), gb_pool_removed, op);
         } else {
             op->task.run = gb_pool_patch_on_lane;
             gb_lane_post(&op->pool->device->lane, &op->task);

@@ -83,7 +83,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
         gb_op_end(&op->base, &err);
         return;
     }
-    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(&call->base), created, op);
+    gb_store_put_session(core->store, &rec, gb_call_mark(&call->base), created, op);
 }
 
 /* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
@@ -211,9 +211,9 @@ static void run(struct session_op *op) {
         if (r < 0)
             op_end(op, &err);
         else if (op->removes)
-            gb_store_change(s->core->store, GB_STORE_DEL_SESSION, &s->id, gb_call_mark(op->base.call), deleted, op);
+            gb_store_delete_session(s->core->store, s->id, gb_call_mark(op->base.call), deleted, op);
         else
-            gb_store_change(s->core->store, GB_STORE_PUT_SESSION, &op->rec, gb_call_mark(op->base.call), patched, op);
+            gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }
 }
 

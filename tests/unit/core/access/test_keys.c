@@ -212,7 +212,7 @@ START_TEST(what_the_database_refuses_is_not_marked) {
     core_fixture_init(&f, "host");
     store_wait_init(&wait);
     mark = gb_key_mark(f.core, &key);
-    gb_store_change(f.store.store, GB_STORE_PUT_BUFFER, &rec, &mark, store_wait_report, &wait);
+    gb_store_put_buffer(f.store.store, &rec, &mark, store_wait_report, &wait);
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 1);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 0);
