@@ -3,14 +3,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 
 #define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
-#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
-    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+    return gb_container_of(task, struct gb_alloc, task);
 }
 
 /* The numbers, and that waiting is of no use where there will never be as much. */
@@ -144,19 +144,6 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     return try(a, err);
 }
 
-static void starve(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
-    struct gb_alloc **at = &device->starved;
-
-    if (!*at)
-        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
-    while (*at)
-        at = &(*at)->next;
-    a->next = NULL;
-    *at = a;
-    device->memory_freed = false;
-}
-
 static void allocate(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
@@ -186,20 +173,21 @@ static void allocate(struct gb_task *task) {
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
             c->bytes <= gb_core_pool_limit(c->pool)) {
-            starve(a);
+            gb_alloc_queue_put(&c->device->waiting, a);
             return;
         }
     }
     gb_alloc_finish(a, &err);
 }
 
-/* True when it is over with this one. What another pool freed comes only by trimming that, which is not for every time. */
-static bool try_starved(struct gb_alloc *a, bool trim) {
+/* What another pool freed comes only by trimming that, which is not for every time. */
+static bool try_again(struct gb_alloc *a, void *arg) {
+    const bool *trim = arg;
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
     int r;
 
-    if (trim || last) {
+    if (*trim || last) {
         r = trim_and_try(a, &err);
     } else {
         gb_alloc_stats_retried(a->content);
@@ -213,30 +201,14 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
 
 bool gb_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_alloc **at;
     uint64_t now_ns = gb_clock_ns();
-    bool due = now_ns >= device->starved_next_ns;
-    bool trim = now_ns >= device->starved_trim_ns;
+    bool trim = now_ns >= device->trim_next_ns;
 
-    if (!device->starved)
-        return false;
-    if (!device->memory_freed && !due)
-        return true;
-    device->memory_freed = false;
-    for (at = &device->starved; *at;) {
-        struct gb_alloc *a = *at;
-        struct gb_alloc *next = a->next;
-
-        if (try_starved(a, trim))
-            *at = next;
-        else
-            at = &a->next;
-    }
-    if (due)
-        device->starved_next_ns = now_ns + RETRY_NS;
+    if (!gb_alloc_queue_due(&device->waiting))
+        return device->waiting.first != NULL;
     if (trim)
-        device->starved_trim_ns = now_ns + TRIM_NS;
-    return device->starved != NULL;
+        device->trim_next_ns = now_ns + TRIM_NS;
+    return gb_alloc_queue_retry(&device->waiting, try_again, &trim);
 }
 
 /* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. A
@@ -263,7 +235,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     if (c->bytes == 0) {
         a->done(a, NULL);
         done = true;
-    } else if (!c->device->starved) {
+    } else if (!c->device->waiting.first) {
         done = try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {

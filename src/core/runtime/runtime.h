@@ -18,6 +18,7 @@
 #include "core/device/stream.h"
 #include "core/lifecycle/housekeeper.h"
 #include "core/memory/alloc_log.h"
+#include "core/memory/alloc_queue.h"
 #include "core/memory/alloc_stats.h"
 #include "core/memory/free_cache.h"
 #include "core/observe/health.h"
@@ -48,18 +49,15 @@ struct gb_core_device {
     struct gb_task relief;      /* gives back what pools keep above their threshold */
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
-    struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
-    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
-    struct gb_alloc *slow_starved; /* the slow lane's alone */
-    uint64_t slow_next_ns;
+    struct gb_lane slow; /* for calls that block: memory that is not from a pool */
+    struct gb_lane ends; /* for its frees: CUDA may wait for all work of the device, also that of others */
+    struct gb_alloc_queue slow_waiting; /* for memory, the slow lane's alone */
     struct gb_event_pool events;
     struct gb_free_cache free_cache;
-    struct gb_alloc *starved; /* waiting for memory; the lane's alone */
-    uint64_t starved_next_ns;
-    uint64_t starved_trim_ns;
-    struct gb_lease *mapping;     /* leases that wait for their bytes; the lane's alone */
-    bool memory_freed;            /* since the last try; the lane's alone */
-    struct gb_health health_seen; /* as the housekeeper saw it last; its alone */
+    struct gb_alloc_queue waiting; /* for memory of pools; the lane's alone, as the next */
+    uint64_t trim_next_ns;         /* what other pools keep may be trimmed for them again */
+    struct gb_lease *mapping;      /* leases that wait for their bytes; the lane's alone */
+    struct gb_health health_seen;  /* as the housekeeper saw it last; its alone */
 };
 
 #define GB_COMPUTE_LANES 2

@@ -44,7 +44,7 @@ static void leave_lane(void) {
 static bool waits(void *arg) {
     if (!entered(arg))
         return false;
-    if (device()->starved)
+    if (device()->waiting.first)
         return true;
     leave_lane();
     return false;
@@ -184,11 +184,11 @@ START_TEST(the_limit_counts_it) {
     erase("x");
     ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
     /* As the lane does between two tasks, before it gives anything back. */
-    device()->starved_trim_ns = UINT64_MAX;
-    device()->memory_freed = true;
+    device()->trim_next_ns = UINT64_MAX;
+    device()->waiting.freed = true;
     ck_assert(gb_alloc_retry(device()));
     ck_assert(!core_call_over(&c));
-    device()->starved_trim_ns = 0;
+    device()->trim_next_ns = 0;
     leave_lane();
     gb_assert_ok(core_call_end(&c, &err), err);
     erase("y");
