@@ -154,15 +154,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     size_t i;
 
     struct gb_http_server_config config = {
-        .app = daemon->api,
-        .routes = gb_api_routes,
-        .route_count = gb_api_route_count,
-        .authorize = gb_api_authorize,
-        .around = gb_api_pipeline,
-        .explain = gb_api_explain,
-        .peer_gone = gb_api_peer_gone,
-        .peer_free = gb_api_peer_free,
-        .peer_busy = gb_api_peer_busy,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .stuck = stuck,
         .closer = daemon->closer,
@@ -170,8 +161,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
-        .pages = gb_api_pages,
-        .page_count = gb_api_page_count,
         .loops = or_by_cores(o->http_threads, 1, 8),
         .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,
@@ -186,11 +175,11 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .stall_timeout_s = (unsigned)o->stall_timeout,
         .min_rate_bytes_s = o->min_rate,
         .wait_max_s = (unsigned)o->wait_max,
-        .feed = &gb_api_feed_hooks,
         .listeners_max = (unsigned)o->max_feed_listeners,
         .heartbeat_s = (unsigned)o->feed_heartbeat,
     };
 
+    gb_api_serve(daemon->api, &config);
     for (i = 0; i < daemon->listeners.count; i++)
         fds[i] = daemon->listeners.items[i].fd;
     access_log = &daemon->log;

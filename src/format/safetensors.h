@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "model/tensor.h"
 
 /* Enough bytes to tell the format: the header's length, and the brace that it begins with. */

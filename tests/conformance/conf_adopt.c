@@ -73,13 +73,17 @@ START_TEST(it_is_the_owners_memory) {
     memset(m.at, 0xee, m.size);
     conf_place_expect_byte(&place, 0xee, BYTES, conf.s1);
     conf_place_write(&place, 3, BYTES, conf.s1); /* by copies, from pinned memory */
-    for (i = 0; i < m.size; i++)
-        ck_assert_uint_eq(m.at[i], i - OFFSET < BYTES ? conf_byte(3, i - OFFSET) : 0xee);
+    i = 0;                                       /* an assertion for each byte would take seconds */
+    while (i < m.size && m.at[i] == (i - OFFSET < BYTES ? conf_byte(3, i - OFFSET) : 0xee))
+        i++;
+    ck_assert_uint_eq(i, m.size);
     conf_place_write(&other, 4, BYTES, conf.s1); /* from a device's memory, and into it */
     conf_move(&place, &other, BYTES, conf.s1);
     conf_sync(conf.s1);
-    for (i = 0; i < BYTES; i++)
-        ck_assert_uint_eq(m.at[OFFSET + i], conf_byte(4, i));
+    i = 0;
+    while (i < BYTES && m.at[OFFSET + i] == conf_byte(4, i))
+        i++;
+    ck_assert_uint_eq(i, BYTES);
     memset(m.at + OFFSET, 0x11, BYTES);
     conf_move(&other, &place, BYTES, conf.s1);
     conf_place_expect_byte(&other, 0x11, BYTES, conf.s1);

@@ -88,7 +88,7 @@ class Browser:
         finally:
             if self.process.poll() is None:
                 self.process.kill()
-                self.process.wait()
+                self.process.wait(PATIENCE_S)
             self.log.close()
             os.close(self.out)
             os.close(self.into)

@@ -5,17 +5,23 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import limits  # noqa: E402
+import shares  # noqa: E402
 from conform import Session  # noqa: E402
 from harness import BACKENDS, SMALL_SLOTS, Daemon  # noqa: E402
 from record import RECORD  # noqa: E402
 
-LONG = {"test_schema", "test_history", "test_broken", "test_adopt_kill", "test_idempotency"}  # begun first
+# Begun first: the files that take longest, in this order.
+LONG = ["test_schema", "test_idempotency", "test_share_kill", "test_reuse", "test_page_rates", "test_history", "test_broken",
+        "test_page_live", "test_page", "test_unread", "test_share_gpu", "test_page_look", "test_feed", "test_operations",
+        "test_adopt_kill", "test_streams", "test_selftest"]
 _names = itertools.count(1)
 _outcomes = {}
-_mine = {}
 
 
 def pytest_configure(config):
+    for plugin in (limits, shares):
+        config.pluginmanager.register(plugin)
     config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
     config.addinivalue_line("markers", "once: no other on another backend; where several pytests share the tests, one runs it")
 
@@ -25,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
     if not os.environ.get("GB_E2E_RECORDS"):
         config.hook.pytest_deselected(items=[i for i in items if i.path.stem == "test_zz_interface"])
         items[:] = [i for i in items if i.path.stem != "test_zz_interface"]
-    items.sort(key=lambda i: i.path.stem not in LONG)
+    items.sort(key=lambda i: LONG.index(i.path.stem) if i.path.stem in LONG else len(LONG))
     if os.environ.get("GB_E2E_ONLY"):
         with open(os.environ["GB_E2E_ONLY"]) as f:
             only = set(f.read().splitlines())
@@ -33,26 +39,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "big" in item.keywords and not os.environ.get("GB_E2E_BIG"):
             item.add_marker(pytest.mark.skip(reason="needs gigabytes: GB_E2E_BIG=1"))
-
-
-def _claims(item):
-    """Where pytests share the tests, each file is one's, who comes first; what is the same on every backend is one's for all."""
-    folder = os.environ.get("GB_E2E_CLAIMS")
-    if not folder:
-        return True
-    once = "once" in item.keywords or "backend" not in item.fixturenames
-    name = ("once-" if once else "-".join(BACKENDS) + "-") + item.path.stem
-    if name not in _mine:
-        try:
-            os.mkdir(os.path.join(folder, name))
-            _mine[name] = True
-        except FileExistsError:
-            _mine[name] = False
-    return _mine[name]
-
-
-def pytest_runtest_protocol(item):
-    return None if _claims(item) else True  # true: it is seen to
 
 
 def pytest_runtest_logreport(report):

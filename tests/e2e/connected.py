@@ -1,8 +1,31 @@
-"""Sockets of tests. Without pytest and the harness: programs that tests start use them too."""
+"""Sockets and pipes of tests. Without pytest and the harness: programs that tests start use them too."""
 import os
+import select
 import socket
+import time
 
 PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a wait that takes longer has failed
+
+
+
+def line_of(pipe, patience_s=PATIENCE_S):
+    """The next line that a child prints into the pipe, with its end; what came before the end of the pipe if that comes first."""
+    reader = getattr(pipe, "buffer", pipe)  # of a pipe of text
+    line, end = b"", time.monotonic() + patience_s
+    os.set_blocking(reader.fileno(), False)
+    try:
+        while not line.endswith(b"\n"):
+            readable = select.select([reader], [], [], 0)[0]
+            more = reader.readline()
+            line += more
+            if more:
+                continue
+            if readable:
+                break
+            assert select.select([reader], [], [], max(0, end - time.monotonic()))[0], f"no line within {patience_s} s, only {line!r}"
+    finally:
+        os.set_blocking(reader.fileno(), True)
+    return line if reader is pipe else line.decode()
 
 
 class Connected:

@@ -68,7 +68,7 @@ class Cli:
             out, err = p.communicate(input, PATIENCE_S)
         except BaseException:
             p.kill()
-            p.wait()
+            p.wait(PATIENCE_S)
             raise
         return Said([str(a) for a in args], p.returncode, out, err.decode())
 

@@ -329,7 +329,7 @@ class Daemon:
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self.process.wait(PATIENCE_S)
 
     def stop(self, status=0):
         """SIGTERM; the exit status and an empty sanitizer report are part of every test."""

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 
+from connected import PATIENCE_S
 from record import RECORD
 from sharing import Local, Program, obey
 
@@ -61,7 +62,9 @@ class Owner(Local):
             return self.noted(target)
         head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         assert head == b"HTTP/1.1 103 Early Hints" and len(fds) == 1, head
-        return socket.socket(fileno=fds[0])
+        given = socket.socket(fileno=fds[0])
+        given.settimeout(PATIENCE_S)
+        return given
 
     def noted(self, target):
         answer = self.reply("POST")

@@ -152,4 +152,4 @@ class Proxy:
         finally:
             if self.process.poll() is None:
                 self.process.kill()
-                self.process.wait()
+                self.process.wait(PATIENCE_S)

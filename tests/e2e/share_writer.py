@@ -10,6 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python"))
 import gpubuf  # noqa: E402
+from connected import PATIENCE_S, line_of  # noqa: E402
 
 
 class Writer:
@@ -21,7 +22,7 @@ class Writer:
         self.expect("ready")
 
     def expect(self, word):
-        line = self.process.stdout.readline().split()
+        line = line_of(self.process.stdout).split()
         assert line and line[0] == word, f"it said {line} instead of {word}"
         return line[1:]
 
@@ -53,11 +54,11 @@ class Writer:
     def end(self):
         """In order: the lease ends with its answer."""
         self.process.stdin.close()
-        assert self.process.wait(90) == 0
+        assert self.process.wait(PATIENCE_S) == 0
         self._gone()
 
     def _gone(self):
-        self.process.wait()
+        self.process.wait(PATIENCE_S)
         if not self.process.stdin.closed:
             self.process.stdin.close()
         self.process.stdout.close()

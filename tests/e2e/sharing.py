@@ -13,7 +13,7 @@ import subprocess
 import sys
 import traceback
 
-from connected import Connected
+from connected import PATIENCE_S, Connected, line_of
 from record import RECORD
 
 
@@ -123,18 +123,18 @@ class Program:
     def __init__(self, file, *arguments):
         self.process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True)
-        line = self.process.stdout.readline()
+        line = line_of(self.process.stdout)
         assert line, "the process ended"
         self.info = json.loads(line)
 
     def say(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return line_of(self.process.stdout).strip()
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self.process.wait(PATIENCE_S)
         self.process.stdin.close()
         self.process.stdout.close()
 

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from conform import Session, interface
-from harness import DATA, SLOT, until
+from harness import DATA, PATIENCE_S, SLOT, until
 from owning import SEALS, Owned, Owner, Process
 from sharing import Local, digest
 from values import crc32c, payload
@@ -364,6 +364,7 @@ def test_descriptors_before_the_accept(start):
     try:
         until("it has stopped", lambda: stopped(d.process))
         with socket.socket(socket.AF_UNIX) as c, Owned(64) as m:
+            c.settimeout(PATIENCE_S)
             c.connect(d.unix)
             c.sendall(b"GET /v1/feed HTTP/1.1\r\nHost: localhost\r\n\r\n")
             with pytest.raises(PermissionError):
@@ -377,6 +378,7 @@ def test_descriptors_before_the_accept(start):
 def test_descriptors_with_a_plain_request(daemon, s, session):
     """Nobody asked for them: they are not taken, where the kernel can say so; and they harm nobody anyhow."""
     with socket.socket(socket.AF_UNIX) as c, Owned(64) as m:
+        c.settimeout(PATIENCE_S)
         c.connect(daemon.unix)
         text = f"GET {DATA.format(session, 'none')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         try:

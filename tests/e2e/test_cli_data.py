@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, UNREACHABLE, USAGE, Cli, interrupt, program
-from harness import library, until
+from harness import PATIENCE_S, library, until
 from values import payload
 
 SIZE = 3 * (1 << 20) + 17
@@ -281,7 +281,7 @@ def test_a_pipe_without_end(cli, tmp_path):
     p = cli.start("put", "-", "x", "-t", "1", stdin=subprocess.PIPE, env=env)
     p.wait(timeout=120)
     assert p.returncode == FAILED
-    p.communicate()
+    p.communicate(timeout=PATIENCE_S)
     assert os.listdir(tmp_path) == []
 
 

@@ -5,18 +5,19 @@ import signal
 
 import pytest
 
+from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, TERMINATED, UNREACHABLE, USAGE, NO_HOST, Cli, Terminal, interrupt
 from harness import PATIENCE_S
 
 
 def lines(process, count):
-    return [process.stdout.readline().decode().rstrip("\n") for _ in range(count)]
+    return [line_of(process.stdout).decode().rstrip("\n") for _ in range(count)]
 
 
 def started(cli, *args):
     """It hears: what is made now is told. after=0 has the daemon's start first."""
     p = cli.start("feed", "--after", 0, *args)
-    first = p.stdout.readline().decode()
+    first = line_of(p.stdout).decode()
     assert "daemon.started" in first, first
     return p
 
@@ -84,7 +85,9 @@ def interrupt_when(p, mark):
     """Reads to the line with the mark; what came."""
     text = b""
     while mark not in text:
-        text += p.stdout.readline()
+        line = line_of(p.stdout)
+        assert line, f"it ended without {mark!r}: {text[-400:]!r}"
+        text += line
     interrupt(p)
     return text
 

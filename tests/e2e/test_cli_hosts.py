@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NO_HOST, NOT_FOUND, SOME_HOSTS, UNREACHABLE, USAGE, Cli, interrupt
 from harness import Daemon, until
 
@@ -151,7 +152,7 @@ def test_a_reader_that_leaves_keeps_no_host_from_being_asked(fleet):
 def test_an_interrupt_ends_all_and_tells_what_was_done(fleet, deaf):
     good = addresses(fleet)[0]
     p = cli.start("--hosts", f"{good},{deaf}", "--json", "ls")
-    first = json.loads(p.stdout.readline())
+    first = json.loads(line_of(p.stdout))
     assert first["host"] == good and first["exit"] == DONE
     children = until("the other one runs", lambda: open(f"/proc/{p.pid}/task/{p.pid}/children").read().split())
     said = interrupt(p)

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, USAGE, Cli, interrupt
 from harness import until
 
@@ -43,7 +44,7 @@ def test_what_cannot_be_said_is_an_error(cli, daemon, session):
 def test_a_mapping_is_held_listed_and_given_back(cli, daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pageable").expect(201)
     p = cli.start("map", "x", "--mode", "write", "--hold", stdin=subprocess.PIPE)
-    assert b"lease: " in p.stdout.readline()
+    assert b"lease: " in line_of(p.stdout)
     held = cli.json("leases")
     assert [(h["buffer"], h["mode"], h["pid"]) for h in held] == [("x", "write", p.pid)]
     assert cli("leases").expect().table()[0]["BUFFER"] == "x" and cli.json("ls")[0]["leases"] == 1
@@ -59,7 +60,7 @@ def test_a_mapping_is_held_listed_and_given_back(cli, daemon, session):
 def test_an_interrupt_ends_the_lease(cli, daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
     p = cli.start("map", "x", "--hold", stdin=subprocess.PIPE)
-    p.stdout.readline()
+    line_of(p.stdout)
     assert interrupt(p).status == INTERRUPTED
     until("the lease has ended", lambda: cli.json("leases") == [])
     cli("rm", "x").expect()
@@ -68,7 +69,7 @@ def test_an_interrupt_ends_the_lease(cli, daemon, session):
 def test_a_lease_of_another_is_ended(cli, daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
     p = cli.start("map", "x", "--hold", stdin=subprocess.PIPE)
-    p.stdout.readline()
+    line_of(p.stdout)
     lease = cli.json("leases")[0]["lease"]
     assert lease in cli("complete", "--", "leases", "rm", "").expect().out.split()
     assert cli.json("leases", "rm", lease) == [lease]
@@ -102,7 +103,7 @@ def test_map_notices_that_the_daemon_is_gone(start):
     d = start()
     d.put("x", b"12345678", query="?kind=pageable").expect(201)
     p = Cli(f"unix://{d.unix}").start("map", "x", "--hold", stdin=subprocess.PIPE)
-    p.stdout.readline()
+    line_of(p.stdout)
     d.kill()
     assert p.wait(30) == FAILED
     assert b"the daemon has gone" in p.stderr.read()

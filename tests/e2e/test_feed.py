@@ -9,7 +9,7 @@ import pytest
 
 from conform import interface
 from feed import Feed
-from harness import DATA, binary, until
+from harness import DATA, PATIENCE_S, binary, until
 
 JSON = {"Accept": "application/json"}
 
@@ -131,7 +131,7 @@ def test_resume_across_a_restart(start, tmp_path, how):
     first = until("all are told", lambda: page(d, "?after=0&type=buffer.")["items"][9:] and page(d, "?after=0")["items"])
     seen = [e["id"] for e in first]
     d.process.send_signal(how)
-    d.process.wait()
+    d.process.wait(PATIENCE_S)
     d = start(state=str(tmp_path))
     with Feed(d, headers=[f"Last-Event-ID: {seen[4]}"]) as feed:
         events = feed.take(len(seen) - 5)
@@ -230,7 +230,8 @@ def test_head_and_http_1_0(daemon, session):
 
 def test_tokens(start, tmp_path):
     def token(*args):
-        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True, check=True)
+        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True, check=True,
+                              timeout=PATIENCE_S)
         return (done.stdout.split() or [""])[-1]
 
     every, mine = token("add", "all", "--scope", "write"), token("add", "mine", "--scope", "read", "--session", "mine")

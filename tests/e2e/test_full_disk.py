@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from conform import interface
-from harness import DATA, until
+from harness import DATA, PATIENCE_S, until
 
 S = "/v1/sessions/default"
 UNLIMITED = (resource.RLIM_INFINITY,) * 2
@@ -39,7 +39,7 @@ class Small(Limited):
 
     def __init__(self, folder):
         super().__init__(folder)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=True, capture_output=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=True, capture_output=True, timeout=PATIENCE_S)
 
     def fill(self):
         with open(os.path.join(self.folder, "ballast"), "wb", buffering=0) as out:
@@ -53,7 +53,7 @@ class Small(Limited):
         os.unlink(os.path.join(self.folder, "ballast"))
 
     def done(self):
-        subprocess.run(["umount", "-l", self.folder], check=True)
+        subprocess.run(["umount", "-l", self.folder], check=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture(params=[Limited, Small])
@@ -157,7 +157,7 @@ def test_full_at_a_later_start(begin, disk, crash):
     d.put("b", b"abcd").expect(201)
     if crash:
         d.process.kill()
-        d.process.wait()
+        d.process.wait(PATIENCE_S)
     else:
         d.stop()
     first = begin(full=True)

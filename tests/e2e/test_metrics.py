@@ -342,4 +342,4 @@ def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):
         assert query("count(gpubufd_kind_transfers_total)") == 12
     finally:
         server.kill()
-        server.wait()
+        server.wait(PATIENCE_S)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyclient import SOURCE, client_of, gpubuf
 
+from connected import line_of
 from harness import DATA, until
 from test_access import token
 from values import array_of, crc32c, payload
@@ -52,7 +53,7 @@ class Other:
     def run(self, line):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n", line
+        assert line_of(self.process.stdout) == "done\n", line
         return self
 
     def end(self, number=signal.SIGKILL):

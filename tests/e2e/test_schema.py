@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 @pytest.mark.once
+@pytest.mark.timeout(450)
 def test_nothing_undeclared(start, tmp_path):
     library("schemathesis")
     d = start("--wait-max", "1", "--slots-bytes", "8M", "--slot-bytes", "256K")

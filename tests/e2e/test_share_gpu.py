@@ -127,7 +127,7 @@ def test_the_downloader_is_killed_at_any_moment(place, tmp_path):
             p = place.curl(tmp_path / "x")
             wait_a_moment(rng, 0.02)
             p.kill()
-            p.communicate()
+            p.communicate(timeout=PATIENCE_S)
         last = w.stop()
         place.daemon.settled()
         assert w.alive() and (place.download(tmp_path / "x") == last).all()

@@ -7,7 +7,7 @@ import struct
 import termios
 import time
 
-from connected import Connected
+from connected import PATIENCE_S, Connected
 
 STATUS = re.compile(rb"HTTP/1\.1 ([1-5]\d\d) [ -~]+$")
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([!-~]?[ -~\t]*?)[ \t]*$")
@@ -74,6 +74,7 @@ class Wire(Connected):
         if self.sock.family == socket.AF_INET:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG)
+            self.netlink.settimeout(PATIENCE_S)
             self.ends = self.sock.getsockname(), self.sock.getpeername()
 
     def unread(self):

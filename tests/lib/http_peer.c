@@ -250,7 +250,7 @@ int gb_local_client(const struct gb_http_peers *p) {
     return fd;
 }
 
-/* Reads the interim response; the descriptors that came with it. */
+/* Reads the interim response. Returns the number of descriptors that came with it. */
 static unsigned take_fds(int fd, int *ret, unsigned max) {
     static const char wanted[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
     char text[sizeof(wanted)] = "";

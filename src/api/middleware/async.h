@@ -22,13 +22,26 @@ typedef enum gb_step gb_async_reply(struct gb_http_request *request, const void 
  * when memory is exhausted. */
 void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err);
 
-/* Replies at once when the call has finished, else waits for it; deadline_ns as gb_http_request's, after which the reply
- * is TIMED_OUT. Failures of the call become the error. */
+/* Replies at once when the call has finished, else waits for it. deadline_ns: as gb_http_request.deadline_ns; the reply
+ * after it is TIMED_OUT. An error of the call becomes *err. */
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err);
 
-/* Between begin and end: the call builds on a record that was read before. When it fails because that has changed since, and
- * the client set no condition itself, `handler` runs again from its start, a few times at most. */
+/* Marks a call that builds on a record read before, between begin and end. If the call fails because the record has
+ * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
+
+/* A function of the core that takes a session and the name of something in it, and has no result. */
+typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                         struct gb_call *call);
+
+/* The whole handler of a call on what the path names, answered with 204. what: as in gb_path_names. */
+enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
+                          gb_named_fn *fn, struct gb_error *err);
+
+/* Replies 204. */
+gb_async_reply gb_reply_nothing;
+/* Replies with the call's buffer, 201 when it was created. */
+gb_async_reply gb_reply_buffer;
 
 #endif

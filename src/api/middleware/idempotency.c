@@ -4,19 +4,22 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
 #include "api/middleware/hook.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/digest.h"
+#include "base/json_writer.h"
 
 #define KEY_MAX 255
 
-/* Headers of an answer that are kept; what else it has is about the request, not about its outcome. */
+/* Headers of a reply that are kept. The others describe the request rather than its outcome. */
 static const char *const kept_headers[] = {
     "Content-Type",    "ETag",          "Location",      "Cache-Control",
     "Upload-Complete", "Upload-Offset", "Upload-Length", "Upload-Limit",
 };
 
-/* An answer on its way; the request's and the store's. */
+/* A reply on its way to the database. One reference is the request's, one the store's. */
 struct gb_saving {
     atomic_int refs;
     atomic_bool finished;
@@ -31,18 +34,10 @@ static void saving_unref(struct gb_saving *s) {
 /* --- the key ------------------------------------------------------------------------------------------------------ */
 
 bool gb_idempotency_wanted(const struct gb_http_request *request) {
-    bool hears =
-        request->method == GB_HTTP_POST || request->method == GB_HTTP_PATCH || request->method == GB_HTTP_DELETE;
-
-    /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
-    hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
-            request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
-    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
-    hears = hears && request->route->access != GB_ACCESS_READ;
-    return hears && gb_http_header(request, "Idempotency-Key");
+    return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
 
-/* As it is, or as a string of structured fields: then without its quotes. */
+/* Reads the key as it is, or as a string of structured fields without its quotes. */
 static int read_key(const struct gb_http_request *request, const char **ret, size_t *ret_len, struct gb_error *err) {
     const char *key = gb_http_header(request, "Idempotency-Key");
     size_t len = strlen(key);
@@ -89,10 +84,9 @@ static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     return r;
 }
 
-/* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
- * recognised, however the header spells it. */
+/* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
+ * token, however the header spells it. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
-    static const char prefix[] = "/v1/sessions/{s}/";
     const struct gb_api *api = gb_api_of(request);
     const char *method = gb_http_method_name(request->method);
     struct gb_session_view view = {.rec = {.id = 0}};
@@ -107,8 +101,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
 
     if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
         return -1;
-    if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0 &&
-        gb_param_name(request, 0, "session name", &name, NULL) == 0)
+    if (gb_route_of(request)->target >= GB_TARGET_MEMBER && gb_param_name(request, 0, "session name", &name, NULL) == 0)
         (void)gb_session_get(api->core, &name, &view, NULL);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
     snprintf(token, sizeof(token), "token %" PRId64, bearer);
@@ -185,7 +178,8 @@ static int replay(const struct gb_idempotency_reply *answer, struct gb_http_resp
     return 0;
 }
 
-/* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
+/* A multipart upload does not outlive the process: a reply that points to an ended one would send the client
+ * nowhere. */
 static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempotency_reply *answer) {
     const char *at = strstr(answer->headers, "Location: /v1/sessions/");
     struct gb_multipart_view *view;
@@ -244,7 +238,7 @@ int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request 
                         "this Idempotency-Key was used for a request with another method, path or body; use a new one");
 }
 
-/* What was done, and what was refused for good. */
+/* A success, or a refusal that trying again does not change. */
 static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
     int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
 
@@ -257,7 +251,7 @@ static void saved(void *arg, const struct gb_error *error) {
     struct gb_saving *s = arg;
     struct gb_http_request *request = s->request;
 
-    (void)error; /* the key knows: the answer is given all the same, and not again */
+    (void)error; /* the key knows: the reply is given all the same, and not again */
     atomic_store(&s->finished, true);
     saving_unref(s);
     gb_http_wake(request);

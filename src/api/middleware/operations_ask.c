@@ -1,9 +1,9 @@
-/* What others ask of the table of operations: looks, lists, waits, cancellation. */
+/* Questions about the table of operations: records, lists, waits, cancellation. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/limits.h"
 #include "api/middleware/operations.h"
 #include "api/reply/render.h"
 #include "base/clock.h"
@@ -103,27 +103,25 @@ enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb
     return state;
 }
 
-bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_json_writer *out,
-                        int64_t *ret_last) {
+void gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_page *page,
+                        struct gb_json_writer *out, int64_t *ret_last) {
     struct gb_operation *op;
-    bool more = false;
     unsigned n = 0;
 
     pthread_mutex_lock(&ops->lock);
     gb_operations_expire_locked(ops);
-    for (op = ops->first; op && !more; op = op->next) {
-        if (op->number <= filter->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
+    for (op = ops->first; op && !page->more; op = op->next) {
+        if (op->number <= page->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
             (filter->has_state && state_locked(op) != filter->state))
             continue;
-        more = n == filter->limit || gb_render_list_full(out);
-        if (more)
+        page->more = n == page->limit || gb_render_list_full(out);
+        if (page->more)
             continue;
         render_locked(ops, op, false, out);
         *ret_last = op->number;
         n++;
     }
     pthread_mutex_unlock(&ops->lock);
-    return more;
 }
 
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]) {

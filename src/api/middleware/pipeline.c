@@ -1,18 +1,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/operations.h"
 #include "api/reply/reply_json.h"
+#include "api/route.h"
 
 static void end_operation(struct gb_request_hooks *hooks, struct gb_http_response *response) {
     struct gb_operation *op = hooks->op;
 
     hooks->op = NULL;
     if (op && op->number > 0)
-        gb_operation_end(&hooks->api->operations, op, response, &hooks->error);
+        gb_operation_end(hooks->api->operations, op, response, &hooks->error);
     else if (op)
-        gb_operations_give_back(&hooks->api->operations, op);
+        gb_operations_give_back(hooks->api->operations, op);
 }
 
 static void hooks_free(void *arg) {
@@ -57,10 +59,10 @@ static enum gb_step reply_accepted(struct gb_operations *ops, struct gb_operatio
     return gb_json_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-/* The handler waits: the client need not. */
+/* The handler waits, so the client gets its 202 and the request goes on detached. */
 static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request *request,
                           struct gb_http_response *response, struct gb_error *err) {
-    struct gb_operations *ops = &hooks->api->operations;
+    struct gb_operations *ops = hooks->api->operations;
     struct gb_operation *op = hooks->op;
     enum gb_step step;
 
@@ -72,13 +74,13 @@ static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request
     if (hooks->claimed)
         gb_key_note(hooks->api->core, &hooks->key, op->id);
     gb_operation_ref(ops, op);
-    gb_operation_attach(ops, op, gb_http_detach(request)); /* hook is the other's now */
+    gb_operation_attach(ops, op, gb_http_detach(request)); /* the detached request owns hooks now */
     step = reply_accepted(ops, op, response, err);
     gb_operation_unref(ops, op);
     return step;
 }
 
-/* What a key stands for comes to its end, and its answer is kept, also when nobody waits that long. */
+/* The work of a key goes on and its reply is kept, also when the client does not wait that long. */
 static enum gb_step outlast(struct gb_http_request *request, struct gb_error *err) {
     gb_http_detach(request);
     gb_error_set(
@@ -124,10 +126,10 @@ static enum gb_step end(struct gb_request_hooks *hooks, enum gb_step step, struc
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-/* The first request with the key was left to itself: here is its operation, for one that would be too. */
+/* Replies with the operation of the first request with this key, to a client that asks for one as well. */
 static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struct gb_http_response *response,
                          struct gb_error *err) {
-    struct gb_operations *ops = &hooks->api->operations;
+    struct gb_operations *ops = hooks->api->operations;
     struct gb_operation *op = hooks->op && note[0] ? gb_operation_find(ops, note, NULL) : NULL;
     enum gb_step step;
 
@@ -139,16 +141,18 @@ static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struc
     return step;
 }
 
-/* WAIT: go on with *ret, NULL where nothing was asked for. Else that is the answer. */
+/* Reads what the request asks for. Returns WAIT to go on with *ret, which is NULL when it asks for nothing; any other
+ * step is the reply. */
 static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response,
                           struct gb_request_hooks **ret, struct gb_error *err) {
+    const struct gb_route *route = gb_route_of(request);
     bool keyed = gb_idempotency_wanted(request);
     char note[GB_KEY_NOTE_SIZE] = "";
     struct gb_request_hooks *hooks;
     bool async = false;
     int r;
 
-    if (gb_operation_kind(request))
+    if (route->operation[0])
         gb_http_prefer_wait(request, 0, 0, &async);
     if (!async && !keyed)
         return GB_STEP_WAIT;
@@ -162,8 +166,7 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
     request->hooks_free = hooks_free;
     if (gb_http_may_detach(request, err) < 0)
         return GB_STEP_ERROR;
-    hooks->op =
-        async ? gb_operations_reserve(&hooks->api->operations, request->route->access == GB_ACCESS_READ, err) : NULL;
+    hooks->op = async ? gb_operations_reserve(hooks->api->operations, route->access == GB_ACCESS_READ, err) : NULL;
     if (async && !hooks->op)
         return GB_STEP_ERROR;
     *ret = hooks;
@@ -197,7 +200,7 @@ enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *r
     hooks->began = true;
     if (step != GB_STEP_WAIT)
         return end(hooks, step, request, response, err);
-    /* That the client goes is no reason to end what its key stands for: it will ask again. */
+    /* A client that leaves does not end the work of its key: it will ask again. */
     if (hooks->claimed && !hooks->op && !request->detached)
         request->cancel = NULL;
     if (!hooks->op || request->detached)

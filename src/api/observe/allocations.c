@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/context.h"
 #include "api/observe/deferred_report.h"
 #include "api/reply/render.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 
 #define CHUNK 256
 

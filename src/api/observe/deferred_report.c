@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "api/context.h"
+
 /* Of the request and of the work: the last one frees. */
 struct job {
     atomic_int refs;

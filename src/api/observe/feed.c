@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/parse.h"
 
 #define RETRY_MS 2000

@@ -3,7 +3,7 @@
 #define GB_API_OBSERVE_FEED_H
 
 #include "api/context.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 /* One event as a JSON object. */
 void gb_render_notice(struct gb_json_writer *out, const char *key, const struct gb_api *api,
@@ -15,5 +15,8 @@ struct gb_notice gb_notice_of_gap(int64_t after, int64_t through, const char *wh
 /* The same as an event of text/event-stream: id, event, data, empty line; appended to out. A gap that does not come from the log
  * has after and no id of its own (id 0). */
 void gb_render_event_text(struct gb_json_writer *out, const struct gb_api *api, const struct gb_notice *notice);
+
+/* gb_http_server_config.feed. */
+extern const struct gb_http_feed_hooks gb_api_feed_hooks;
 
 #endif

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/observe/feed.h"
 #include "api/reply/render.h"
+#include "api/request/query.h"
 #include "base/clock.h"
 
 static void text(struct gb_json_writer *out, const char *key, const char *value) {

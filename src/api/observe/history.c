@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "api/context.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
 #include "api/request/query_time.h"
 #include "base/clock.h"
 

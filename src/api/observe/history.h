@@ -2,7 +2,8 @@
 #ifndef GB_API_OBSERVE_HISTORY_H
 #define GB_API_OBSERVE_HISTORY_H
 
-#include "api/request/path_params.h"
+#include "core/core.h"
+#include "http/http.h"
 
 /* One of ?since=&until=&step= is given. */
 bool gb_history_wanted(const struct gb_http_request *request);

@@ -2,10 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/observe/deferred_report.h"
 #include "api/observe/memory_map.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
+#include "base/json_writer.h"
 #include "format/pickle.h"
 
 #define CHUNK 256

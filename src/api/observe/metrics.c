@@ -6,20 +6,39 @@
 
 #include "api/context.h"
 #include "api/observe/metrics_snapshot.h"
+#include "api/reply/response_cache.h"
 #include "api/request/media.h"
+#include "api/route.h"
 #include "base/clock.h"
 
-void gb_metrics_init(struct gb_metrics *metrics) {
-    *metrics = (struct gb_metrics){.text = {{NULL}}};
-    pthread_mutex_init(&metrics->lock, NULL);
+struct gb_metrics_text {
+    char *s; /* NULL: none yet */
+    size_t n;
+    uint64_t built_ns;
+};
+
+struct gb_metrics {
+    pthread_mutex_t lock; /* held for a look and a copy, never while a text is written */
+    struct gb_metrics_text text[GB_EXPOSITIONS];
+};
+
+struct gb_metrics *gb_metrics_new(void) {
+    struct gb_metrics *metrics = calloc(1, sizeof(*metrics));
+
+    if (metrics)
+        pthread_mutex_init(&metrics->lock, NULL);
+    return metrics;
 }
 
-void gb_metrics_done(struct gb_metrics *metrics) {
+void gb_metrics_free(struct gb_metrics *metrics) {
     int i;
 
+    if (!metrics)
+        return;
     for (i = 0; i < GB_EXPOSITIONS; i++)
         free(metrics->text[i].s);
     pthread_mutex_destroy(&metrics->lock);
+    free(metrics);
 }
 
 /* 1: *ret is a copy of a text that is young enough; 0: there is none; -1: no memory. */
@@ -77,7 +96,7 @@ static int build(struct gb_http_request *request, enum gb_exposition form, char 
 enum gb_step gb_api_metrics(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     bool open = gb_media_prefers(gb_http_header(request, "Accept"), "application/openmetrics-text", "text/plain");
     enum gb_exposition form = open ? GB_EXPOSITION_OPENMETRICS : GB_EXPOSITION_TEXT;
-    struct gb_metrics *metrics = &gb_api_of(request)->metrics;
+    struct gb_metrics *metrics = gb_api_of(request)->metrics;
     uint64_t now_ns = gb_clock_ns();
     char *text = NULL;
     size_t n = 0;

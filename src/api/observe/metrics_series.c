@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/middleware/operations.h"
+#include "api/observe/metrics_snapshot.h"
+
 void gb_series_label(struct gb_series *s, const char *name, const char *value) {
     gb_exposition_label(s->labels, sizeof(s->labels), name, value);
 }

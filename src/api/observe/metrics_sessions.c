@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "api/observe/metrics_snapshot.h"
+
 int gb_metrics_sessions_add(struct gb_metrics_sessions *list, const struct gb_session_view *view) {
     size_t room = list->room ? list->room * 2 : 64;
     struct gb_metrics_candidate *bigger;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/context.h"
+#include "api/middleware/operations.h"
 #include "api/observe/metrics_sessions.h"
 #include "api/reply/stats_json.h"
 #include "base/clock.h"
@@ -184,9 +186,11 @@ int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api
     gb_http_server_stat(server, &snapshot->daemon.http);
     gb_api_process(api, &snapshot->daemon.process);
     snapshot->daemon.started_ns = api->process_started_ns;
+    snapshot->routes = api->routes;
+    snapshot->route_count = api->route_count;
     read_directions(snapshot);
     read_failed(snapshot);
-    gb_operations_count(&api->operations, snapshot->operations);
+    gb_operations_count(api->operations, snapshot->operations);
     if (read_devices(snapshot, api, err) < 0 || read_health(snapshot, api, err) < 0 ||
         read_sessions(snapshot, api, err) < 0) {
         gb_metrics_snapshot_done(snapshot);

@@ -4,6 +4,7 @@
 #define GB_API_OBSERVE_METRICS_SNAPSHOT_H
 
 #include "api/context.h"
+#include "api/middleware/operations.h"
 #include "base/process.h"
 #include "format/exposition.h"
 
@@ -58,6 +59,8 @@ struct gb_metrics_snapshot_health {
 
 struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
+    const struct gb_http_route *routes; /* borrowed */
+    size_t route_count;
     struct gb_direction_numbers directions[GB_METRICS_SNAPSHOT_DIRECTIONS];
     uint64_t failed[GB_FAILED_COUNTED][GB_FAILURES];
     uint64_t operations[GB_OPERATION_STATES];

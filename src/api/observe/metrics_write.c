@@ -3,6 +3,7 @@
 
 #include "api/observe/metrics.h"
 #include "api/observe/metrics_series.h"
+#include "api/observe/metrics_snapshot.h"
 #include "http/exchange/latency.h"
 
 #define GB_SCOPE(name, type) typedef type V_##name;
@@ -87,12 +88,12 @@ static void write_metrics(const struct writer *w) {
 /* --- routes ------------------------------------------------------------------------------------------------------------ */
 
 /* Of a route, or of requests that were refused before they had one. A path is shorter than a name may be. */
-static void label_route(struct gb_series *s, size_t route) {
-    bool has = route < gb_api_route_count;
+static void label_route(const struct writer *w, struct gb_series *s, size_t route) {
+    bool has = route < w->snapshot->route_count;
 
     s->labels[0] = '\0';
-    gb_series_label(s, "method", has ? gb_http_method_name(gb_api_routes[route].method) : "");
-    gb_series_label(s, "route", has ? gb_api_routes[route].path : "");
+    gb_series_label(s, "method", has ? gb_http_method_name(w->snapshot->routes[route].method) : "");
+    gb_series_label(s, "route", has ? w->snapshot->routes[route].path : "");
 }
 
 /* Routes that nobody asked for are left out. */
@@ -160,16 +161,16 @@ static void write_routes(const struct writer *w) {
     unsigned k;
 
     gb_exposition_family(w->out, w->form, &duration);
-    for (i = 0; i <= gb_api_route_count; i++) {
+    for (i = 0; i <= w->snapshot->route_count; i++) {
         gb_http_latency(w->server, i, &latency);
-        label_route(&route, i);
+        label_route(w, &route, i);
         if (asked(&latency))
             write_duration(w, &duration, &route, &latency.time);
     }
     gb_exposition_family(w->out, w->form, &responses);
-    for (i = 0; i <= gb_api_route_count; i++) {
+    for (i = 0; i <= w->snapshot->route_count; i++) {
         gb_http_latency(w->server, i, &latency);
-        label_route(&route, i);
+        label_route(w, &route, i);
         for (k = 0; asked(&latency) && k < GB_OUTCOMES; k++) {
             s = route;
             gb_series_label(&s, "status", gb_outcome_name((enum gb_outcome)k));

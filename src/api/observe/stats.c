@@ -1,9 +1,16 @@
 /* The statistics of the daemon, of a session, of a pool and of a device: now, or their past. */
+#include "api/context.h"
+#include "api/middleware/longpoll.h"
+#include "api/middleware/operations.h"
 #include "api/observe/history.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
+#include "api/reply/response_cache.h"
 #include "api/reply/stats_json.h"
+#include "api/request/device_param.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/clock.h"
 
 static uint64_t less(uint64_t a, uint64_t b) {
@@ -65,7 +72,7 @@ static void render_operations(struct gb_json_writer *out, struct gb_api *api) {
     uint64_t counts[GB_OPERATION_STATES];
     int i;
 
-    gb_operations_count(&api->operations, counts);
+    gb_operations_count(api->operations, counts);
     gb_json_open(out, "operations", '{');
     for (i = 0; i < GB_OPERATION_STATES; i++)
         gb_json_put_u64(out, gb_operation_state_name((enum gb_operation_state)i), counts[i]);
@@ -149,7 +156,7 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
     struct gb_api *api = gb_api_of(request);
     uint64_t sequence = gb_core_sequence(api->core);
     uint64_t now_ns = gb_clock_ns();
-    struct gb_http_canned *canned = gb_response_cache_get(&api->stats, sequence, now_ns);
+    struct gb_http_canned *canned = gb_response_cache_get(api->stats, sequence, now_ns);
     struct gb_json_writer out = {0};
     size_t settled;
 
@@ -159,7 +166,7 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
     }
     if (!canned) {
         settled = render_stats(&out, api, gb_http_server_of(request));
-        canned = gb_response_cache_put(&api->stats, sequence, now_ns, api->started_us, &out, settled);
+        canned = gb_response_cache_put(api->stats, sequence, now_ns, api->started_us, &out, settled);
     }
     if (!canned) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
@@ -167,7 +174,7 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
     }
     gb_http_response_canned(response, canned);
     if (gb_http_canned_known(canned, request))
-        return gb_poll_unchanged(&api->polls, request, response, gb_api_stats, NULL, "", sequence);
+        return gb_poll_unchanged(api->polls, request, response, gb_api_stats, NULL, "", sequence);
     return GB_STEP_REPLY;
 }
 

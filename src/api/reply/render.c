@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 
+#include "api/context.h"
 #include "api/reply/stats_json.h"
+#include "api/request/query.h"
 
 void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
@@ -84,7 +86,7 @@ void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct 
     gb_json_close(out, '}');
 }
 
-/* null for what has always been there. */
+/* null when the time is not known: the object has always been there. */
 static void render_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
     if (wall_us > 0)
         gb_json_put_time(out, key, wall_us);
@@ -159,7 +161,7 @@ void gb_render_event(struct gb_json_writer *out, const char *key, const char *se
     gb_json_close(out, '}');
 }
 
-/* What was copied and what waited for its turn are different numbers; which kind of memory it was matters to both. */
+/* Copying and waiting are counted apart, and by kind of memory, because each kind is copied at another speed. */
 static void render_kinds(struct gb_json_writer *out, const struct gb_kind_counters *kinds) {
     int kind;
 
@@ -175,7 +177,7 @@ static void render_kinds(struct gb_json_writer *out, const struct gb_kind_counte
     gb_json_close(out, '}');
 }
 
-/* Opens an object and leaves it so. */
+/* Opens an object; close_direction closes it. */
 static void open_direction(struct gb_json_writer *out, const char *key, uint64_t count, uint64_t bytes,
                            uint64_t copy_ns, uint64_t queue_ns) {
     gb_json_open(out, key, '{');

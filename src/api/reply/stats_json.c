@@ -1,6 +1,7 @@
 #include "api/reply/stats_json.h"
 
 #include "api/context.h"
+#include "api/reply/response_cache.h"
 #include "base/clock.h"
 
 void gb_render_failures(struct gb_json_writer *out, const uint64_t failure[GB_FAILURES], enum gb_failed what) {

@@ -3,12 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
+#include "api/middleware/longpoll.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "base/parse.h"
 
 static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
@@ -26,79 +35,7 @@ static enum gb_step send_buffer(struct gb_http_request *request, const struct gb
     return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-enum gb_step gb_reply_buffer(struct gb_http_request *request, const void *result, struct gb_http_response *response,
-                             struct gb_error *err) {
-    const struct gb_buffer_call *call = result;
-    char etag[GB_ETAG_SIZE];
-
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
-        return GB_STEP_ERROR;
-    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
-                                                 request->param[0].s, call->buffer.name.s) < 0)
-        return GB_STEP_ERROR;
-    return send_buffer(request, &call->buffer, call->created ? 201 : 200, response, err);
-}
-
 /* --- create ------------------------------------------------------------------------------------------------------- */
-
-int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
-    uint64_t bytes = 0;
-    uint64_t of_shape;
-    int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
-    int has_dtype = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
-    int has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
-    size_t width;
-
-    if (has_shape < 0)
-        return -1;
-    if (has_shape && !has_dtype)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'shape' needs 'dtype' beside it");
-    if (!has_shape && !has_bytes)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'dtype' and 'shape'");
-    if (!has_shape) {
-        width = gb_dtype_bytes(params->dtype);
-        if (bytes % width != 0)
-            return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "%llu bytes are no whole number of %s, which has %zu each",
-                                (unsigned long long)bytes, gb_dtype_name(params->dtype), width);
-        params->shape = (struct gb_shape){.dims = 1, .dim = {bytes / width}};
-    }
-    if (gb_shape_bytes(&params->shape, params->dtype, &of_shape, err) < 0)
-        return -1;
-    if (has_bytes && of_shape != bytes)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, 'bytes' says %llu",
-                            (unsigned long long)of_shape, (unsigned long long)bytes);
-    params->bytes = of_shape;
-    params->has_shape = true;
-    return 0;
-}
-
-/* Where the memory is to be. A pool is on a device already. */
-static int read_device(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
-                       struct gb_error *err) {
-    int r = gb_device_field(api, body, "device", &params->device, err);
-
-    params->has_device = r > 0;
-    if (r > 0 && params->pool.s[0] != '\0')
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'pool' or 'device', not both: a pool is of one device");
-    return r < 0 ? -1 : 0;
-}
-
-int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
-                          struct gb_buffer_params *params, struct gb_error *err) {
-    int r = gb_json_name(body, key, &params->name, err);
-
-    if (r == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
-    if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
-        return -1;
-    if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
-        gb_json_name(body, "stream", &params->stream, err) < 0 ||
-        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
-        return -1;
-    r = gb_json_labels(body, "labels", NULL, params->labels, err);
-    params->has_labels = r > 0;
-    return r < 0 ? -1 : 0;
-}
 
 enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
@@ -206,7 +143,7 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     if (r < 0)
         return GB_STEP_ERROR;
     if (r == 0)
-        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
+        return gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
                                  sequence);
     return send_buffer(request, &rec, 200, response, err);
 }
@@ -222,9 +159,9 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                          &walk->page.more, err);
 }
 
 enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,

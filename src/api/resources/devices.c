@@ -3,11 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/observe/health.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
+#include "api/reply/render_health.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/device_param.h"
+#include "api/request/wait.h"
 #include "api/resources/devices.h"
+#include "api/route.h"
 
 /* --- what does not change ----------------------------------------------------------------------------------------- */
 

@@ -1,29 +1,19 @@
 /* POST /v1/sessions/{s}/buffers/{b}/{sync,release}: the two sides of a mirrored buffer. */
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/reply/timing.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
-
-/* The field `key`: host, device or, where that makes sense, all. */
-int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
-    const char *word = "";
-    struct gb_sides sides;
-    int r = gb_json_string(body, key, &word, err);
-    bool both = all && strcmp(word, "all") == 0;
-
-    if (r < 0)
-        return -1;
-    sides = (struct gb_sides){.host = both || strcmp(word, "host") == 0, .device = both || strcmp(word, "device") == 0};
-    if (!sides.host && !sides.device)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give '%s': %s", key,
-                            all ? "host, device or all" : "host or device");
-    *ret = sides;
-    return 0;
-}
+#include "api/request/wait.h"
+#include "api/route.h"
 
 static int add_etag(const struct gb_buffer_call *call, struct gb_http_response *response, struct gb_error *err) {
     char etag[GB_ETAG_SIZE];

@@ -1,10 +1,16 @@
 /* POST /v1/sessions/{s}/pools/{p}/{trim,reset-peak,access} */
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/resources/pools.h"
+#include "api/route.h"
 
 /* Whether the bearer may do this to the pool: a device's own pool, which all sessions share, takes an administrator. */
 static int permit(const struct gb_http_request *request, const struct gb_name *session, const struct gb_name *pool,

@@ -1,10 +1,18 @@
 /* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
 #include "api/resources/pools.h"
+#include "api/route.h"
 
 /* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
  * poll do without. */
@@ -57,9 +65,9 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_pool_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                        err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_pool_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                        &walk->page.more, err);
 }
 
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,

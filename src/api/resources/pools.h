@@ -3,7 +3,7 @@
 #define GB_API_RESOURCES_POOLS_H
 
 #include "api/context.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
 /* Devices whose access to a pool is shown. */
 #define GB_POOL_PEERS_MAX 64

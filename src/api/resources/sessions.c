@@ -2,11 +2,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
+#include "api/middleware/longpoll.h"
+#include "api/middleware/operations.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
     const json_t *quota;
@@ -119,7 +126,7 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     if (r < 0)
         return GB_STEP_ERROR;
     if (r == 0)
-        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
+        return gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
                                  sequence);
     return send_session(&view, 200, response, err);
 }
@@ -166,7 +173,7 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
 
 static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    gb_operations_session_gone(&gb_api_of(request)->operations, request->param[0].s);
+    gb_operations_session_gone(gb_api_of(request)->operations, request->param[0].s);
     return gb_reply_nothing(request, result, response, err);
 }
 
@@ -212,37 +219,22 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-struct walk {
-    struct gb_json_writer out;
-    int64_t last_id;
-    bool full;
-};
-
 static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {
-    struct walk *walk = arg;
+    struct gb_walk *walk = arg;
 
     (void)err;
-    walk->full = gb_render_list_full(&walk->out);
-    if (walk->full)
+    if (gb_walk_full(walk))
         return 0;
     gb_render_session(&walk->out, NULL, view);
     walk->last_id = view->rec.id;
     return 0;
 }
 
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_session_list(walk->api->core, walk->page.after, walk->page.limit, visit, walk, &walk->page.more, err);
+}
+
 enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct walk walk = {.last_id = 0};
-    struct gb_page page;
-    bool more = false;
-
-    if (gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    if (gb_session_list(gb_api_of(request)->core, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_json_done(&walk.out);
-        return GB_STEP_ERROR;
-    }
-    gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
-    return gb_json_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_page(request, response, list, err);
 }

@@ -1,7 +1,13 @@
 /* /v1/sessions/{s}/streams, and POST /v1/sessions/{s}/sync, which waits for all of them. */
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 
 static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
@@ -14,9 +20,9 @@ static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_stream_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_stream_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                          &walk->page.more, err);
 }
 
 enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,

@@ -4,10 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 
 static int read_algorithms(const json_t *body, unsigned *ret, struct gb_error *err) {
     const json_t *list = json_object_get(body, "algorithms");

@@ -2,8 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/share.h"
 #include "base/clock.h"
 #include "base/digest.h"

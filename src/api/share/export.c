@@ -2,11 +2,16 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/grant.h"
+#include "api/share/share.h"
 
 /* raw_handle, device_id and byte_size are Triton's words; it looks at nothing else. The bytes begin where the handle's do. */
 static void render(struct gb_json_writer *out, const struct gb_http_request *request,

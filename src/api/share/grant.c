@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/reply/reply_json.h"
 #include "api/request/json.h"
-#include "api/request/path_params.h"
+#include "api/share/share.h"
 #include "base/digest.h"
 
 _Static_assert(GB_EXPORT_HANDLE_BYTES == 64, "as long as a SHA-512, whose base64 we have");

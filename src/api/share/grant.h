@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "api/share/share.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "http/http.h"
 
 /* Writes the answer of a call that has succeeded, one JSON object. */

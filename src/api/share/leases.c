@@ -3,8 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
-#include "api/request/path_params.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "api/share/share.h"
 #include "base/parse.h"
 
@@ -91,7 +96,7 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     walk.session = bound.s;
     walk.left = page.limit;
-    walk.seen_id = page.after_id;
+    walk.seen_id = page.after;
     gb_render_list_open(&walk.out);
     if (fill_page(gb_api_of(request)->core, &walk, err) < 0) {
         gb_json_done(&walk.out);
@@ -209,21 +214,20 @@ static int collect(void *arg, const struct gb_lease_view *view, struct gb_error 
 }
 
 static void find(const struct gb_http_request *request, struct holders *h) {
-    static const char buffer[] = "/v1/sessions/{s}/buffers/{b}";
     struct gb_core *core = gb_api_of(request)->core;
-    const char *path = request->route->path;
+    enum gb_target target = gb_route_of(request)->target;
     struct gb_name name;
     bool more = true;
 
     if (gb_param_name(request, 0, "session name", &h->session, NULL) < 0)
         return;
-    if (strcmp(path, "/v1/sessions/{s}") == 0) {
+    if (target == GB_TARGET_SESSION) {
         while (more && h->count < HOLDERS_MAX &&
                gb_lease_list(core, h->seen_id, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL) == 0)
             ;
         return;
     }
-    if (strncmp(path, buffer, sizeof(buffer) - 1) == 0 && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
+    if (target == GB_TARGET_BUFFER && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
         h->count = gb_lease_holders(core, &h->session, &name, h->view, HOLDERS_MAX);
 }
 

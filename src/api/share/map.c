@@ -4,10 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/grant.h"
 #include "api/share/share.h"
 

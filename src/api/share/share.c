@@ -4,7 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/request/path_params.h"
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/limits.h"
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 

@@ -37,4 +37,12 @@ void gb_share_add(struct gb_share *share, int64_t lease);
 void gb_share_remove(struct gb_share *share, int64_t lease);
 bool gb_share_has(struct gb_share *share, int64_t lease);
 
+/* The server's hooks of the same names: a connection's leases end with it, and while it has any it is not idle. explain adds
+ * the holders to the answer that a buffer is mapped. */
+void gb_api_peer_gone(void *app, struct gb_http_peer *peer);
+void gb_api_peer_free(void *app, struct gb_http_peer *peer);
+bool gb_api_peer_busy(void *app, const struct gb_http_peer *peer);
+void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
+                    struct gb_http_response *response);
+
 #endif

@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
-#include "api/transfer/uploads.h"
+#include "api/request/wait.h"
 #include "base/map.h"
 
 static const struct {

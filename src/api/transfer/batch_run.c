@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
-#include "api/request/path_params.h"
+#include "api/reply/reply_json.h"
+#include "api/route.h"
 #include "api/transfer/batch.h"
 
 /* Begun at once, before others on the loop get their turn. */

@@ -3,9 +3,13 @@
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
-#include "api/transfer/download.h"
+#include "api/route.h"
+#include "api/transfer/download_plan.h"
+#include "api/transfer/download_source.h"
 #include "base/clock.h"
 
 static void state_free(void *state) {

@@ -2,9 +2,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/middleware/conditional.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
-#include "api/transfer/download.h"
+#include "api/transfer/download_plan.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/slice.h"

@@ -1,7 +1,7 @@
 /* The body of a download. */
 #include <stdlib.h>
 
-#include "api/transfer/download.h"
+#include "api/transfer/download_source.h"
 
 static const struct gb_range *range_of(const struct download *d) {
     return &d->ranges.range[d->part];

@@ -2,13 +2,18 @@
 #include "api/transfer/resumable.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/route.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
+#include "base/json_writer.h"
 #include "base/parse.h"
 
 /* --- fields ----------------------------------------------------------------------------------------------------------- */
@@ -191,8 +196,7 @@ static int check_type(const struct gb_http_request *request, struct gb_http_resp
 
 /* For clients that follow the draft. */
 static void explain(struct gb_http_response *response, uint64_t stands, uint64_t offset, const struct gb_error *err) {
-    char *members = NULL;
-    int n = 0;
+    struct gb_json_writer out = {.comma = true};
 
     if (err->code == GB_ERR_UPLOAD_COMPLETED)
         gb_http_response_problem(response, GB_PROBLEM_COMPLETED, NULL, 0);
@@ -200,8 +204,11 @@ static void explain(struct gb_http_response *response, uint64_t stands, uint64_t
         return;
     gb_http_response_header(response, NULL, "Upload-Offset", "%" PRIu64, stands);
     gb_http_response_header(response, NULL, "Upload-Complete", "?0");
-    n = asprintf(&members, ",\"expected-offset\":%" PRIu64 ",\"provided-offset\":%" PRIu64, stands, offset);
-    gb_http_response_problem(response, GB_PROBLEM_OFFSET, n > 0 ? members : NULL, n > 0 ? (size_t)n : 0);
+    gb_json_put_u64(&out, "expected-offset", stands);
+    gb_json_put_u64(&out, "provided-offset", offset);
+    if (out.failed)
+        gb_json_done(&out);
+    gb_http_response_problem(response, GB_PROBLEM_OFFSET, out.s, out.used);
 }
 
 static int read_append(const struct gb_http_request *request, uint64_t *ret_offset, bool *ret_completes,

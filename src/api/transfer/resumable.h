@@ -3,7 +3,8 @@
 #ifndef GB_API_TRANSFER_RESUMABLE_H
 #define GB_API_TRANSFER_RESUMABLE_H
 
-#include "api/transfer/upload.h"
+#include "base/error.h"
+#include "http/http.h"
 
 #define GB_PARTIAL_UPLOAD "application/partial-upload"
 #define GB_PROBLEM_OFFSET "https://iana.org/assignments/http-problem-types#mismatching-upload-offset"
@@ -17,9 +18,5 @@ int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct 
 int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *err);
 /* The handler for that. */
 gb_http_handler gb_resumable_begin;
-
-/* A sink for the bytes; takes append, also on failure. completes: Upload-Complete: ?1. creates: the request made the upload. */
-struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
-                                           bool completes, struct gb_error *err);
 
 #endif

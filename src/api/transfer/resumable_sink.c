@@ -3,8 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/transfer/resumable.h"
+#include "api/context.h"
+#include "api/request/media.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 
 struct sink {

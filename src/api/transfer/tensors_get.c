@@ -3,8 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
-#include "api/transfer/tensors.h"
+#include "api/request/media.h"
+#include "api/request/query.h"
+#include "api/route.h"
+#include "api/transfer/tensors_select.h"
 #include "base/clock.h"
 #include "base/digest.h"
 

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/transfer/tensors.h"
+#include "api/context.h"
+#include "api/request/query.h"
+#include "api/request/tensor_names.h"
+#include "api/transfer/tensors_select.h"
 #include "base/parse.h"
 
 static int no_memory(struct gb_error *err) {

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
-#include "api/request/path_params.h"
-#include "api/transfer/tensors.h"
+#include "api/reply/timing.h"
+#include "api/request/tensor_names.h"
+#include "api/transfer/tensors_sink.h"
 #include "base/clock.h"
 
 enum stage { STAGE_LENGTH, STAGE_HEADER, STAGE_DATA, STAGE_ENDED };

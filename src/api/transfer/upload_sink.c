@@ -3,9 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
-#include "api/transfer/upload.h"
+#include "api/request/media.h"
+#include "api/transfer/upload_reply.h"
+#include "api/transfer/upload_request.h"
+#include "api/transfer/upload_sink.h"
 #include "base/clock.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 
 enum stage {

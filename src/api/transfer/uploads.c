@@ -8,12 +8,22 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
 #include "api/middleware/filters.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/transfer/upload.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
+#include "api/transfer/upload_reply.h"
 #include "base/clock.h"
 
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
@@ -216,9 +226,9 @@ static int visit(void *arg, const struct gb_multipart_view *view, struct gb_erro
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_multipart_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk,
-                             ret_more, err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_multipart_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                             &walk->page.more, err);
 }
 
 enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_response *response,

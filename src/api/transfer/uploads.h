@@ -2,7 +2,8 @@
 #ifndef GB_API_TRANSFER_UPLOADS_H
 #define GB_API_TRANSFER_UPLOADS_H
 
-#include "api/request/path_params.h"
+#include "core/core.h"
+#include "http/http.h"
 
 /* The session of the path, and the id behind it (borrowed; never NULL). 0 or -1. */
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,

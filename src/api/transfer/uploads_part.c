@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "api/transfer/uploads.h"
 #include "base/crc32c.h"
 

@@ -18,7 +18,6 @@ struct gb_key_entry {
 };
 
 struct gb_keys {
-    bool ready;
     pthread_mutex_t lock; /* a leaf */
     struct gb_map map;
     struct gb_key_entry *first;
@@ -30,8 +29,9 @@ struct gb_keys {
     int64_t ttl_us;
 };
 
-void gb_keys_init(struct gb_core *core);
-void gb_keys_done(struct gb_keys *keys);
+/* NULL when memory is exhausted. gb_keys_free accepts NULL. */
+struct gb_keys *gb_keys_new(const struct gb_core_config *config);
+void gb_keys_free(struct gb_keys *keys);
 /* From the database, at start. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/access/key_table.h"
 #include "core/runtime/runtime.h"
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
@@ -45,14 +46,15 @@ static uint64_t weight(const struct gb_idempotency_reply *a) {
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
 
-void gb_keys_init(struct gb_core *core) {
-    struct gb_keys *k = &core->keys;
+struct gb_keys *gb_keys_new(const struct gb_core_config *config) {
+    struct gb_keys *k = calloc(1, sizeof(*k));
 
-    *k =
-        (struct gb_keys){.ready = true,
-                         .max = core->config.keys_max ? core->config.keys_max : GB_KEYS_MAX,
-                         .ttl_us = (int64_t)(core->config.key_ttl_s ? core->config.key_ttl_s : GB_KEY_TTL_S) * 1000000};
+    if (!k)
+        return NULL;
+    k->max = config->keys_max ? config->keys_max : GB_KEYS_MAX;
+    k->ttl_us = (int64_t)(config->key_ttl_s ? config->key_ttl_s : GB_KEY_TTL_S) * 1000000;
     pthread_mutex_init(&k->lock, NULL);
+    return k;
 }
 
 static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
@@ -71,17 +73,17 @@ static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
     free(e);
 }
 
-void gb_keys_done(struct gb_keys *k) {
-    if (!k->ready)
+void gb_keys_free(struct gb_keys *k) {
+    if (!k)
         return;
     while (k->first)
         drop_locked(k, k->first);
     gb_map_done(&k->map);
     pthread_mutex_destroy(&k->lock);
-    k->ready = false;
+    free(k);
 }
 
-/* The oldest that are not under way, as far as there is need; those that have expired in any case. */
+/* Drops the oldest entries that are not under way, as far as needed, and every entry that has expired. */
 static void make_room_locked(struct gb_keys *k) {
     int64_t now_us = gb_wall_us();
     struct gb_key_entry *e;
@@ -147,7 +149,7 @@ static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct 
 }
 
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
-    return gb_store_load_idempotency_replies(core->store, load, &core->keys, err);
+    return gb_store_load_idempotency_replies(core->store, load, core->keys, err);
 }
 
 /* --- use ---------------------------------------------------------------------------------------------------------- */
@@ -167,7 +169,7 @@ static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e,
 
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
                  struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err) {
-    struct gb_keys *k = &core->keys;
+    struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
     int r = 0;
 
@@ -197,15 +199,15 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_sta
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note) {
     struct gb_key_entry *e;
 
-    pthread_mutex_lock(&core->keys.lock);
-    e = gb_map_get(&core->keys.map, key->id);
+    pthread_mutex_lock(&core->keys->lock);
+    e = gb_map_get(&core->keys->map, key->id);
     if (e)
         snprintf(e->note, sizeof(e->note), "%s", note);
-    pthread_mutex_unlock(&core->keys.lock);
+    pthread_mutex_unlock(&core->keys->lock);
 }
 
 struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key) {
-    struct gb_store_mark mark = {.expires_at_us = gb_wall_us() + core->keys.ttl_us};
+    struct gb_store_mark mark = {.expires_at_us = gb_wall_us() + core->keys->ttl_us};
 
     memcpy(mark.key, key->id, sizeof(mark.key));
     memcpy(mark.fingerprint, key->fingerprint, sizeof(mark.fingerprint));
@@ -223,7 +225,7 @@ struct keeping {
 
 static void kept(void *arg, const struct gb_error *error) {
     struct keeping *keeping = arg;
-    struct gb_keys *k = &keeping->core->keys;
+    struct gb_keys *k = keeping->core->keys;
     struct gb_key_entry *e;
 
     pthread_mutex_lock(&k->lock);
@@ -262,11 +264,11 @@ void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idemp
                                               .body = answer->body,
                                               .body_len = answer->body_len};
     gb_core_enter(core);
-    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys.max, kept, keeping);
+    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, kept, keeping);
 }
 
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure) {
-    struct gb_keys *k = &core->keys;
+    struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
 
     pthread_mutex_lock(&k->lock);
@@ -279,8 +281,8 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
 }
 
 void gb_key_stats(struct gb_core *core, struct gb_key_stats *ret) {
-    pthread_mutex_lock(&core->keys.lock);
+    pthread_mutex_lock(&core->keys->lock);
     *ret = (struct gb_key_stats){
-        .kept = core->keys.map.count, .under_way = core->keys.under_way, .replays = core->keys.replays};
-    pthread_mutex_unlock(&core->keys.lock);
+        .kept = core->keys->map.count, .under_way = core->keys->under_way, .replays = core->keys->replays};
+    pthread_mutex_unlock(&core->keys->lock);
 }

@@ -1,9 +1,9 @@
 /* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Comes with core.h.
  *
- * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and its
- * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out without one,
- * when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a copy in the
- * database, for a bounded time and in bounded number: the oldest go first. */
+ * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and
+ * its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
+ * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a
+ * copy in the database, for a bounded time and in bounded number: the oldest go first. */
 #ifndef GB_CORE_ACCESS_KEYS_H
 #define GB_CORE_ACCESS_KEYS_H
 
@@ -13,7 +13,7 @@
 #define GB_KEY_TTL_S 86400
 #define GB_KEYS_BYTES_MAX (64u << 20) /* of all answers */
 
-/* 64 hexadecimal digits each: of who says which key where, and of what the request asks for. */
+/* 64 hexadecimal digits each: a hash of client, key and route, and a hash of what the request asks for. */
 struct gb_key {
     char id[65];
     char fingerprint[65];
@@ -42,17 +42,18 @@ enum gb_key_state {
 
 #define GB_KEY_NOTE_SIZE 40
 
-/* [now] *ret_note (GB_KEY_NOTE_SIZE): what gb_key_note wrote, for UNDER_WAY. 0, or -1 with SATURATED: as many are under way
- * as may be kept, or memory is exhausted. */
+/* Claims the key. *ret_note (GB_KEY_NOTE_SIZE bytes): for UNDER_WAY, the note of gb_key_note. -1 with SATURATED if as
+ * many keys are under way as may be kept, or memory is exhausted. [now] */
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
                  struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err);
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note);
 /* For gb_call.mark. */
 struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key);
-/* Takes the reference. done runs when the answer is in the database; else the key is UNANSWERED from then on. */
+/* Keeps the answer and takes its reference. done runs when it is in the database. If that fails the key is
+ * UNANSWERED. */
 void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
                  gb_store_done_fn *done, void *arg);
-/* No answer is kept. unsure: something was or may be carried out; else the key is free again. */
+/* Keeps no answer. unsure: something was or may have been carried out; else the key is free again. */
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure);
 
 struct gb_key_stats {

@@ -1,8 +1,8 @@
-/* Buffers in memory: their places, their sums. */
+#include "core/buffer/buffer.h"
+
 #include <stdlib.h>
 
 #include "core/buffer/guard.h"
-#include "core/share/adoption.h"
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
@@ -13,7 +13,7 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
     return NULL;
 }
 
-/* NULL: nobody has written it. */
+/* NULL: the buffer was never written. */
 static struct gb_content *current_side(const struct gb_buffer *b) {
     switch (gb_mirror_move(b->rec.head, GB_MIRROR_READ).step) {
     case GB_MIRROR_FROM_HOST:

@@ -1,5 +1,7 @@
 #include "core/buffer/op.h"
 
+#include "core/buffer/buffer.h"
+
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_error err = GB_ERROR_INIT;

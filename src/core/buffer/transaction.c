@@ -164,7 +164,7 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     return next;
 }
 
-/* --- groups ----------------------------------------------------------------------------------------------------------- */
+/* --- groups ------------------------------------------------------------------------------------------------------- */
 
 /* Puts a list, linked by the turns that its members need no more, before another. */
 static struct gb_transaction *join(struct gb_transaction *first, struct gb_transaction *then) {

@@ -3,7 +3,8 @@
 #ifndef GB_CORE_BUFFER_TRANSACTION_H
 #define GB_CORE_BUFFER_TRANSACTION_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction_batch.h"
 
 struct gb_transaction_group;
 
@@ -39,9 +40,9 @@ void gb_transaction_proceed(struct gb_transaction *transaction);
 /* Gives the reserved name up; end runs with the error. */
 void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_error *error);
 
-/* Several changes as one: each waits for its turn, then all are decided, put into the database in one transaction and made
- * visible, under one hold of the session's lock; or none is. All turns are asked for at once, so groups cannot wait for each
- * other in a circle. */
+/* Several changes as one: each waits for its turn, then all are decided, put into the database in one transaction and
+ * made visible, under one hold of the session's lock; or none is. All turns are asked for at once, so groups cannot
+ * wait for each other in a circle. */
 struct gb_transaction_group {
     struct gb_session *session;           /* borrowed until end, as all below */
     struct gb_transaction **transactions; /* of that session, each of another name; their own end is not called */

@@ -1,5 +1,5 @@
-/* Changes of many calls, committed as one: each call that has the same transaction batch does its work, and the changes wait until all
- * are there. Comes with core.h. */
+/* Changes of many calls, committed as one: each call that has the same transaction batch does its work, and the changes
+ * wait until all are there. Comes with core.h. */
 #ifndef GB_CORE_BUFFER_TRANSACTION_BATCH_H
 #define GB_CORE_BUFFER_TRANSACTION_BATCH_H
 
@@ -10,9 +10,10 @@ struct gb_call;
 struct gb_store_mark;
 struct gb_transaction_batch;
 
-/* For so many calls, of one session, each changing another buffer; calls that make buffers may not be among them. atomic:
- * when one fails, all do, and nothing is changed. Else those that can are carried out, in one transaction unless the
- * database or a decision refuses one of them. mark: committed with them; may be NULL. NULL when memory is exhausted. */
+/* For so many calls, of one session, each changing another buffer; calls that make buffers may not be among them.
+ * atomic: when one fails, all do, and nothing is changed. Else those that can are carried out, in one transaction
+ * unless the database or a decision refuses one of them. mark: committed with them; may be NULL. NULL when memory is
+ * exhausted. */
 struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
 bool gb_transaction_batch_atomic(const struct gb_transaction_batch *batch); /* NULL: no */
 struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *batch);

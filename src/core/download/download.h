@@ -3,6 +3,7 @@
 #ifndef GB_CORE_DOWNLOAD_DOWNLOAD_H
 #define GB_CORE_DOWNLOAD_DOWNLOAD_H
 
+#include "core/public/download.h"
 #include "core/transfer/transfer.h"
 
 #define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/download/download.h"
+#include "core/download/group.h"
 
 /* Buffers whose downloads are open at once: enough that small ones, too, are under way while others are sent. */
 #define AHEAD 4

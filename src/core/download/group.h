@@ -2,6 +2,8 @@
 #ifndef GB_CORE_DOWNLOAD_GROUP_H
 #define GB_CORE_DOWNLOAD_GROUP_H
 
+#include "core/public/call.h"
+
 struct gb_download_group;
 
 /* [now] Holds the present bytes of all the buffers, under one hold of the session's lock, against replacement and deletion;

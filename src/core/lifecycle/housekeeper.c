@@ -5,12 +5,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/open.h"
+#include "core/multipart/internal.h"
+#include "core/observe/health.h"
 #include "core/observe/sampler.h"
-#include "core/session/session.h"
+#include "core/share/lease_table.h"
 
 #define SAVE_NS (10 * GB_NS_PER_S)
 
-/* --- idle sessions ------------------------------------------------------------------------------------------------------------ */
+/* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
 static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_session *s = arg;
@@ -76,7 +80,7 @@ static void expire_idle(struct gb_core *core) {
     }
 }
 
-/* --- a dead device -------------------------------------------------------------------------------------------------------------- */
+/* --- a dead device ------------------------------------------------------------------------------------------------ */
 
 static struct gb_content *lose_all_locked(struct gb_session *s) {
     struct gb_content *list = NULL;
@@ -97,12 +101,12 @@ static void mark_lost(struct gb_core *core) {
     int64_t id = 0;
 
     gb_core_alive(core, &why);
-    if (!core->housekeeper.failed) {
-        struct gb_notice failed = gb_notice_of(NULL, GB_NOTICE_DEVICE_FAILED);
+    if (!core->housekeeper->failed) {
+        struct gb_notice failed = gb_notice_new(GB_NOTICE_DEVICE_FAILED);
 
         snprintf(failed.detail, sizeof(failed.detail), "%.120s", why.native_name[0] ? why.native_name : why.detail);
         gb_notice_post(core, &failed);
-        core->housekeeper.failed = true;
+        core->housekeeper->failed = true;
     }
     while ((s = gb_session_after(core, id))) {
         struct gb_content *list;
@@ -123,20 +127,9 @@ static void mark_lost(struct gb_core *core) {
     }
 }
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
-    struct gb_core_pool *p;
-
-    pthread_mutex_lock(&s->lock);
-    p = gb_idlist_after(&s->pools_by_id, *id, id);
-    if (p)
-        gb_core_pool_ref(p);
-    pthread_mutex_unlock(&s->lock);
-    return p;
-}
-
-/* What the pools of a device come to. */
+/* The sums of a device's pools. */
 struct sum {
     uint64_t pools;
     uint64_t used_bytes;
@@ -201,7 +194,7 @@ static void counters_saved(void *arg, const struct gb_error *error) {
     struct gb_core *core = arg;
 
     if (error)
-        atomic_store(&core->housekeeper.unsaved, true);
+        atomic_store(&core->housekeeper->unsaved, true);
     gb_core_leave(core);
 }
 
@@ -209,28 +202,29 @@ void gb_housekeeper_save(struct gb_core *core) {
     struct gb_counters now;
 
     gb_live_counters_read(&core->live_counters, &now);
-    if (!atomic_exchange(&core->housekeeper.unsaved, false) && memcmp(&now, &core->housekeeper.saved, sizeof(now)) == 0)
+    if (!atomic_exchange(&core->housekeeper->unsaved, false) &&
+        memcmp(&now, &core->housekeeper->saved, sizeof(now)) == 0)
         return;
     gb_core_enter(core);
-    /* What they grew by belongs to the next sample. Where none is taken, to none. */
+    /* The increase belongs to the next sample; if none is taken, to none. */
     if (core->config.history.interval_s > 0)
         gb_store_put_counters(core->store, &now, counters_saved, core);
     else
         gb_store_put_history(core->store, NULL, 0, &now, counters_saved, core);
-    core->housekeeper.saved = now;
+    core->housekeeper->saved = now;
 }
 
 /* As soon as the database takes changes again. */
 static void complete_default(struct gb_core *core) {
-    if (!core->housekeeper.lacks_default || gb_store_health(core->store, NULL) < 0)
+    if (!core->housekeeper->lacks_default || gb_store_health(core->store, NULL) < 0)
         return;
-    core->housekeeper.lacks_default = !gb_core_has_default(core);
-    if (core->housekeeper.lacks_default)
+    core->housekeeper->lacks_default = !gb_core_has_default(core);
+    if (core->housekeeper->lacks_default)
         gb_core_make_default(core);
 }
 
 static void tick(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = &core->housekeeper;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
     uint64_t now_ns = gb_clock_ns();
 
     complete_default(core);
@@ -242,7 +236,7 @@ static void tick(struct gb_core *core) {
     expire_idle(core);
     gb_leases_expire(core);
     gb_core_health_tick(core);
-    gb_feed_tick(core);
+    gb_notices_tick(core);
     if (core->config.history.interval_s > 0 &&
         now_ns - housekeeper->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
         housekeeper->sampled_ns = now_ns;
@@ -254,10 +248,10 @@ static void tick(struct gb_core *core) {
     }
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static bool wait_tick(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = &core->housekeeper;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
     uint64_t interval_ms = core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
     struct timespec until = gb_after_ms(interval_ms);
     bool stopping;
@@ -280,22 +274,30 @@ static void *house_main(void *arg) {
     return NULL;
 }
 
-void gb_housekeeper_init(struct gb_core *core) {
-    pthread_mutex_init(&core->housekeeper.lock, NULL);
-    gb_cond_init(&core->housekeeper.wake);
+struct gb_housekeeper *gb_housekeeper_new(void) {
+    struct gb_housekeeper *housekeeper = calloc(1, sizeof(*housekeeper));
+
+    if (!housekeeper)
+        return NULL;
+    pthread_mutex_init(&housekeeper->lock, NULL);
+    gb_cond_init(&housekeeper->wake);
+    return housekeeper;
 }
 
-void gb_housekeeper_done(struct gb_core *core) {
-    pthread_cond_destroy(&core->housekeeper.wake);
-    pthread_mutex_destroy(&core->housekeeper.lock);
+void gb_housekeeper_free(struct gb_housekeeper *housekeeper) {
+    if (!housekeeper)
+        return;
+    pthread_cond_destroy(&housekeeper->wake);
+    pthread_mutex_destroy(&housekeeper->lock);
+    free(housekeeper);
 }
 
 int gb_housekeeper_start(struct gb_core *core, struct gb_error *err) {
-    struct gb_housekeeper *housekeeper = &core->housekeeper;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
     housekeeper->sampled_ns = gb_clock_ns();
     housekeeper->saved_ns = housekeeper->sampled_ns;
-    core->sampler.counted_ns = housekeeper->sampled_ns;
+    core->sampler->counted_ns = housekeeper->sampled_ns;
     gb_live_counters_read(&core->live_counters, &housekeeper->saved);
     if (gb_thread_start(&housekeeper->thread, "gb-house", house_main, core, err) < 0)
         return -1;
@@ -305,7 +307,7 @@ int gb_housekeeper_start(struct gb_core *core, struct gb_error *err) {
 }
 
 void gb_housekeeper_stop(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = &core->housekeeper;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
     if (!housekeeper->started)
         return;
@@ -318,7 +320,7 @@ void gb_housekeeper_stop(struct gb_core *core) {
 }
 
 void gb_housekeeper_kick(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = &core->housekeeper;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
     pthread_mutex_lock(&housekeeper->lock);
     housekeeper->kicked = true;

@@ -1,8 +1,12 @@
-/* What an earlier process left in the database. Its buffers' bytes died with it. */
+/* Loads the records of the earlier process. Its buffers' bytes died with it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session/session.h"
+#include "core/access/key_table.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/housekeeper.h"
+#include "core/lifecycle/open.h"
+#include "core/observe/sampler.h"
 
 static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
@@ -62,7 +66,7 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
     return r;
 }
 
-/* Made again, empty. One that the device does not make is lost: its record stays. */
+/* Makes the pool again, empty. A pool that the device does not make is lost: its record stays. */
 static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
     bool present = rec->device >= 0 && rec->device < core->device_count;
@@ -94,7 +98,7 @@ static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *
     return r;
 }
 
-/* --- the session that always exists ------------------------------------------------------------------------------------------- */
+/* --- the session that always exists ------------------------------------------------------------------------------- */
 
 struct wait {
     pthread_mutex_t lock;
@@ -125,7 +129,7 @@ bool gb_core_has_default(struct gb_core *core) {
     return s != NULL;
 }
 
-/* Where the disk has no room for it the housekeeper makes it later: what other sessions there are can be read. */
+/* If the disk has no room for it the housekeeper makes it later: other sessions can be read meanwhile. */
 static int make_default(struct gb_core *core, struct gb_error *err) {
     struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
     struct gb_session_call *call;
@@ -142,7 +146,7 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
     if (call->base.error.code == GB_ERR_STORAGE_FULL) {
-        core->housekeeper.lacks_default = true;
+        core->housekeeper->lacks_default = true;
     } else if (call->base.error.code != GB_OK) {
         if (err && err->code == GB_OK)
             *err = call->base.error;
@@ -184,8 +188,8 @@ int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_pool_id, last.pool);
     gb_counters_explain(&counters);
     gb_live_counters_set(&core->live_counters, &counters);
-    core->sampler.counted = counters;
-    if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
+    core->sampler->counted = counters;
+    if (gb_store_load_counted(core->store, &core->sampler->counted, err) < 0)
         return -1;
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||

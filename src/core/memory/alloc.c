@@ -4,10 +4,11 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 
-#define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
+#define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_alloc, task);
@@ -89,12 +90,13 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
-/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
- * of what is kept: that counts, for somebody may take it at any time. */
+/* A device rounds a pool's limit up, to 32 MiB on a GPU, so the core checks it. On the lane: all allocations and frees
+ * of a pool go by it but those of the free cache, whose memory counts, because an allocation may take it at any
+ * time. */
 static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     const struct gb_content *c = a->content;
     const struct gb_core_pool *p = c->pool;
-    /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
+    /* In this order: memory cached or taken meanwhile is counted twice rather than not at all. */
     uint64_t freed = atomic_load(&p->memory.freed_bytes);
     uint64_t cached = atomic_load(&p->cached_bytes);
     uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
@@ -131,12 +133,12 @@ static void note_trims(struct gb_content *c, unsigned count) {
         gb_notice_post_limited(c->device->core, &n);
 }
 
-/* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
+/* Unused memory of the pool may be in pieces too small, and unused memory of others is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
 
     gb_free_cache_free(c->device);
-    /* Where the pool's own limit refuses, what others keep is of no use. */
+    /* If the pool's own limit refuses, unused memory of others is of no use. */
     if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
@@ -172,16 +174,18 @@ static void allocate(struct gb_task *task) {
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
-            c->bytes <= gb_core_pool_limit(c->pool)) {
-            gb_alloc_queue_put(&c->device->waiting, a);
+            c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
+            gb_retry_queue_put(&c->device->waiting, &a->waiter);
             return;
         }
     }
     gb_alloc_finish(a, &err);
 }
 
-/* What another pool freed comes only by trimming that, which is not for every time. */
-static bool try_again(struct gb_alloc *a, void *arg) {
+/* True if the allocation has ended. Memory that another pool freed comes only by trimming it, which is not done every
+ * time. */
+static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
+    struct gb_alloc *a = gb_container_of(waiter, struct gb_alloc, waiter);
     const bool *trim = arg;
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
@@ -204,15 +208,15 @@ bool gb_alloc_retry(void *arg) {
     uint64_t now_ns = gb_clock_ns();
     bool trim = now_ns >= device->trim_next_ns;
 
-    if (!gb_alloc_queue_due(&device->waiting))
+    if (!gb_retry_queue_due(&device->waiting))
         return device->waiting.first != NULL;
     if (trim)
         device->trim_next_ns = now_ns + TRIM_NS;
-    return gb_alloc_queue_retry(&device->waiting, try_again, &trim);
+    return gb_retry_queue_run(&device->waiting, try_again, &trim);
 }
 
-/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. A
- * GPU's driver may hold it up, which no HTTP loop must meet. */
+/* Where the CPU reaches the memory, an allocation from unused memory of the pool is as cheap as posting it to another
+ * thread. A GPU's driver may hold it up, which must not happen to an HTTP loop. */
 static bool enter_lane(const struct gb_content *c) {
     if (c->bytes == 0) /* the device is not asked */
         return gb_core_stream_part(c->alloc_stream, c->device->index) && gb_lane_enter(&c->device->lane);

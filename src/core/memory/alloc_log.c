@@ -5,24 +5,34 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "core/device/stream.h"
+#include "core/memory/content.h"
 
 #define CHUNK 64 /* blocks that are copied at a time */
 
-int gb_alloc_log_init(struct gb_alloc_log *t, uint64_t room, struct gb_error *err) {
-    pthread_mutex_init(&t->lock, NULL);
-    TAILQ_INIT(&t->live);
+struct gb_alloc_log *gb_alloc_log_new(uint64_t room) {
+    struct gb_alloc_log *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
     t->next = 1;
     t->room = room;
-    if (room == 0)
-        return 0;
-    t->ring = calloc(room, sizeof(*t->ring)); /* pages that were never written cost nothing */
-    return t->ring ? 0 : gb_no_memory(err);
+    t->ring = room > 0 ? calloc(room, sizeof(*t->ring)) : NULL; /* pages that were never written cost nothing */
+    if (room > 0 && !t->ring) {
+        free(t);
+        return NULL;
+    }
+    pthread_mutex_init(&t->lock, NULL);
+    TAILQ_INIT(&t->live);
+    return t;
 }
 
-void gb_alloc_log_done(struct gb_alloc_log *t) {
+void gb_alloc_log_free(struct gb_alloc_log *t) {
+    if (!t)
+        return;
     free(t->ring);
     pthread_mutex_destroy(&t->lock);
+    free(t);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -57,7 +67,7 @@ static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum 
 }
 
 void gb_alloc_log_taken(struct gb_content *c) {
-    struct gb_alloc_log *t = &c->device->core->alloc_log;
+    struct gb_alloc_log *t = c->device->core->alloc_log;
 
     if (!gb_kind_of_device(c->kind) || !c->ptr)
         return;
@@ -69,9 +79,9 @@ void gb_alloc_log_taken(struct gb_content *c) {
 }
 
 static void leave(struct gb_content *c, bool given) {
-    struct gb_alloc_log *t = &c->device->core->alloc_log;
+    struct gb_alloc_log *t = c->device->core->alloc_log;
 
-    if (!gb_kind_of_device(c->kind) || c->adoption)
+    if (!gb_kind_of_device(c->kind) || c->owner)
         return;
     pthread_mutex_lock(&t->lock);
     if (c->alloc_log.number > 0) {
@@ -92,7 +102,7 @@ void gb_alloc_log_forget(struct gb_content *c) {
 }
 
 void gb_alloc_log_refused(const struct gb_content *c) {
-    struct gb_alloc_log *t = &c->device->core->alloc_log;
+    struct gb_alloc_log *t = c->device->core->alloc_log;
 
     if (!gb_kind_of_device(c->kind))
         return;
@@ -110,11 +120,11 @@ static uint64_t first_locked(const struct gb_alloc_log *t) {
 }
 
 uint64_t gb_alloc_log_room(const struct gb_core *core) {
-    return core->alloc_log.room;
+    return core->alloc_log->room;
 }
 
 void gb_alloc_log_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
-    struct gb_alloc_log *t = &core->alloc_log;
+    struct gb_alloc_log *t = core->alloc_log;
 
     pthread_mutex_lock(&t->lock);
     *ret_first = first_locked(t);
@@ -124,7 +134,7 @@ void gb_alloc_log_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret
 
 unsigned gb_alloc_log_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_alloc_log_event *out,
                              unsigned n) {
-    struct gb_alloc_log *t = &core->alloc_log;
+    struct gb_alloc_log *t = core->alloc_log;
     unsigned count = 0;
 
     pthread_mutex_lock(&t->lock);
@@ -159,7 +169,7 @@ static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log
         out->pool = c->pool->rec.name;
 }
 
-/* The blocks behind place, which moves behind them. What is in the list has not given back its references. */
+/* Copies the blocks behind place, which moves behind them. A content in the list still has its references. */
 static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *place, struct gb_alloc_log_block *out) {
     struct gb_alloc_log_link *link;
     unsigned count = 0;
@@ -178,7 +188,7 @@ static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *pla
 int gb_alloc_log_blocks(struct gb_core *core,
                         int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
                         struct gb_error *err) {
-    struct gb_alloc_log *t = &core->alloc_log;
+    struct gb_alloc_log *t = core->alloc_log;
     struct gb_alloc_log_block *chunk = calloc(CHUNK, sizeof(*chunk));
     struct gb_alloc_log_link place = {.place = true};
     unsigned count;
@@ -199,58 +209,4 @@ int gb_alloc_log_blocks(struct gb_core *core,
     pthread_mutex_unlock(&t->lock);
     free(chunk);
     return r;
-}
-
-static struct gb_alloc_log_pool describe(struct gb_core_pool *p) {
-    struct gb_alloc_log_pool ret = {.id = p->own ? 0 : p->rec.id, .device = p->device->index, .name = p->rec.name};
-    struct gb_pool_stat stat;
-
-    gb_core_pool_stat(p, &stat);
-    ret.reserved_bytes = stat.reserved_bytes;
-    return ret;
-}
-
-int gb_alloc_log_pools(struct gb_core *core,
-                       int (*visit)(void *arg, const struct gb_alloc_log_pool *, struct gb_error *), void *arg,
-                       struct gb_error *err) {
-    struct gb_alloc_log_pool pool;
-    struct gb_session *s;
-    int64_t id = 0;
-    int r = 0;
-    int i;
-
-    for (i = 0; i < core->device_count && r == 0; i++) {
-        pool = describe(core->devices[i].pool);
-        r = visit(arg, &pool, err);
-    }
-    while (r == 0 && (s = gb_session_after(core, id))) {
-        struct gb_core_pool *p;
-        int64_t pool_id = 0;
-
-        id = s->id;
-        while (r == 0 && (p = gb_session_pool_after(s, &pool_id))) {
-            if (atomic_load(&p->state) == GB_POOL_LIVE && p->device) {
-                pool = describe(p);
-                r = visit(arg, &pool, err);
-            }
-            gb_core_pool_unref(p);
-        }
-        gb_session_unref(s);
-    }
-    return r;
-}
-
-/* --- work --------------------------------------------------------------------------------------------------------- */
-
-static void run(struct gb_task *task) {
-    struct gb_core_task *work = (struct gb_core_task *)((char *)task - offsetof(struct gb_core_task, task));
-
-    work->run(work);
-}
-
-void gb_core_run_task(struct gb_core *core, struct gb_core_task *work) {
-    unsigned number = atomic_fetch_add(&core->scan_number, 1);
-
-    work->task.run = run;
-    gb_lane_post(&core->compute[number % GB_COMPUTE_LANES], &work->task);
 }

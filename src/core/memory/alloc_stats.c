@@ -1,8 +1,8 @@
 #include "core/memory/alloc_stats.h"
 
-#include "core/session/session.h"
+#include "core/memory/content.h"
 
-/* The session and the daemon are counted apart: theirs is in the counters. */
+/* The session and the daemon are counted apart: their numbers are in the counters. */
 #define SCOPES 3
 
 /* Memory of other kinds is in no pool. Returns how many there are. */
@@ -101,13 +101,4 @@ void gb_alloc_stats_refused(struct gb_content *c, const struct gb_error *error, 
     }
     gb_live_counters_failed(&c->device->core->live_counters, GB_FAILED_ALLOCATION, why);
     gb_live_counters_failed(&c->session->live_counters, GB_FAILED_ALLOCATION, why);
-}
-
-void gb_alloc_stats_denied(struct gb_session *s, const struct gb_error *error) {
-    enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
-
-    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
-        return;
-    gb_live_counters_failed(&s->core->live_counters, GB_FAILED_ALLOCATION, why);
-    gb_live_counters_failed(&s->live_counters, GB_FAILED_ALLOCATION, why);
 }

@@ -1,5 +1,5 @@
-/* What was allocated for buffers and given back, counted for the daemon, its sessions, devices, pools and kinds of memory alike. All of it is since
- * the daemon began (or the session or pool was loaded or made), while the counters of counters.h last; bytes are those that were asked for. */
+/* Allocations and frees of buffers' memory, counted for the daemon, its sessions, devices, pools and kinds of memory.
+ * The counts begin with the daemon, or when the session or pool was loaded or made; bytes are those asked for. */
 #ifndef GB_CORE_MEMORY_ALLOC_STATS_H
 #define GB_CORE_MEMORY_ALLOC_STATS_H
 
@@ -12,15 +12,12 @@
 struct gb_content;
 struct gb_session;
 
-/* Count it wherever it belongs. [any thread] */
+/* Count it in all scopes of the content. [any thread] */
 void gb_alloc_stats_taken(struct gb_content *content);
 void gb_alloc_stats_freed(struct gb_content *content);
 void gb_alloc_stats_retried(struct gb_content *content);
 void gb_alloc_stats_trimmed(struct gb_content *content, unsigned pools);
-/* For good. pool_limit: it was the pool's own limit. */
+/* Counts a failure for good. pool_limit: the pool's own limit refused it. */
 void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
-
-/* The session or the daemon may hold no more; no device was asked. */
-void gb_alloc_stats_denied(struct gb_session *session, const struct gb_error *why);
 
 #endif

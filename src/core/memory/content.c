@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 
-#include "core/buffer/guard.h"
+#include "core/device/stream.h"
+#include "core/memory/alloc_stats.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
-#include "core/share/adoption.h"
 
 #define FREE_TRIES 3
 
@@ -26,7 +26,7 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
         return -1;
     }
     atomic_init(&c->refs, 1);
-    TAILQ_INIT(&c->leases);
+    TAILQ_INIT(&c->pins);
     c->session = gb_session_ref(session);
     c->kind = kind;
     c->device = pool->device;
@@ -45,7 +45,7 @@ struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_
     if (!c)
         return NULL;
     atomic_init(&c->refs, 1);
-    TAILQ_INIT(&c->leases);
+    TAILQ_INIT(&c->pins);
     c->session = gb_session_ref(session);
     c->kind = GB_KIND_PAGEABLE;
     c->device = device;
@@ -89,11 +89,39 @@ void gb_content_attach_locked(struct gb_content *content) {
         atomic_fetch_add(&content->pool->live_buffers, 1);
 }
 
+/* A buffer gave the bytes up: pinned bytes are held from now on. */
+static void hold_pinned_locked(struct gb_content *c) {
+    if (c->pin_count == 0)
+        return;
+    c->held = true;
+    c->session->held_bytes += c->bytes;
+    atomic_fetch_add(&c->session->core->held_bytes, c->bytes);
+}
+
 void gb_content_detach_locked(struct gb_content *content) {
     if (pool_sessions(content))
         atomic_fetch_sub(&content->pool->live_buffers, 1);
     leave_locked(content);
-    gb_guard_detached_locked(content);
+    hold_pinned_locked(content);
+}
+
+void gb_content_pin_locked(struct gb_content *c, struct gb_pin *pin) {
+    TAILQ_INSERT_TAIL(&c->pins, pin, link);
+    c->pin_count++;
+    c->pin_writers += pin->write;
+    atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+}
+
+void gb_content_unpin_locked(struct gb_content *c, struct gb_pin *pin) {
+    TAILQ_REMOVE(&c->pins, pin, link);
+    c->pin_count--;
+    c->pin_writers -= pin->write;
+    atomic_fetch_sub(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+    if (c->pin_count > 0 || !c->held)
+        return;
+    c->held = false;
+    c->session->held_bytes -= c->bytes;
+    atomic_fetch_sub(&c->session->core->held_bytes, c->bytes);
 }
 
 void gb_content_end(struct gb_content *c) {
@@ -105,7 +133,8 @@ void gb_content_end(struct gb_content *c) {
     give_quota(c);
     gb_core_stream_unref(c->alloc_stream);
     gb_core_pool_unref(c->pool);
-    gb_adoption_over(c->adoption);
+    if (c->on_freed)
+        c->on_freed(c->owner);
     if (c->then)
         c->then(c->then_arg);
     gb_session_unref(session);
@@ -127,7 +156,8 @@ static int zero(struct gb_content *c, struct gb_error *err) {
     return 0;
 }
 
-/* The lanes of two devices may want the same one: the lock is held while a fill is queued, which waits for nothing. */
+/* The lanes of two devices may want the same zeros: the lock is held while a fill is queued, which waits for
+ * nothing. */
 int gb_content_materialize(struct gb_content *c, struct gb_error *err) {
     int r = 0;
 

@@ -1,5 +1,7 @@
 #include "core/memory/free_cache.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "core/memory/content.h"
 
@@ -7,17 +9,24 @@
 #define KEEP_MAX_NS (10 * KEEP_NS)
 #define LINGER_NS (20 * KEEP_NS) /* the lane goes on ticking: waking it is what is to be saved */
 
-void gb_free_cache_init(struct gb_free_cache *free_cache) {
-    pthread_mutex_init(&free_cache->lock, NULL);
+struct gb_free_cache *gb_free_cache_new(void) {
+    struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
+
+    if (free_cache)
+        pthread_mutex_init(&free_cache->lock, NULL);
+    return free_cache;
 }
 
-void gb_free_cache_done(struct gb_free_cache *free_cache) {
+void gb_free_cache_end(struct gb_free_cache *free_cache) {
+    if (!free_cache)
+        return;
     pthread_mutex_destroy(&free_cache->lock);
+    free(free_cache);
 }
 
 bool gb_free_cache_put(struct gb_content *content) {
     struct gb_core_device *device = content->device;
-    struct gb_free_cache *free_cache = &device->free_cache;
+    struct gb_free_cache *free_cache = device->free_cache;
     bool put;
 
     if (content->kind != GB_KIND_DEVICE || device->rec.cpu_access || !content->ptr)
@@ -26,7 +35,7 @@ bool gb_free_cache_put(struct gb_content *content) {
     put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
           content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
     if (put) {
-        /* For everyone who looks it is free; for the pool's limit it is not, at no moment. */
+        /* The statistics see it as freed. The pool's limit never does: it counts cached_bytes. */
         atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
         gb_content_count_free(content);
         content->next = free_cache->first;
@@ -47,7 +56,7 @@ static bool fits(const struct gb_content *cached, const struct gb_content *wante
 }
 
 bool gb_free_cache_take(struct gb_content *content) {
-    struct gb_free_cache *free_cache = &content->device->free_cache;
+    struct gb_free_cache *free_cache = content->device->free_cache;
     struct gb_content *found = NULL;
     struct gb_content **at;
 
@@ -75,7 +84,7 @@ bool gb_free_cache_take(struct gb_content *content) {
 
 void gb_free_cache_free(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_free_cache *free_cache = &device->free_cache;
+    struct gb_free_cache *free_cache = device->free_cache;
     struct gb_content *list;
     struct gb_content *next;
 
@@ -99,12 +108,12 @@ void gb_free_cache_free(void *arg) {
 }
 
 bool gb_free_cache_retry(struct gb_core_device *device) {
-    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache.last_ns);
+    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
     uint64_t now_ns = gb_clock_ns();
 
-    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache.freed_ns >= KEEP_MAX_NS) {
+    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
         gb_free_cache_free(device);
-        device->free_cache.freed_ns = now_ns;
+        device->free_cache->freed_ns = now_ns;
     }
-    return atomic_load(&device->free_cache.count) > 0 || idle_ns < LINGER_NS;
+    return atomic_load(&device->free_cache->count) > 0 || idle_ns < LINGER_NS;
 }

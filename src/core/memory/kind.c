@@ -35,8 +35,8 @@ bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind) 
     return device->rec.kind_cpu[kind] && !gb_kind_attaches(device, kind);
 }
 
-/* Before the first copy across: straight is ten times as fast as by way of the host. Only a pool that somebody closed, or
- * that the device cannot open, stays so. */
+/* Called before the first copy across devices, because a direct copy is ten times as fast as one by way of the host. A
+ * pool stays closed if a client closed it, or if the device cannot open it. */
 static void let_in(struct gb_content *c, const struct gb_core_device *device) {
     _Atomic int *access = &c->pool->access[device->index];
     int is = GB_POOL_ACCESS_NONE;
@@ -77,13 +77,13 @@ int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, str
     return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
 }
 
-/* --- getting ---------------------------------------------------------------------------------------------------------------- */
+/* --- getting ------------------------------------------------------------------------------------------------------ */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_alloc, task);
 }
 
-/* Back on the ordinary lane: what follows is queued there. */
+/* Back on the ordinary lane: later work queues there. */
 static void tell(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_error error = a->error;
@@ -106,7 +106,7 @@ static bool may_wait(struct gb_alloc *a) {
 
 static void allocate(struct gb_task *task);
 
-/* On the ordinary lane: what the device's pools keep unused may be what is missing. */
+/* On the ordinary lane: unused memory of the device's pools may be the memory that is missing. */
 static void make_room(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
@@ -133,23 +133,23 @@ static void allocate(struct gb_task *task) {
     if (a->error.code == GB_ERR_OUT_OF_MEMORY && !a->room_made)
         retry(a);
     else if (may_wait(a))
-        gb_alloc_queue_put(&c->device->slow_waiting, a);
+        gb_retry_queue_put(&c->device->slow_waiting, &a->waiter);
     else
         end(a);
 }
 
-static bool go_round_again(struct gb_alloc *a, void *arg) {
+static bool go_round_again(struct gb_retry_waiter *waiter, void *arg) {
     (void)arg;
-    retry(a);
+    retry(gb_container_of(waiter, struct gb_alloc, waiter));
     return true; /* those that find nothing come back into the queue */
 }
 
 bool gb_kind_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
 
-    if (!gb_alloc_queue_due(&device->slow_waiting))
+    if (!gb_retry_queue_due(&device->slow_waiting))
         return device->slow_waiting.first != NULL;
-    return gb_alloc_queue_retry(&device->slow_waiting, go_round_again, NULL);
+    return gb_retry_queue_run(&device->slow_waiting, go_round_again, NULL);
 }
 
 void gb_kind_alloc_start(struct gb_alloc *alloc) {
@@ -157,7 +157,7 @@ void gb_kind_alloc_start(struct gb_alloc *alloc) {
     gb_lane_post(&alloc->content->device->slow, &alloc->task);
 }
 
-/* --- giving back -------------------------------------------------------------------------------------------------------------- */
+/* --- giving back -------------------------------------------------------------------------------------------------- */
 
 static struct gb_content *content_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_content, task);
@@ -171,18 +171,18 @@ static void free_memory(struct gb_task *task) {
     bool freed = false;
     int tries;
 
-    /* Before it is free: the next may get the same address at once, and be told first. */
+    /* Logged before it is free: the next allocation may get the same address at once, and be logged first. */
     gb_alloc_log_freed(c);
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = (c->adoption ? gb_mem_import_end(core->backend, &place, &err)
-                             : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
+        freed = (c->owner ? gb_mem_import_end(core->backend, &place, &err)
+                          : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
         gb_core_report_error(core, &err);
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed && !c->adoption)
+    if (freed && !c->owner)
         gb_alloc_stats_freed(c);
     gb_core_changed(core);
     gb_content_end(c);
@@ -196,8 +196,8 @@ static void unused(void *arg, const struct gb_error *error) {
     gb_lane_post(&c->device->ends, &c->task);
 }
 
-/* Whoever waits for the end of a content that others' work still uses has waited long enough: it is out of sight, and goes
- * when that work is done. */
+/* Calls then while others' work still uses the content: its caller has waited long enough. The content is out of sight,
+ * and is freed when that work is done. */
 static void tell_early(struct gb_content *c) {
     void (*then)(void *arg) = c->then;
 
@@ -206,7 +206,7 @@ static void tell_early(struct gb_content *c) {
         then(c->then_arg);
 }
 
-/* -1: nobody will tell when the stream is through. */
+/* -1: no callback will come when the stream is through. */
 static int watch_use(struct gb_content *c, struct gb_stream *part) {
     struct gb_backend *be = c->device->core->backend;
     bool done = true;
@@ -230,7 +230,7 @@ static void wait_for_use(struct gb_task *task) {
     struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
     int tries;
 
-    /* A home that is gone has done all its work. */
+    /* A stream that has drained has done all its work. */
     if (!part) {
         unused(c, NULL);
         return;
@@ -239,7 +239,7 @@ static void wait_for_use(struct gb_task *task) {
         if (watch_use(c, part) == 0)
             return;
     }
-    gb_stream_sync(c->device->core->backend, part, NULL); /* what is left without an event */
+    gb_stream_sync(c->device->core->backend, part, NULL); /* the uses that have no event */
     unused(c, NULL);
 }
 

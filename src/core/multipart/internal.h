@@ -8,6 +8,7 @@
 #define GB_CORE_MULTIPART_INTERNAL_H
 
 #include "core/download/hash_reader.h"
+#include "core/multipart/multipart.h"
 #include "core/upload/upload.h"
 #include "core/util/range_set.h"
 
@@ -122,5 +123,10 @@ struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
 void gb_part_arrived(struct gb_upload *part); /* instead of a commit; drops the reference that goes with it */
 void gb_part_gone(struct gb_upload *part);    /* nothing uses it any more; the target's reference stays */
+
+/* multipart.c: ends those of which nothing has come for a while; all of them. Without locks. */
+void gb_multiparts_expire(struct gb_session *session);
+
+void gb_multiparts_end(struct gb_session *session, const struct gb_error *why);
 
 #endif

@@ -1,5 +1,10 @@
 /* Statistics: reads of what is counted anyway. */
+#include "core/observe/stats.h"
+#include "core/observe/history.h"
 #include "core/session/session.h"
+#include "core/share/adopt.h"
+#include "core/share/lease.h"
+#include "core/share/lease_table.h"
 
 uint64_t gb_core_sequence(struct gb_core *core) {
     return atomic_load(&core->sequence);
@@ -32,9 +37,9 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->lost_buffers = atomic_load(&core->lost_buffers);
     ret->mirrored_buffers = atomic_load(&core->mirrored_buffers);
     ret->mirrored_bytes = atomic_load(&core->mirrored_bytes);
-    ret->leases = atomic_load(&core->leases.live);
-    ret->held_bytes = atomic_load(&core->leases.held_bytes);
-    ret->adopted = gb_leases_adopted(&core->leases);
+    ret->leases = atomic_load(&core->leases->live);
+    ret->held_bytes = atomic_load(&core->held_bytes);
+    ret->adopted = gb_leases_adopted(core->leases);
     ret->adopted_bytes_max = core->config.adopted_bytes_max ? core->config.adopted_bytes_max : GB_ADOPTED_BYTES_MAX;
     ret->uploads_running = atomic_load(&core->uploads_running);
     ret->open_upload_bytes = atomic_load(&core->multipart_bytes);

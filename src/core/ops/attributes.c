@@ -1,5 +1,6 @@
 /* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked about. */
 #include "base/container.h"
+#include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
 #include "core/session/op.h"
 

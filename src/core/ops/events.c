@@ -6,26 +6,12 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "core/session/op.h"
-
-struct mark {
-    atomic_uint refs;
-    struct gb_core *core;
-    struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
-};
-
-struct gb_core_event {
-    atomic_uint refs; /* the session's, and of each call under way */
-    int64_t id;
-    struct gb_name name;
-    int64_t created_at_us;
-    struct gb_name stream; /* the session's lock, for these two: of the last record */
-    struct mark *mark;     /* NULL: none */
-};
+#include "core/session/streams.h"
 
 /* --- marks and events ------------------------------------------------------------------------------------------------------ */
 
-static struct mark *mark_new(struct gb_core *core) {
-    struct mark *m = calloc(1, sizeof(*m) + (size_t)core->device_count * sizeof(m->evs[0]));
+static struct gb_event_mark *mark_new(struct gb_core *core) {
+    struct gb_event_mark *m = calloc(1, sizeof(*m) + (size_t)core->device_count * sizeof(m->evs[0]));
 
     if (!m)
         return NULL;
@@ -34,46 +20,20 @@ static struct mark *mark_new(struct gb_core *core) {
     return m;
 }
 
-static struct mark *mark_ref(struct mark *m) {
+static struct gb_event_mark *mark_ref(struct gb_event_mark *m) {
     if (m)
         atomic_fetch_add(&m->refs, 1);
     return m;
 }
 
-/* A stream that waits for one of its events has taken note of it by then. */
-static void mark_unref(struct mark *m) {
-    int i;
-
-    if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
-        return;
-    for (i = 0; i < m->core->device_count; i++)
-        gb_event_pool_give(&m->core->devices[i].events, m->evs[i]);
-    free(m);
-}
-
 /* One that cannot be asked counts as not done. */
-static bool mark_done(const struct mark *m) {
+static bool mark_done(const struct gb_event_mark *m) {
     bool done = true;
     int i;
 
     for (i = 0; m && i < m->core->device_count && done; i++)
         done = !m->evs[i] || (gb_event_query(m->core->backend, m->evs[i]->event, &done, NULL) == 0 && done);
     return done;
-}
-
-static void event_unref(struct gb_core_event *e) {
-    if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
-        return;
-    mark_unref(e->mark);
-    free(e);
-}
-
-void gb_session_forget_events(struct gb_session *session) {
-    struct gb_core_event *e;
-    size_t at = 0;
-
-    while ((e = gb_map_next(&session->events, &at)))
-        event_unref(e);
 }
 
 static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
@@ -87,7 +47,7 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
 /* --- looking ----------------------------------------------------------------------------------------------------------------- */
 
 /* *ret_mark is referenced: ask it, without the lock, whether it is done. */
-static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct mark **ret_mark) {
+static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct gb_event_mark **ret_mark) {
     *ret = (struct gb_event_view){.id = e->id,
                                   .name = e->name,
                                   .created_at_us = e->created_at_us,
@@ -96,16 +56,16 @@ static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret
     *ret_mark = mark_ref(e->mark);
 }
 
-static void view_end(struct gb_event_view *view, struct mark *mark) {
+static void view_end(struct gb_event_view *view, struct gb_event_mark *mark) {
     view->done = mark_done(mark);
-    mark_unref(mark);
+    gb_event_mark_unref(mark);
 }
 
 int gb_event_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                  struct gb_event_view *ret, struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
     struct gb_core_event *e;
-    struct mark *mark;
+    struct gb_event_mark *mark;
 
     if (!s)
         return -1;
@@ -122,7 +82,7 @@ int gb_event_get(struct gb_core *core, const struct gb_name *session, const stru
 
 static bool after(struct gb_session *s, int64_t id, struct gb_event_view *ret) {
     struct gb_core_event *e;
-    struct mark *mark;
+    struct gb_event_mark *mark;
 
     pthread_mutex_lock(&s->lock);
     e = gb_idlist_after(&s->events_by_id, id, NULL);
@@ -195,7 +155,7 @@ void gb_event_make(struct gb_core *core, const struct gb_name *session, const st
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
-    struct mark *mark = NULL;
+    struct gb_event_mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -225,7 +185,7 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
             gb_idlist_take(&s->events_by_id, e->id);
         }
         pthread_mutex_unlock(&s->lock);
-        event_unref(e);
+        gb_core_event_unref(e);
         gb_core_changed(core);
     }
     gb_call_finish(call, e ? NULL : &err);
@@ -242,7 +202,7 @@ struct order_op {
     struct gb_event_call *call;
     struct gb_core_event *event;   /* a reference */
     struct gb_core_stream *stream; /* used */
-    struct mark *mark;             /* record: what becomes the event's; wait: what is waited for */
+    struct gb_event_mark *mark;    /* record: what becomes the event's; wait: what is waited for */
     bool records;
     int device;
 };
@@ -276,8 +236,8 @@ static int wait(struct order_op *op, struct gb_error *err) {
 }
 
 static void op_end(struct order_op *op, const struct gb_error *error) {
-    mark_unref(op->mark);
-    event_unref(op->event);
+    gb_event_mark_unref(op->mark);
+    gb_core_event_unref(op->event);
     gb_core_stream_unuse(op->stream);
     gb_op_end(&op->base, error);
 }
@@ -285,7 +245,7 @@ static void op_end(struct order_op *op, const struct gb_error *error) {
 /* error NULL: a record's mark becomes the event's. */
 static void ordered(struct order_op *op, const struct gb_error *error) {
     struct gb_session *s = op->base.session;
-    struct mark *mark;
+    struct gb_event_mark *mark;
 
     pthread_mutex_lock(&s->lock);
     if (op->records && !error) {

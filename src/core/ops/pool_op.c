@@ -64,7 +64,7 @@ struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_co
         return NULL;
     gb_map_take(&s->pools, p->rec.name.s);
     gb_idlist_take(&s->pools_by_id, p->rec.id);
-    gb_session_pools_update_locked(&s->core->pool_sessions, s);
+    gb_session_pools_update_locked(s->core->pool_sessions, s);
     return p;
 }
 

@@ -3,6 +3,7 @@
 #define GB_CORE_OPS_POOL_OP_H
 
 #include "base/container.h"
+#include "core/buffer/buffer.h"
 #include "core/session/op.h"
 
 enum gb_pool_what { GB_POOL_MAKES, GB_POOL_PATCHES, GB_POOL_REMOVES };

@@ -6,30 +6,6 @@
 
 /* --- looking ------------------------------------------------------------------------------------------------------------ */
 
-/* A device of CUDA's gives an explicit pool 32 MiB with its first allocation; measured. */
-#define CUDA_FIRST_USE_BYTES (32u << 20)
-
-static uint64_t first_use_bytes(const struct gb_core_pool *p) {
-    if (p->own || !p->device || strncmp(p->device->rec.uuid, "HOST-", 5) == 0)
-        return 0;
-    return CUDA_FIRST_USE_BYTES;
-}
-
-void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
-    *ret = (struct gb_pool_view){.id = p->rec.id,
-                                 .name = p->rec.name,
-                                 .device = p->rec.device,
-                                 .config = p->rec.config,
-                                 .live_buffers = atomic_load(&p->live_buffers),
-                                 .first_use_bytes = first_use_bytes(p),
-                                 .version = p->rec.version,
-                                 .created_at_us = p->rec.created_at_us,
-                                 .updated_at_us = p->rec.updated_at_us,
-                                 .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
-    gb_core_pool_stat(p, &ret->stat);
-    gb_alloc_counters_read(&p->memory, &ret->memory);
-}
-
 unsigned gb_pool_count(struct gb_core *core) {
     return (unsigned)core->device_count;
 }

@@ -4,6 +4,7 @@
 #include "core/buffer/guard.h"
 #include "core/buffer/transaction.h"
 #include "core/download/hash_reader.h"
+#include "core/ops/scan.h"
 
 struct scan {
     struct gb_hash_reader reader; /* first */

@@ -2,14 +2,12 @@
 #ifndef GB_CORE_OPS_SCAN_H
 #define GB_CORE_OPS_SCAN_H
 
-#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+#include "base/digest.h"
+#include "core/public/call.h"
+#include "core/public/types.h"
 
-/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
-enum gb_hash_reader_use {
-    GB_HASH_READER_LOOK,  /* a client wants to know */
-    GB_HASH_READER_WRITE, /* a change waits for it */
-    GB_HASH_READER_USES,
-};
+struct gb_call;
+struct gb_core;
 
 struct gb_scan_params {
     struct gb_name session;

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
-#include "core/share/adoption.h"
 
 static int check_content(const struct gb_buffer *b, struct gb_error *err) {
     if (b->in_place)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/multipart/internal.h"
 #include "core/session/op.h"
 
 /* One call that changes a session. */

@@ -6,7 +6,7 @@
 
 /* What cannot be asked counts as idle. */
 static bool busy(struct gb_core_stream *st) {
-    struct gb_core *core = st->session->core;
+    struct gb_core *core = st->core;
     bool idle = true;
     int i;
 
@@ -25,7 +25,7 @@ static void view(struct gb_core_stream *st, struct gb_stream_view *ret) {
 
     *ret =
         (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us, .busy = busy(st)};
-    for (i = 0; i < st->session->core->device_count; i++)
+    for (i = 0; i < st->core->device_count; i++)
         ret->devices += gb_core_stream_part(st, i) != NULL;
 }
 
@@ -107,7 +107,7 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
                      s->name.s, (unsigned long long)s->streams_held);
         return NULL;
     }
-    st = gb_core_stream_new(s, name, s->last_order_id + 1);
+    st = gb_session_stream_new(s, name, s->last_order_id + 1);
     if (st && gb_idlist_put(&s->streams_by_id, st->id, st) == 0) {
         if (gb_map_put(&s->streams, st->name.s, st) == 0) {
             s->last_order_id++;
@@ -156,7 +156,10 @@ void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const
             gb_error_set(&err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"", s->name.s,
                          name->s);
         pthread_mutex_unlock(&s->lock);
-        gb_core_stream_unuse(st);
+        if (st) {
+            gb_session_ref(s); /* until the stream has drained */
+            gb_core_stream_unuse(st);
+        }
         gb_core_changed(core);
     }
     gb_call_finish(call, st ? NULL : &err);

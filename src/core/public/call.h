@@ -75,4 +75,10 @@ struct gb_buffer_call {
     struct gb_buffer_rec buffer;
 };
 
+struct gb_attributes_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer;
+    struct gb_mem_attr attr;
+};
+
 #endif

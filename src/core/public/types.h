@@ -188,4 +188,15 @@ struct gb_multipart_view {
     int64_t expires_at_us;
 };
 
+/* --- reading for checksums -------------------------------------------------------------------------------------------- */
+
+#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+
+/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
+enum gb_hash_reader_use {
+    GB_HASH_READER_LOOK,  /* a client wants to know */
+    GB_HASH_READER_WRITE, /* a change waits for it */
+    GB_HASH_READER_USES,
+};
+
 #endif

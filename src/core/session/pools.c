@@ -1,15 +1,29 @@
 #include "core/session/pools.h"
 
+#include <stdlib.h>
+
+#include "core/device/pool.h"
 #include "core/session/session.h"
 
-void gb_session_pools_init(struct gb_session_pools *pool_sessions) {
-    pthread_mutex_init(&pool_sessions->lock, NULL);
-    pool_sessions->sessions = (struct gb_idlist){0};
+struct gb_session_pools {
+    pthread_mutex_t lock; /* a leaf */
+    struct gb_idlist sessions;
+};
+
+struct gb_session_pools *gb_session_pools_new(void) {
+    struct gb_session_pools *pool_sessions = calloc(1, sizeof(*pool_sessions));
+
+    if (pool_sessions)
+        pthread_mutex_init(&pool_sessions->lock, NULL);
+    return pool_sessions;
 }
 
-void gb_session_pools_done(struct gb_session_pools *pool_sessions) {
+void gb_session_pools_free(struct gb_session_pools *pool_sessions) {
+    if (!pool_sessions)
+        return;
     gb_idlist_done(&pool_sessions->sessions);
     pthread_mutex_destroy(&pool_sessions->lock);
+    free(pool_sessions);
 }
 
 int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *s) {
@@ -26,9 +40,77 @@ int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struc
     return r;
 }
 
-/* The next one that can be seen, with a reference. What stands in the list may be on its way out: it is asked for by its id. */
+/* --- the pools of a session --------------------------------------------------------------------------------------- */
+
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_core_pool *p;
+    int i;
+
+    if (name->s[0] == '\0')
+        return core->devices[0].pool;
+    for (i = 0; i < core->device_count; i++) {
+        if (gb_name_equal(name, &core->devices[i].pool->rec.name))
+            return core->devices[i].pool;
+    }
+    p = gb_map_get(&session->pools, name->s);
+    if (p && atomic_load(&p->state) == GB_POOL_LIVE)
+        return p;
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", session->name.s, name->s);
+    return NULL;
+}
+
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_core_pool *p;
+
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, pool, err);
+    if (p)
+        *ret_session = s;
+    else
+        gb_core_pool_unlock(s);
+    return p;
+}
+
+void gb_core_pool_unlock(struct gb_session *session) {
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
+    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
+        return gb_no_memory(err);
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
+        if (gb_session_pools_update_locked(s->core->pool_sessions, s) == 0)
+            return 0;
+        gb_map_take(&s->pools, p->rec.name.s);
+    }
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    return gb_no_memory(err);
+}
+
+struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_idlist_after(&s->pools_by_id, *id, id);
+    if (p)
+        gb_core_pool_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* --- of all sessions ---------------------------------------------------------------------------------------------- */
+
+/* The next live session, with a reference. An entry of the list may be about to end, so the session is looked up by its
+ * id. */
 static struct gb_session *after(struct gb_core *core, int64_t *id) {
-    struct gb_session_pools *pool_sessions = &core->pool_sessions;
+    struct gb_session_pools *pool_sessions = core->pool_sessions;
     struct gb_session *s;
     void *next;
 

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/session/streams.h"
 
-/* --- one session ---------------------------------------------------------------------------------------------------------- */
+/* --- one session -------------------------------------------------------------------------------------------------- */
 
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state) {
     static const struct gb_name standard = {"default"};
@@ -18,7 +19,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->id = rec->id;
     s->name = rec->name;
     s->rec = *rec;
-    s->standard = gb_core_stream_new(s, &standard, 0);
+    s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
         return NULL;
@@ -62,7 +63,7 @@ void gb_session_unref(struct gb_session *session) {
 
     if (!session || atomic_fetch_sub(&session->refs, 1) != 1)
         return;
-    pools = gb_session_take_pools_locked(session); /* nobody else is left */
+    pools = gb_session_take_pools_locked(session); /* no other user is left */
     gb_session_drop_pools(&pools);
     gb_session_forget_events(session);
     atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
@@ -82,7 +83,7 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
 
     session->pools_by_id = (struct gb_idlist){0};
     if (pools.count > 0)
-        gb_session_pools_update_locked(&session->core->pool_sessions, session);
+        gb_session_pools_update_locked(session->core->pool_sessions, session);
     for (i = 0; i < pools.count; i++) {
         struct gb_core_pool *p = pools.items[i].value;
 
@@ -106,7 +107,7 @@ int gb_session_alive(struct gb_session *session, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", session->name.s);
 }
 
-/* --- idle time ------------------------------------------------------------------------------------------------------------ */
+/* --- idle time ---------------------------------------------------------------------------------------------------- */
 
 void gb_session_touch(struct gb_session *session) {
     atomic_store(&session->touched_ns, gb_clock_ns());
@@ -134,7 +135,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
                              (int64_t)((now_ns - (seen_ns < now_ns ? seen_ns : now_ns)) / 1000);
 }
 
-/* --- all sessions --------------------------------------------------------------------------------------------------------- */
+/* --- all sessions ------------------------------------------------------------------------------------------------- */
 
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err) {
     struct gb_core *core = session->core;

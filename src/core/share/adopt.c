@@ -1,4 +1,4 @@
-/* Adopting: from the question to the buffer. What asks the device is on its slow lane, as it may take long. */
+/* Adopting, from the call to the buffer. The device is asked on its slow lane, because that may take long. */
 #include "core/share/adopt.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ struct adopt_op {
     struct gb_task task;
     struct gb_core_device *device;
     struct gb_adopt_params params;
-    struct gb_content *content; /* until the buffer has it; its adoption goes with it */
+    struct gb_content *content; /* until the buffer has it; it owns its adoption */
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
 };
 
@@ -24,7 +24,7 @@ static struct adopt_op *op_of(struct gb_transaction *transaction) {
     return gb_container_of(gb_buffer_op_of(transaction), struct adopt_op, base);
 }
 
-/* A stranger's: closing it may take as long as they like. */
+/* A client's descriptor: closing it may take as long as the client likes. */
 static void put_fd(struct gb_core *core, int fd) {
     if (fd >= 0 && core->config.closer)
         gb_closer_put(core->config.closer, fd);
@@ -32,7 +32,7 @@ static void put_fd(struct gb_core *core, int fd) {
         close(fd);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void finish(void *arg) {
     struct adopt_op *op = arg;
@@ -53,7 +53,7 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop(c, finish, op);
 }
 
-/* --- the record ----------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 static int cut(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and with it what it would own");
@@ -89,10 +89,14 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
+static const struct gb_adoption *adoption_of(const struct gb_content *content) {
+    return content->owner;
+}
+
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct adopt_op *op = op_of(transaction);
 
-    if (op->content->adoption->cut)
+    if (adoption_of(op->content)->cut)
         return cut(err);
     if (check_name(b, err) < 0)
         return -1;
@@ -121,15 +125,15 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         gb_quota_give_locked(op->base.base.session, 0, 1);
     op->counted = false;
     /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
-    if (c->adoption->cut)
+    if (adoption_of(c)->cut)
         transaction->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, c->adoption->cut ? NULL : c);
-    if (!c->adoption->cut)
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, adoption_of(c)->cut ? NULL : c);
+    if (!adoption_of(c)->cut)
         op->content = NULL;
     op->base.call->buffer = b->rec;
 }
 
-/* --- the memory ----------------------------------------------------------------------------------------------------- */
+/* --- the memory --------------------------------------------------------------------------------------------------- */
 
 /* On the slow lane. */
 static void import(struct gb_task *task) {
@@ -150,7 +154,7 @@ static void import(struct gb_task *task) {
     gb_transaction_start(&op->base.transaction);
 }
 
-/* --- the beginning -------------------------------------------------------------------------------------------------- */
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
 
 static int check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
     const struct gb_import *what = &p->import;
@@ -179,7 +183,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
-        gb_alloc_stats_denied(s, err);
+        gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -197,8 +201,8 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     if (!op->content)
         return gb_no_memory(err);
     return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
-                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0,
-                                  &op->content->adoption, err);
+                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0, op->content,
+                                  err);
 }
 
 /* NULL: the call has ended. */

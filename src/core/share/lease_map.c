@@ -8,11 +8,11 @@
 #include "core/buffer/guard.h"
 #include "core/share/adoption.h"
 
-/* --- the bytes are held --------------------------------------------------------------------------------------------- */
+/* --- the bytes are held ------------------------------------------------------------------------------------------- */
 
-/* Nobody may be reading what is about to change; one reference is the buffer's, and each lease has one. */
+/* BUFFER_BUSY if the bytes are being read. One reference is the buffer's, and each lease has one. */
 static int check_unread_locked(const struct gb_content *c, struct gb_error *err) {
-    if (atomic_load(&c->refs) > 1 + c->lease_count)
+    if (atomic_load(&c->refs) > 1 + c->pin_count)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others read the buffer's bytes; try again");
     return 0;
 }
@@ -32,7 +32,7 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
         return -1;
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
-    if ((lease->write && gb_guard_check_unsealed_locked(b, err) < 0) ||
+    if ((lease->pin.write && gb_guard_check_unsealed_locked(b, err) < 0) ||
         gb_core_pool_check(lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
@@ -50,9 +50,9 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->holder = p->holder;
     atomic_fetch_add(&p->holder->refs, 1);
     lease->buffer = p->name;
-    lease->write = p->write;
+    lease->pin = (struct gb_pin){
+        .holder = p->holder->id, .pid = p->holder->pid, .uid = p->holder->uid, .write = p->write, .ttl_s = p->ttl_s};
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
-    lease->ttl_s = p->ttl_s;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
     call->lease.write = p->write;
@@ -93,7 +93,7 @@ static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params
     return NULL;
 }
 
-/* --- the answer ----------------------------------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void fail(struct gb_lease *lease, const struct gb_error *error) {
     gb_core_report_error(lease->core, error);
@@ -112,9 +112,9 @@ static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->step = GB_LEASE_LIVE;
     lease->granted = true;
     lease->way = lease->export.way;
-    if (lease->ttl_s > 0) {
-        lease->expires_ns = gb_clock_ns() + lease->ttl_s * GB_NS_PER_S;
-        lease->expires_at_us = gb_wall_us() + (int64_t)lease->ttl_s * 1000000;
+    if (lease->pin.ttl_s > 0) {
+        lease->expires_ns = gb_clock_ns() + lease->pin.ttl_s * GB_NS_PER_S;
+        lease->expires_at_us = gb_wall_us() + (int64_t)lease->pin.ttl_s * 1000000;
     }
     lease->map->lease.expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
@@ -131,10 +131,10 @@ static void grant(struct gb_lease *lease) {
     struct gb_error err = GB_ERROR_INIT;
     int r;
 
-    call->lease.id = lease->id;
+    call->lease.id = lease->pin.id;
     call->lease.kind = lease->content->kind;
     call->lease.export = lease->export;
-    atomic_fetch_add(&core->leases.live, 1);
+    atomic_fetch_add(&core->leases->live, 1);
     pthread_mutex_lock(&s->lock);
     r = publish_grant_locked(lease, &err);
     pthread_mutex_unlock(&s->lock);
@@ -143,7 +143,7 @@ static void grant(struct gb_lease *lease) {
         gb_core_changed(core);
         gb_call_finish(&call->base, NULL);
     } else {
-        atomic_fetch_sub(&core->leases.live, 1);
+        atomic_fetch_sub(&core->leases->live, 1);
         call->lease.export = GB_EXPORT_INIT;
         call->lease.id = 0;
         fail(lease, &err);
@@ -151,7 +151,7 @@ static void grant(struct gb_lease *lease) {
     gb_session_unref(s);
 }
 
-/* --- for writing: a generation of its own ------------------------------------------------------------------------------ */
+/* --- for writing: a generation of its own ------------------------------------------------------------------------- */
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct gb_lease *lease = gb_lease_of(transaction);
@@ -200,13 +200,13 @@ static void proceed(struct gb_lease *lease) {
                                               .rollback_locked = rollback_locked,
                                               .end = committed};
 
-    if (lease->write)
+    if (lease->pin.write)
         gb_lease_commit(lease, &how);
     else
         grant(lease);
 }
 
-/* --- until the bytes are complete -------------------------------------------------------------------------------------- */
+/* --- until the bytes are complete --------------------------------------------------------------------------------- */
 
 /* An event that the importer can wait for, on the device. */
 static int share_event(struct gb_lease *lease, struct gb_error *err) {
@@ -247,7 +247,7 @@ static int ask(struct gb_lease *lease, struct gb_error *why, struct gb_error *er
     pthread_mutex_lock(&lease->session->lock);
     if (r >= 0 && lease->cut)
         r = cut(err);
-    if (r > 0 && lease->write)
+    if (r > 0 && lease->pin.write)
         r = check_unread_locked(lease->content, why) == 0;
     pthread_mutex_unlock(&lease->session->lock);
     return r;
@@ -285,7 +285,7 @@ bool gb_lease_again(struct gb_core_device *device) {
     return device->mapping != NULL;
 }
 
-/* --- the ways --------------------------------------------------------------------------------------------------------- */
+/* --- the ways ----------------------------------------------------------------------------------------------------- */
 
 static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const char *why) {
     unsigned n = g->passed_count++;
@@ -303,14 +303,14 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     for (i = 0; i < g->passed_count && n < sizeof(why); i++)
         n += (size_t)snprintf(why + n, sizeof(why) - n, "%s%s: %s", i > 0 ? "; " : "",
                               gb_export_way_name(g->passed[i].way), g->passed[i].reason);
-    if (lease->ttl_s > 0)
+    if (lease->pin.ttl_s > 0)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "\"%s\" cannot be exported: %s. Map it instead: POST .../map over the UNIX socket",
                             lease->buffer.s, why);
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 
-/* In order; what was tried in vain keeps its reason. */
+/* Tries the ways in order, and keeps the reason of each that failed. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     struct gb_location place = gb_content_location(c, 0);
@@ -324,8 +324,8 @@ static int find_way(struct gb_lease *lease, struct gb_error *err) {
             continue;
         if (!c->ptr)
             gb_error_set(&why, GB_ERR_UNSUPPORTED, "the buffer has no bytes");
-        else if (gb_mem_export(lease->core->backend, &place, c->bytes, pool, way, lease->write, &lease->export, &why) ==
-                 0)
+        else if (gb_mem_export(lease->core->backend, &place, c->bytes, pool, way, lease->pin.write, &lease->export,
+                               &why) == 0)
             return 0;
         if (why.code != GB_ERR_UNSUPPORTED) {
             *err = why;
@@ -347,8 +347,8 @@ static void make(struct gb_task *task) {
         fail(lease, &err);
         return;
     }
-    /* Where no event can be had, or given, it is waited for here. */
-    if (complete(lease, &err) == 0 && lease->ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
+    /* If no event can be made or given, the lane waits for the bytes here. */
+    if (complete(lease, &err) == 0 && lease->pin.ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
         share_event(lease, &why) < 0)
         gb_core_report_error(lease->core, &why);
     if (look(lease))

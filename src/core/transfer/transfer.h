@@ -5,8 +5,8 @@
 #ifndef GB_CORE_TRANSFER_TRANSFER_H
 #define GB_CORE_TRANSFER_TRANSFER_H
 
+#include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
 
 struct gb_core_transfer {
     atomic_uint refs;

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/multipart/internal.h"
-#include "core/share/adoption.h"
 
 static bool complete_locked(struct gb_upload *u) {
     if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
@@ -46,7 +45,7 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     rec->device = u->t.device->index;
     rec->pool = u->pool_name;
     rec->mirrored = u->mirrored;
-    rec->adopted = u->content->adoption != NULL;
+    rec->adopted = u->content->owner != NULL;
     rec->head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
@@ -132,7 +131,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         new_record(u, &transaction->rec);
     describe(u, &transaction->rec);
     /* Whoever maps, or mapped, what was written in place may write on; so may whoever's memory it is. */
-    if (u->content->adoption || (u->placed && (u->content->lease_writers > 0 || u->content->tainted)))
+    if (u->content->owner || (u->placed && (u->content->pin_writers > 0 || u->content->tainted)))
         transaction->rec.has_crc32c = false;
     return 0;
 }

@@ -49,17 +49,4 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                               bool host, bool device, const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* --- what the device knows ------------------------------------------------------------------------------------------------------ */
-
-struct gb_attributes_call {
-    struct gb_call base;
-    struct gb_buffer_rec buffer;
-    struct gb_mem_attr attr;
-};
-
-/* Of a mirrored buffer both sides in one: the device address of the one, the host address of the other. A buffer without
- * memory has type UNREGISTERED and no address. CONTENT_LOST. Result: call->buffer, call->attr. */
-void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_attributes_call *call);
-
 #endif

@@ -217,7 +217,7 @@ int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, u
     pthread_mutex_lock(&s->lock);
     r = gb_quota_check_locked(s, bytes, 0, true, err);
     if (r < 0 && err)
-        gb_alloc_stats_denied(s, err);
+        gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;

@@ -3,6 +3,8 @@
 #ifndef GB_CORE_UPLOAD_GROUP_H
 #define GB_CORE_UPLOAD_GROUP_H
 
+#include "core/public/call.h"
+
 struct gb_upload_group;
 
 struct gb_upload_group_params {

@@ -4,7 +4,6 @@
 #include "base/parse.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/transaction_batch.h"
-#include "core/share/adoption.h"
 #include "core/upload/upload.h"
 
 /* --- where ------------------------------------------------------------------------------------------------------------------- */
@@ -118,9 +117,9 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
 /* Nobody else may use what is about to be overwritten, but who asks for this write; own: references that it has itself. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
                         unsigned own, struct gb_error *err) {
-    if (c->lease_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
+    if (c->pin_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
         return gb_guard_check_unmapped_locked(b, "wait until it has ended, or write without in_place", err);
-    if (atomic_load(&c->refs) > 1 + own + c->lease_count || b->fifo.taken)
+    if (atomic_load(&c->refs) > 1 + own + c->pin_count || b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
@@ -196,7 +195,7 @@ static int plan_side(const struct gb_upload_params *p, const struct gb_device_wr
     plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
     if (plan->place && plan->place->bytes < plan->bytes)
         plan->place = NULL;
-    if (plan->place && !plan->merge && (plan->place->tainted || (plan->place->lease_count > 0 && !sync)))
+    if (plan->place && !plan->merge && (plan->place->tainted || (plan->place->pin_count > 0 && !sync)))
         plan->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
     plan->in_place = plan->place && !sync;
     return plan->place ? check_unused(p, b, plan->place, w && w->source == plan->place, err) : 0;
@@ -215,7 +214,7 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_device_w
         gb_adopted_check_locked(
             b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
         return -1;
-    if (b && b->content && b->content->ptr && (p->in_place || b->content->adoption))
+    if (b && b->content && b->content->ptr && (p->in_place || b->content->owner))
         return plan_in_place(p, w, plan, err);
     return 0;
 }

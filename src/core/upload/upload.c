@@ -12,7 +12,7 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
     if (r == 0 && !plan->place && plan->kind == GB_KIND_PINNED)
         r = gb_quota_check_pinned_locked(s, plan->bytes, tell, err);
     if (r < 0 && err && tell)
-        gb_alloc_stats_denied(s, err);
+        gb_quota_denied(s, err);
     return r;
 }
 

@@ -5,7 +5,10 @@
 #define GB_CORE_UPLOAD_UPLOAD_H
 
 #include "core/buffer/transaction.h"
+#include "core/public/upload.h"
 #include "core/transfer/transfer.h"
+#include "core/upload/device_write.h"
+#include "core/upload/group.h"
 
 #define GB_UPLOAD_COPIES 4 /* one that fills, the others under way */
 

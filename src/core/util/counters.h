@@ -1,4 +1,4 @@
-/* Counters that many threads add to: those of counters.def, and levels of memory. */
+/* Counters that many threads add to: those of counters.def, and the levels of memory. */
 #ifndef GB_CORE_UTIL_COUNTERS_H
 #define GB_CORE_UTIL_COUNTERS_H
 
@@ -25,14 +25,14 @@ struct gb_kind_live_counters {
 void gb_kind_live_counters_add(struct gb_kind_live_counters *live_counters, uint64_t bytes, uint64_t copy_ns,
                                uint64_t queue_ns);
 
-/* What the daemon and a session have besides their counters. */
+/* The level of memory of the daemon or of a session, beside its counters. */
 struct gb_level {
     _Atomic uint64_t bytes;
     _Atomic uint64_t peak_bytes;
     _Atomic uint64_t largest_bytes;
 };
 
-/* A device's, a pool's, a kind's. */
+/* Allocations of one device, pool or kind of memory. */
 struct gb_alloc_counters {
     struct gb_level level;
     _Atomic uint64_t allocations;
@@ -53,14 +53,14 @@ struct gb_alloc_counters {
 void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret);
 void gb_alloc_counters_read(struct gb_alloc_counters *live_counters, struct gb_memory_numbers *ret);
 
-/* One more failure, and of that reason. */
+/* Counts one more failure, and its reason. */
 void gb_live_counters_failed(struct gb_live_counters *live_counters, enum gb_failed what, enum gb_failure why);
 
-/* Not of one moment: each counter is right, two of them may be apart by what happened between the reads. */
+/* Not of one moment: each counter is right, but two may differ by what was counted between their reads. */
 void gb_live_counters_read(struct gb_live_counters *live_counters, struct gb_counters *ret);
 void gb_live_counters_set(struct gb_live_counters *live_counters, const struct gb_counters *counters);
 
-/* Adds to the daemon's counter and, where there is one, to the session's. */
+/* Adds to the daemon's counter and to the session's. */
 #define GB_COUNT(core, session, name, n)                                                                               \
     do {                                                                                                               \
         uint64_t gb_count_n_ = (n);                                                                                    \

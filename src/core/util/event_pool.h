@@ -1,4 +1,4 @@
-/* Events of one device, kept for reuse: creating one is not free. */
+/* Events of one device, kept for reuse, because creating one is not free. */
 #ifndef GB_CORE_UTIL_EVENT_POOL_H
 #define GB_CORE_UTIL_EVENT_POOL_H
 
@@ -22,13 +22,13 @@ struct gb_event_pool {
 
 void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device);
 
-/* All must have been given back. Zeroed is accepted. */
+/* All events must have been given back. A zeroed pool is accepted. */
 void gb_event_pool_done(struct gb_event_pool *events);
 
-/* NULL with err set when the device makes none. */
+/* NULL, with err set, if the device makes none. */
 struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err);
 
-/* [any thread, never blocks] NULL is accepted. No watch on it may be pending. */
+/* Gives an event back; no watch on it may be pending. NULL is accepted. [any thread, never blocks] */
 void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev);
 
 #endif

@@ -1,5 +1,6 @@
-/* Changes of one thing, one after the other: who has the turn keeps it from the decision until the database has answered.
- * Whoever holds the lock of the thing may call these; nothing here locks. */
+/* A lock that is granted in the order of asking, and without a waiting thread: a change holds it from its validation
+ * until the database has answered. The caller holds the mutex of the object that the lock belongs to; nothing here
+ * takes one. */
 #ifndef GB_CORE_UTIL_FIFO_LOCK_H
 #define GB_CORE_UTIL_FIFO_LOCK_H
 
@@ -17,7 +18,7 @@ struct gb_fifo_lock {
     struct gb_fifo_waiter *last;
 };
 
-/* True: the turn is the caller's. False: it waits, and some gb_fifo_lock_release will return it. */
+/* True: the lock is the caller's. False: the waiter stands in line, and a later gb_fifo_lock_release returns it. */
 static inline bool gb_fifo_lock_acquire(struct gb_fifo_lock *fifo, struct gb_fifo_waiter *waiter) {
     waiter->next = NULL;
     if (!fifo->taken) {
@@ -32,7 +33,7 @@ static inline bool gb_fifo_lock_acquire(struct gb_fifo_lock *fifo, struct gb_fif
     return false;
 }
 
-/* Gives the turn up. Returns who has it now, NULL when it is free. */
+/* Gives the lock up. Returns its new holder; NULL: the lock is free. */
 static inline struct gb_fifo_waiter *gb_fifo_lock_release(struct gb_fifo_lock *fifo) {
     struct gb_fifo_waiter *waiter = fifo->first;
 

@@ -10,7 +10,7 @@
 #define KEPT_SHARE 16
 #define KEPT_LEAST 8
 
-/* What counts as one address: an IPv4 address; of IPv6 the network, within which a client takes any address it likes. */
+/* One address: of IPv4 the address itself; of IPv6 the network, within which a client takes any address it likes. */
 struct key {
     uint64_t high;
     uint64_t low;
@@ -23,7 +23,7 @@ struct gb_source {
     unsigned count;
 };
 
-/* --- addresses ------------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 static struct key key_of(const struct sockaddr *from, bool *ret_loopback) {
     struct key key = {0, 0};
@@ -58,7 +58,7 @@ static struct gb_source **bucket_of(struct gb_conn_slots *places, struct key key
     return &places->bucket[hash >> 40 & (GB_CONN_SLOTS_BUCKETS - 1)];
 }
 
-/* The address's record, which is made when there is none. */
+/* Returns the address's record, which is made if there is none, or NULL if memory is exhausted. */
 static struct gb_source *find_locked(struct gb_conn_slots *places, struct key key) {
     struct gb_source **bucket = bucket_of(places, key);
     struct gb_source *s;
@@ -77,7 +77,7 @@ static struct gb_source *find_locked(struct gb_conn_slots *places, struct key ke
     return s;
 }
 
-/* Loopback is not bounded: behind it are all users of the machine, and often a proxy with the clients of many others. */
+/* Loopback is not bounded: it stands for all users of the machine, and often for a proxy with many clients. */
 static enum gb_conn_slot source_take(struct gb_conn_slots *places, const struct sockaddr *from,
                                      struct gb_source **ret) {
     enum gb_conn_slot place = GB_CONN_SLOT_TAKEN;
@@ -115,7 +115,7 @@ void gb_source_end(struct gb_source *source) {
     pthread_mutex_unlock(&places->lock);
 }
 
-/* --- places ---------------------------------------------------------------------------------------------------------- */
+/* --- places ------------------------------------------------------------------------------------------------------- */
 
 static bool count_up(atomic_uint_fast64_t *count, uint64_t max) {
     uint_fast64_t now = atomic_load(count);

@@ -1,9 +1,12 @@
-/* Requests that go on without a client: what the handler waits for is not over and the client has its answer. The exchange
- * that has the connection stays as it is; state, sink and hook go on in another one, which no libmicrohttpd knows. */
+/* What the handler waits for is not over and the client has its answer. The exchange that has the connection stays as
+ * it is; state, sink and hook go on in another one, which libmicrohttpd does not know. */
+#include "http/exchange/detached.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/server.h"
+#include "http/exchange/peer.h"
+#include "http/exchange/step.h"
 
 int gb_http_may_detach(struct gb_http_request *request, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
@@ -25,6 +28,7 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     bg->server = ex->server;
     bg->peer = gb_peer_ref(ex->peer);
     bg->loop = ex->loop;
+    bg->fd = -1;
     bg->phase = GB_PHASE_WAIT;
     bg->resp.status = 200;
     atomic_init(&bg->refs, 1);
@@ -41,12 +45,12 @@ struct gb_http_request *gb_http_detach(struct gb_http_request *request) {
     pthread_mutex_lock(&ex->wake_lock);
     ex->forward = gb_exchange_ref(bg);
     pthread_mutex_unlock(&ex->wake_lock);
-    /* What it waits for may have come in between. */
+    /* The wake may have come in between. */
     gb_http_wake(&bg->req);
     return &bg->req;
 }
 
-static void finish(struct gb_loop *loop, struct gb_exchange *bg) {
+static void finish(struct gb_exchange_loop *loop, struct gb_exchange *bg) {
     struct gb_exchange *forward;
 
     if (bg->listed) {
@@ -68,7 +72,7 @@ static void finish(struct gb_loop *loop, struct gb_exchange *bg) {
     atomic_fetch_sub_explicit(&loop->active, 1, memory_order_release);
 }
 
-void gb_detached_woken(struct gb_loop *loop, struct gb_exchange *bg) {
+void gb_detached_woken(struct gb_exchange_loop *loop, struct gb_exchange *bg) {
     if (bg->phase != GB_PHASE_WAIT)
         return;
     if (!bg->listed) {
@@ -84,7 +88,7 @@ void gb_detached_woken(struct gb_loop *loop, struct gb_exchange *bg) {
         finish(loop, bg);
 }
 
-void gb_detached_stop(struct gb_loop *loop) {
+void gb_detached_stop(struct gb_exchange_loop *loop) {
     struct gb_exchange *bg;
 
     while ((bg = loop->detached)) {
@@ -94,7 +98,7 @@ void gb_detached_stop(struct gb_loop *loop) {
     }
 }
 
-void gb_detached_done(struct gb_loop *loop) {
+void gb_detached_done(struct gb_exchange_loop *loop) {
     struct gb_exchange *bg;
 
     while ((bg = gb_wake_queue_take(&loop->wake_queue))) {

@@ -7,12 +7,12 @@
 #include "base/closer.h"
 #include "http/http.h"
 
-/* Those that are open. One lock for all: each is used twice. */
+/* The open mailboxes. They share a lock, because each is used only twice. */
 struct gb_fd_mailboxes {
     pthread_mutex_t lock;
     struct gb_http_fd_mailbox *first;
-    uint64_t last_id; /* never reused: what an event says whom it is for */
-    int epoll_fd;     /* the first loop looks at it */
+    uint64_t last_id; /* never reused: an event names its mailbox by it */
+    int epoll_fd;     /* watched by the first loop */
 };
 
 int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err);

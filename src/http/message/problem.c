@@ -1,11 +1,11 @@
-/* RFC 9457 problem documents. Written by hand: this layer knows no JSON library, and the shape is fixed. */
+/* RFC 9457 problem documents. Written by hand, because this layer has no JSON library and the shape is fixed. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/escape.h"
-#include "http/exchange/exchange.h"
+#include "http/http.h"
 
 struct text {
     char *s;
@@ -70,7 +70,7 @@ static void write_document(struct text *t, const struct gb_http_request *request
             (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
             (unsigned long long)error->requested_bytes);
     if (error->native_domain[0]) {
-        /* The host backend reports what CUDA would, so its clients look in the same place. */
+        /* The host backend reports what CUDA would, in the same member. */
         bool device = strcmp(error->native_domain, "cuda") == 0 || strcmp(error->native_domain, "host") == 0;
 
         add(t, ", \"%s\": {\"name\": ", device ? "cuda" : "native");
@@ -85,7 +85,7 @@ static void write_document(struct text *t, const struct gb_http_request *request
     add(t, "}\n");
 }
 
-void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
+void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error) {
     struct text t = {.size = 4096 + response->problem_members_len};
 
@@ -110,9 +110,4 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
     gb_http_response_header(response, NULL, "Content-Type", "application/problem+json");
     gb_http_response_header(response, NULL, "Cache-Control", "no-store");
     gb_http_response_take(response, t.s, t.used);
-}
-
-void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
-                     const struct gb_error *error) {
-    gb_problem_fill(response, request, error);
 }

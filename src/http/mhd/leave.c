@@ -1,13 +1,12 @@
-/* How a connection leaves libmicrohttpd.
- *
- * Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number can be made to stand for a dead
- * socket, and resuming lets libmicrohttpd find the end of the connection and forget it. The live socket goes on under
+/* Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number is made to stand for a dead socket.
+ * After a resume libmicrohttpd finds the end of the connection there, and forgets it. The live socket goes on under
  * another number. */
+#include "http/mhd/leave.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/feed/feed.h"
+#include "http/message/head_writer.h"
 
 uint64_t gb_socket_taken(int fd) {
     struct tcp_info info;
@@ -58,17 +58,25 @@ int gb_mhd_duplicate(const struct gb_exchange *ex) {
     return fcntl(ex->info->fd, F_DUPFD_CLOEXEC, 0);
 }
 
+void gb_mhd_part(struct gb_conn *c, struct gb_exchange *ex) {
+    c->left = true;
+    c->peer = NULL;
+    c->source = NULL;
+    c->ex = NULL;
+    ex->conn = NULL;
+    ex->info = NULL;
+    ex->fd = -1;
+}
+
 void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket) {
-    if (gb_transfer_loop_give(loop, ex, socket) == 0)
+    if (gb_transfer_loop_give(&loop->own, ex, socket) == 0)
         return;
-    gb_peer_end(socket->peer);
-    close(socket->fd);
-    gb_conn_slot_end(&loop->server->places, socket->source);
-    gb_server_ended(&loop->own, ex);
+    gb_handoff_end(&loop->server->places, socket);
+    gb_server_ended(loop->own.latency, ex);
     gb_exchange_end(ex);
 }
 
-/* Takes the live socket out: *ret. 0, or -1 and everything stays as it was. */
+/* Takes the live socket out: *ret. Returns 0, or -1 and everything stays as it was. */
 static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
     struct gb_handoff socket = gb_mhd_describe(ex);
@@ -87,15 +95,10 @@ static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_hand
         close(fd);
         return -1;
     }
-    c->left = true;
-    c->peer = NULL;
-    c->source = NULL;
-    c->ex = NULL;
     MHD_resume_connection(ex->conn);
     loop->resumed = true;
     ex->suspended = false;
-    ex->conn = NULL;
-    ex->info = NULL;
+    gb_mhd_part(c, ex);
     *ret = socket;
     return 0;
 }
@@ -109,7 +112,7 @@ int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex) {
     return 0;
 }
 
-/* Dead ends are found by what is sent to them, which the kernel else repeats for a quarter of an hour. */
+/* A dead client is found by unanswered bytes, which the kernel otherwise repeats for a quarter of an hour. */
 #define UNANSWERED_MS 60000
 
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
@@ -124,7 +127,7 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
         return -1;
     memset(first, 0, sizeof(*first));
     atomic_init(&first->refs, 1);
-    head = gb_head_write(ex, ex->resp.status, GB_HEAD_UNTIL_END, true, first->text, len - ex->resp.body_len);
+    head = gb_head_write(&ex->req, &ex->resp, GB_HEAD_UNTIL_END, true, first->text, len - ex->resp.body_len);
     if (head == 0 || take_out(loop, ex, &socket) < 0) {
         free(first);
         return -1;
@@ -140,8 +143,8 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     l->hold[l->held++] = first;
     ex->resp.listener = NULL;
     gb_conn_slot_leave(&loop->server->places, socket.source);
-    gb_server_ended(&loop->own, ex);
+    gb_server_ended(loop->own.latency, ex);
     gb_exchange_end(ex);
-    gb_http_feed_give(&loop->server->feed, l);
+    gb_http_feed_give(loop->server->feed, l);
     return 0;
 }

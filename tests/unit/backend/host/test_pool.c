@@ -49,6 +49,42 @@ static void pass_gate(void *arg) {
         continue;
 }
 
+/* A limit that is no whole number of grains holds one grain less, and trying again does not change that. */
+START_TEST(a_limit_between_two_grains) {
+    struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .max_bytes = 100};
+    struct gb_pool *small = NULL;
+    struct gb_pool *pool = NULL;
+    struct gb_stream *stream;
+    void *none = NULL;
+    char *p;
+
+    open_spec("host:bytes=100M");
+    stream = new_stream(0);
+    gb_assert_ok(gb_pool_create(be, 0, &config, &small, &err), err);
+    ck_assert_int_eq(gb_mem_alloc(be, small, stream, 1, &none, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_OUT_OF_MEMORY);
+    ck_assert_uint_eq(err.limit_bytes, 0);
+    ck_assert(!gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    config.max_bytes = 1000;
+    gb_assert_ok(gb_pool_create(be, 0, &config, &pool, &err), err);
+    ck_assert_int_eq(gb_mem_alloc(be, pool, stream, 513, &none, &err), -1);
+    ck_assert_uint_eq(err.limit_bytes, 512);
+    ck_assert(!gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    p = new_memory(pool, stream, 512);
+    /* What fits a pool that is empty may be tried again. */
+    ck_assert_int_eq(gb_mem_alloc(be, pool, stream, 512, &none, &err), -1);
+    ck_assert(gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
+    gb_pool_destroy(be, small);
+    gb_pool_destroy(be, pool);
+    gb_stream_destroy(be, stream);
+    gb_backend_close(be);
+}
+END_TEST
+
 START_TEST(the_device_is_a_budget_of_all_its_pools) {
     const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED};
     struct gb_pool *pool = NULL;
@@ -234,6 +270,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("host pools");
 
+    gb_test_add(suite, "between two grains", a_limit_between_two_grains, 30);
     gb_test_add(suite, "budget", the_device_is_a_budget_of_all_its_pools, 30);
     gb_test_add(suite, "segments too small", a_pool_gives_up_segments_that_are_too_small, 30);
     gb_test_add(suite, "queued frees", a_pool_outlives_its_queued_frees, 30);

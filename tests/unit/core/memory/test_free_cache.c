@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/memory/content.h"
+#include "core/memory/free_cache.h"
 #include "core/runtime/runtime.h"
 #include "core_pools.h"
 #include "gb_test.h"
@@ -98,7 +99,7 @@ START_TEST(the_next_of_its_size_takes_it) {
     ck_assert_uint_ge(view.stat.used_bytes, BYTES);
     ck_assert_uint_eq(view.memory.allocations, before.memory.allocations + 2);
     ck_assert_uint_eq(session_bytes(), BYTES);
-    ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 0);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 0);
     leave_lane();
     gb_assert_ok(core_download(f.core, "default", "y", 0, BYTES, data, &err), err);
     for (i = 0; i < BYTES; i++)
@@ -124,7 +125,7 @@ START_TEST(uploads_take_it_in_turns) {
     for (i = 1; i < 6; i++) {
         core_bytes(i, data, BYTES);
         gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
-        ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
+        ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     }
     leave_lane();
     gb_assert_ok(core_download(f.core, "default", "x", 0, BYTES, got, &err), err);
@@ -153,10 +154,10 @@ START_TEST(others_do_not) {
     core_call_begin(&c);
     gb_buffer_create(f.core, p, 0, c.call.buffer);
     ck_assert(!core_call_over(&c));
-    ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     leave_lane();
     gb_assert_ok(core_call_end(&c, &err), err);
-    ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 0);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 0);
     erase("y");
     gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
 }
@@ -182,7 +183,7 @@ START_TEST(the_limit_counts_it) {
     gb_buffer_create(f.core, &p, 60000, c.call.buffer);
     core_until(waits, NULL, "there is no room for the second");
     erase("x");
-    ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 1);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     /* As the lane does between two tasks, before it gives anything back. */
     device()->trim_next_ns = UINT64_MAX;
     device()->waiting.freed = true;
@@ -208,7 +209,7 @@ START_TEST(no_more_than_some) {
     for (i = 0; i < GB_FREE_CACHE_COUNT + 5; i++) {
         snprintf(name, sizeof(name), "b%u", i);
         erase(name);
-        ck_assert_uint_eq(atomic_load(&device()->free_cache.count),
+        ck_assert_uint_eq(atomic_load(&device()->free_cache->count),
                           i < GB_FREE_CACHE_COUNT ? i + 1 : GB_FREE_CACHE_COUNT);
     }
     ck_assert_uint_eq(session_bytes(), 0);
@@ -227,7 +228,7 @@ START_TEST(it_ends_with_its_session) {
     hold_lane();
     gb_assert_ok(core_buffer_delete(f.core, "s", "x", &err), err);
     erase("x");
-    ck_assert_uint_eq(atomic_load(&device()->free_cache.count), 2);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 2);
     leave_lane();
     gb_assert_ok(core_session_delete(f.core, "s", &err), err);
     core_fixture_close(&f);

@@ -1,4 +1,4 @@
-/* The table of places: what is kept for UNIX sockets, and what one address is. */
+/* The table of places: the share of UNIX sockets, and which addresses are one. */
 #include <arpa/inet.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -45,7 +45,7 @@ START_TEST(the_share_of_unix_sockets) {
 }
 END_TEST
 
-/* Each pair: whether the second finds the place that the first has taken. */
+/* For each pair: whether the second address finds the place that the first has taken. */
 START_TEST(what_one_address_is) {
     static const struct {
         const char *one;
@@ -101,7 +101,7 @@ START_TEST(a_refusal_takes_nothing) {
         ck_assert_int_eq(gb_conn_slot_take(&places, NULL, false, &other), GB_CONN_SLOT_TAKEN);
     ck_assert_int_eq(gb_conn_slot_take(&places, NULL, false, &other), GB_CONN_SLOT_FULL);
     ck_assert_uint_eq(atomic_load(&places.taken), 4);
-    /* A listener counts for its address, and for nothing else. */
+    /* A listener counts for its address alone. */
     gb_conn_slot_leave(&places, held[0]);
     ck_assert_int_eq(take(&places, "192.0.2.1", &other), GB_CONN_SLOT_SOURCE);
     ck_assert_int_eq(take(&places, "192.0.2.2", &held[2]), GB_CONN_SLOT_TAKEN);
