@@ -1,4 +1,4 @@
-"""A tensor looked at in the page: the right pixels, the right counts, and never the whole of a large one."""
+"""The page's view of a tensor: correct pixels and counts, and only a slice of a large one."""
 import json
 
 from harness import library

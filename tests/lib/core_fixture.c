@@ -140,7 +140,8 @@ void core_until_idle(struct core_fixture *f) {
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
-/* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
+/* ck_assert allocates even when it passes, and a test may make malloc fail. These helpers therefore test the condition
+ * first. */
 
 struct gb_name core_name(const char *text) {
     struct gb_name name = {{0}};
@@ -162,7 +163,7 @@ union core_any_call core_any_call_new(void (*done)(void *arg), void *arg) {
         struct gb_lease_call lease;
     } *largest = gb_call_new(sizeof(*largest), done, arg);
 
-    if (!largest) /* a test that lets malloc fail once wants to see others fail */
+    if (!largest) /* a test that makes one malloc fail must see later calls succeed */
         largest = gb_call_new(sizeof(*largest), done, arg);
     if (!largest)
         ck_abort_msg("no memory for a call");

@@ -20,7 +20,8 @@ struct gb_device_write_params core_fill_params(const char *session, const char *
         .session = core_name(session), .name = core_name(name), .pattern = pattern, .width = width};
 }
 
-/* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
+/* ck_assert allocates even when it passes, and a test may make malloc fail. These helpers therefore test the condition
+ * first. */
 
 void core_pending_init(struct core_pending *p) {
     core_wake_init(&p->wake);
@@ -95,7 +96,7 @@ int core_attributes(struct gb_core *core, const char *session, const char *name,
 
     core_pending_init(&p);
     call = p.call.attributes;
-    atomic_fetch_add(&call->base.refs, 1); /* for a look at it afterwards */
+    atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
     gb_buffer_attributes(core, &s, &n, call);
     r = core_pending_end(&p, NULL, err);
     if (r == 0 && ret)

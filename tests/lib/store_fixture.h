@@ -1,4 +1,4 @@
-/* What the store's tests share: a database in a folder of its own, records, and ways to wait for changes. */
+/* The fixture of the store's tests: a database in a temporary folder, records, and blocking helpers for changes. */
 #ifndef STORE_FIXTURE_H
 #define STORE_FIXTURE_H
 
@@ -14,20 +14,21 @@ struct store_fixture {
     struct gb_store *store;
 };
 
-/* Makes the folder and opens the store; _close and _open again to see what survives. Failures end the test. */
+/* Makes the folder and opens the store. _close followed by _open shows which records survive. A failure ends the
+ * test. */
 void store_fixture_init(struct store_fixture *f);
 void store_fixture_done(struct store_fixture *f);
 void store_fixture_open(struct store_fixture *f);
 void store_fixture_close(struct store_fixture *f);
 
-/* Only the folder. */
+/* Makes only the folder. */
 void store_fixture_dir(struct store_fixture *f);
 
-/* Distinct values in every field, made from id. */
+/* Makes a record with distinct values in every field, derived from id. */
 struct gb_session_rec store_session(int64_t id, const char *name);
 struct gb_buffer_rec store_buffer(int64_t id, int64_t session_id, const char *name);
 
-/* Counts what done callbacks report. */
+/* Counts the results that done callbacks report. */
 struct store_wait {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -46,7 +47,7 @@ int store_put_session_now(struct gb_store *s, const struct gb_session_rec *rec, 
 int store_put_buffer_now(struct gb_store *s, const struct gb_buffer_rec *rec, struct gb_error *err);
 int store_flush_now(struct gb_store *s, struct gb_error *err);
 
-/* Holds the writer in a done callback, so that what is queued meanwhile is one group. */
+/* Holds the writer in a done callback, so that all changes queued meanwhile form one group. */
 struct store_gate {
     sem_t entered;
     sem_t opened;
