@@ -127,13 +127,11 @@ static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_r
  * gb_download_plan. */
 static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
-    struct gb_name session;
     struct gb_name stream = {"default"};
     const struct gb_buffer_rec *rec;
 
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
-        gb_query_name(request, "stream", &stream, err) < 0 ||
-        gb_download_open(gb_api_of(request)->core, &session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
+    if (gb_query_name(request, "stream", &stream, err) < 0 ||
+        gb_download_open_in(d->session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
         fail(response);
         return -1;
     }
@@ -145,7 +143,8 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
     return gb_download_plan(d, request, response, err);
 }
 
-static int read_record(const struct gb_http_request *request, struct gb_buffer_rec *ret, struct gb_error *err) {
+/* Finds the session, which is held from here on, and what the buffer is now. */
+static int read_record(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
     struct gb_name session;
     struct gb_name name;
     struct gb_name stream; /* checked here too, for replies that need no bytes */
@@ -153,7 +152,8 @@ static int read_record(const struct gb_http_request *request, struct gb_buffer_r
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &name, err) < 0 || gb_query_name(request, "stream", &stream, err) < 0)
         return -1;
-    return gb_buffer_get(gb_api_of(request)->core, &session, &name, ret, err);
+    d->session = gb_session_use(gb_api_of(request)->core, &session, err);
+    return d->session ? gb_buffer_get_in(d->session, &name, &d->rec, err) : -1;
 }
 
 /* Returns 1 when the digest that is asked for is not known yet. */
@@ -190,7 +190,7 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     gb_download_source_init(d);
     request->state = d;
     request->state_free = state_free;
-    if (read_record(request, &d->rec, err) < 0)
+    if (read_record(d, request, err) < 0)
         return GB_STEP_ERROR;
     r = gb_download_plan(d, request, response, err);
     missing = r > 0 ? digest_missing(d, request, &what, err) : 0;

@@ -16,6 +16,7 @@ enum download_stage { DOWNLOAD_TEXT, DOWNLOAD_HEAD, DOWNLOAD_BYTES, DOWNLOAD_END
  * the representation. */
 struct download {
     struct gb_http_source source; /* first */
+    struct gb_session *session;   /* a reference; found once */
     struct gb_download *core;     /* NULL when no byte of the buffer is sent */
     struct gb_buffer_rec rec;
 

@@ -109,6 +109,7 @@ static void source_free(struct gb_http_source *source, bool complete) {
     struct download *d = (struct download *)source;
 
     gb_download_free(d->core, complete);
+    gb_session_unref(d->session);
     free(d->head);
     free(d);
 }

@@ -114,6 +114,7 @@ static void plan_free(void *arg) {
     struct gb_upload_request *plan = arg;
 
     gb_conditions_free(plan->params.check.arg);
+    gb_session_unref(plan->params.session);
     free(plan);
 }
 
@@ -171,8 +172,8 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     }
     /* From here on the plan belongs to the upload. */
-    if (gb_append_new(gb_api_of(request)->core, &plan->params.buffer.session, &plan->params.buffer.name,
-                      has_length ? &length : NULL, plan, plan_free, wake, request, &append, err) < 0)
+    if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free, wake,
+                      request, &append, err) < 0)
         return GB_STEP_ERROR;
     if (read_lengths(request, append, 0, false, response, err) < 0) {
         gb_append_free(append, true);

@@ -31,6 +31,8 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
     if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
+    } else {
+        gb_session_unref(plan->params.session);
     }
     free(plan);
     if (sink)

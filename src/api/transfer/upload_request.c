@@ -123,7 +123,10 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     struct gb_buffer_rec rec;
     bool in_place = false;
 
-    if (gb_buffer_get(gb_api_of(request)->core, &params->buffer.session, &params->buffer.name, &rec, &absent) < 0) {
+    params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
+    if (!params->session)
+        return -1;
+    if (gb_buffer_get_in(params->session, &params->buffer.name, &rec, &absent) < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
             return 0;
         *err = absent;

@@ -18,7 +18,8 @@ struct gb_upload_request {
     bool adopted;          /* its memory is another process's, and written in place in any case */
     bool exists;           /* there is a buffer of that name, with so many bytes */
     uint64_t existing_bytes;
-    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun */
+    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
+                                     * session a reference from gb_upload_request_read on, also when that fails */
 };
 
 /* Reads path, query and headers, without the conditions. *plan is zeroed. Returns 0 or -1. */

@@ -1,7 +1,6 @@
 /* The body of an upload. Only the header of a .npy or safetensors file (or the few bytes that show there is none) is
  * gathered here; every byte after it goes straight into the memory that the core gives. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/context.h"
 #include "api/middleware/conditional.h"
@@ -129,23 +128,11 @@ static int look(struct sink *s, struct gb_error *err) {
 
 /* Gives gathered payload to the core. Returns 1 when all is given, 0 to wait, or -1. */
 static int push_spill(struct sink *s, struct gb_error *err) {
-    void *room;
-    size_t n;
-    int r;
+    size_t before = s->spilled;
+    int r = gb_upload_copy_in(s->upload, s->head, s->spill, &s->spilled, err);
 
-    while (s->spilled < s->spill) {
-        r = gb_upload_room(s->upload, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > s->spill - s->spilled)
-            n = s->spill - s->spilled;
-        memcpy(room, s->head + s->spilled, n);
-        if (gb_upload_fill(s->upload, n, err) < 0)
-            return -1;
-        s->spilled += n;
-        s->payload += n;
-    }
-    return 1;
+    s->payload += s->spilled - before;
+    return r;
 }
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -261,6 +248,7 @@ static void sink_free(struct gb_http_sink *sink) {
     gb_upload_blame(s->upload, s->sink.failed);
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
+    gb_session_unref(s->plan.params.session);
     free(s->head);
     free(s);
 }
@@ -327,6 +315,7 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
 
     if (!s) {
         gb_conditions_free(plan->params.check.arg);
+        gb_session_unref(plan->params.session);
         no_memory(err);
         return NULL;
     }
