@@ -269,23 +269,46 @@ void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, NULL, done, arg);
 }
 
-void gb_store_change(struct gb_store *s, enum gb_store_what what, const void *record, const struct gb_store_mark *mark,
-                     gb_store_done_fn *done, void *arg) {
-    static const struct {
-        enum gb_change_kind kind;
-        size_t bytes;
-    } kinds[] = {
-        [GB_STORE_PUT_SESSION] = {GB_CHANGE_PUT_SESSION, sizeof(struct gb_session_rec)},
-        [GB_STORE_PUT_BUFFER] = {GB_CHANGE_PUT_BUFFER, sizeof(struct gb_buffer_rec)},
-        [GB_STORE_PUT_POOL] = {GB_CHANGE_PUT_POOL, sizeof(struct gb_pool_rec)},
-        [GB_STORE_DEL_SESSION] = {GB_CHANGE_DEL_SESSION, sizeof(int64_t)},
-        [GB_STORE_DEL_BUFFER] = {GB_CHANGE_DEL_BUFFER, sizeof(int64_t)},
-        [GB_STORE_DEL_POOL] = {GB_CHANGE_DEL_POOL, sizeof(int64_t)},
-        [GB_STORE_EDIT_BUFFERS] = {GB_CHANGE_EDIT_BUFFERS, sizeof(struct gb_store_edits)},
-    };
+/* --- records ------------------------------------------------------------------------------------------------------ */
 
-    gb_writer_submit(s->writer, kinds[what].kind, record, kinds[what].bytes, mark, done, arg);
+void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, const struct gb_store_mark *mark,
+                          gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), mark, done, arg);
 }
+
+void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, const struct gb_store_mark *mark,
+                         gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), mark, done, arg);
+}
+
+void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
+                       gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), mark, done, arg);
+}
+
+void gb_store_delete_session(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                             void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_delete_buffer(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                            void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_delete_pool(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                          void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count,
+                           const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
+    const struct gb_store_edits record = {.edits = edits, .count = count};
+
+    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), mark, done, arg);
+}
+
+/* --- replies ------------------------------------------------------------------------------------------------------ */
 
 void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_idempotency_reply *answer, int64_t now_us,
                                     uint64_t keep, gb_store_done_fn *done, void *arg) {

@@ -78,15 +78,23 @@ struct gb_store_mark {
     int64_t expires_at_us;
 };
 
-enum gb_store_what {
-    GB_STORE_PUT_SESSION, /* struct gb_session_rec: inserts or updates by id */
-    GB_STORE_PUT_BUFFER,  /* struct gb_buffer_rec */
-    GB_STORE_PUT_POOL,    /* struct gb_pool_rec */
-    GB_STORE_DEL_SESSION, /* int64_t, the id; with its buffers and pools. Deleting what is absent succeeds */
-    GB_STORE_DEL_BUFFER,  /* int64_t */
-    GB_STORE_DEL_POOL,    /* int64_t */
-    GB_STORE_EDIT_BUFFERS /* struct gb_store_edits */
-};
+/* In all of these the record is copied. mark is committed in the same transaction; NULL: none. */
+
+/* Inserts or updates by id. */
+void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *rec, const struct gb_store_mark *mark,
+                          gb_store_done_fn *done, void *arg);
+void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, const struct gb_store_mark *mark,
+                         gb_store_done_fn *done, void *arg);
+void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
+                       gb_store_done_fn *done, void *arg);
+
+/* Deleting what is absent succeeds. A session goes with its buffers and pools. */
+void gb_store_delete_session(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
+                             gb_store_done_fn *done, void *arg);
+void gb_store_delete_buffer(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
+                            gb_store_done_fn *done, void *arg);
+void gb_store_delete_pool(struct gb_store *store, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                          void *arg);
 
 /* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs
  * once at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
@@ -94,14 +102,8 @@ struct gb_store_edit {
     const struct gb_buffer_rec *rec;
     bool removes; /* deletes the record of that id, else puts it */
 };
-struct gb_store_edits {
-    const struct gb_store_edit *edits;
-    size_t count;
-};
-
-/* record: as `what` says. In one transaction with the mark of a key; mark NULL: without. */
-void gb_store_change(struct gb_store *store, enum gb_store_what what, const void *record,
-                     const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
+void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
+                           const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
 /* What it was answered; status 0: not known. Replaces the mark. */
 struct gb_store_idempotency_reply {

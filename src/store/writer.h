@@ -24,6 +24,12 @@ enum gb_change_kind {
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
 };
 
+/* The record of GB_CHANGE_EDIT_BUFFERS. */
+struct gb_store_edits {
+    const struct gb_store_edit *edits;
+    size_t count;
+};
+
 /* The record of GB_CHANGE_PUT_ANSWER. */
 struct gb_idempotency_reply_record {
     struct gb_store_mark mark;

@@ -33,7 +33,7 @@ void raw_record_open(const char *path) {
         bench_die("%s", err.detail);
     strcpy(session.name.s, "bench");
     sem_init(&sem, 0, 0);
-    gb_store_change(store, GB_STORE_PUT_SESSION, &session, NULL, done, &sem);
+    gb_store_put_session(store, &session, NULL, done, &sem);
     wait_for(&sem);
 }
 
@@ -61,6 +61,6 @@ void raw_record(long id, uint64_t bytes, uint32_t crc32c) {
     strcpy(rec.pool.s, "default");
     strcpy(rec.stream.s, "default");
     sem_init(&sem, 0, 0);
-    gb_store_change(store, GB_STORE_PUT_BUFFER, &rec, NULL, done, &sem);
+    gb_store_put_buffer(store, &rec, NULL, done, &sem);
     wait_for(&sem);
 }

@@ -150,31 +150,47 @@ struct gb_name core_name(const char *text) {
     return name;
 }
 
+union core_any_call core_any_call_new(void (*done)(void *arg), void *arg) {
+    union {
+        struct gb_session_call session;
+        struct gb_buffer_call buffer;
+        struct gb_attributes_call attributes;
+        struct gb_scan_call scan;
+        struct gb_pool_call pool;
+        struct gb_stream_call stream;
+        struct gb_event_call event;
+        struct gb_multipart_call multipart;
+        struct gb_lease_call lease;
+    } *largest = gb_call_new(sizeof(*largest), done, arg);
+
+    if (!largest) /* a test that makes one malloc fail must see later calls succeed */
+        largest = gb_call_new(sizeof(*largest), done, arg);
+    if (!largest)
+        ck_abort_msg("no memory for a call");
+    return (union core_any_call){.session = &largest->session};
+}
+
 struct waited {
     struct core_wake wake;
-    struct gb_call *call;
+    union core_any_call call;
 };
 
 static void waited_init(struct waited *w) {
     core_wake_init(&w->wake);
-    w->call = gb_call_new(core_wake, &w->wake);
-    if (!w->call) /* a test that makes one malloc fail must see later calls succeed */
-        w->call = gb_call_new(core_wake, &w->wake);
-    if (!w->call)
-        ck_abort_msg("no memory for a call");
+    w->call = core_any_call_new(core_wake, &w->wake);
 }
 
 static int waited_end(struct waited *w, struct gb_error *err) {
     int r = 0;
 
     core_wake_wait(&w->wake);
-    if (!atomic_load(&w->call->finished))
+    if (!atomic_load(&w->call.base->finished))
         ck_abort_msg("told before the end");
-    if (w->call->error.code != GB_OK) {
-        *err = w->call->error;
+    if (w->call.base->error.code != GB_OK) {
+        *err = w->call.base->error;
         r = -1;
     }
-    gb_call_unref(w->call);
+    gb_call_unref(w->call.base);
     core_wake_done(&w->wake);
     return r;
 }
@@ -183,7 +199,7 @@ int core_session_create(struct gb_core *core, const struct gb_session_params *pa
     struct waited w;
 
     waited_init(&w);
-    gb_session_create(core, params, w.call);
+    gb_session_create(core, params, w.call.session);
     return waited_end(&w, err);
 }
 
@@ -193,7 +209,7 @@ int core_session_patch(struct gb_core *core, const char *name, const struct gb_s
     struct waited w;
 
     waited_init(&w);
-    gb_session_patch(core, &n, params, NULL, w.call);
+    gb_session_patch(core, &n, params, NULL, w.call.session);
     return waited_end(&w, err);
 }
 
@@ -202,7 +218,7 @@ int core_session_delete(struct gb_core *core, const char *name, struct gb_error 
     struct waited w;
 
     waited_init(&w);
-    gb_session_delete(core, &n, NULL, w.call);
+    gb_session_delete(core, &n, NULL, w.call.base);
     return waited_end(&w, err);
 }
 
@@ -212,7 +228,7 @@ int core_buffer_create(struct gb_core *core, const char *session, const char *na
     struct waited w;
 
     waited_init(&w);
-    gb_buffer_create(core, &p.buffer, wait_ms, w.call);
+    gb_buffer_create(core, &p.buffer, wait_ms, w.call.buffer);
     return waited_end(&w, err);
 }
 
@@ -222,7 +238,7 @@ int core_buffer_delete(struct gb_core *core, const char *session, const char *na
     struct waited w;
 
     waited_init(&w);
-    gb_buffer_delete(core, &s, &n, NULL, w.call);
+    gb_buffer_delete(core, &s, &n, NULL, w.call.buffer);
     return waited_end(&w, err);
 }
 

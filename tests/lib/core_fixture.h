@@ -51,6 +51,21 @@ void core_until_idle(struct core_fixture *f);
 
 /* --- calls, waited for: 0, or -1 with err ------------------------------------------------------------------------- */
 
+/* One of any type, as the function of the core wants it. */
+union core_any_call {
+    struct gb_call *base;
+    struct gb_session_call *session;
+    struct gb_buffer_call *buffer;
+    struct gb_attributes_call *attributes;
+    struct gb_scan_call *scan;
+    struct gb_pool_call *pool;
+    struct gb_stream_call *stream;
+    struct gb_event_call *event;
+    struct gb_multipart_call *multipart;
+    struct gb_lease_call *lease;
+};
+union core_any_call core_any_call_new(void (*done)(void *arg), void *arg); /* large enough for each; as gb_call_new */
+
 struct gb_name core_name(const char *text);
 int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err);
 int core_session_patch(struct gb_core *core, const char *name, const struct gb_session_params *params,

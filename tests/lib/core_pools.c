@@ -9,27 +9,25 @@
 
 void core_call_begin(struct core_call *c) {
     core_wake_init(&c->wake);
-    c->call = gb_call_new(core_wake, &c->wake);
-    if (!c->call)
-        ck_abort_msg("no memory for a call");
+    c->call = core_any_call_new(core_wake, &c->wake);
 }
 
 bool core_call_over(struct core_call *c) {
-    return atomic_load(&c->call->finished);
+    return atomic_load(&c->call.base->finished);
 }
 
 int core_call_wait(struct core_call *c, struct gb_error *err) {
     core_wake_wait(&c->wake);
-    if (!atomic_load(&c->call->finished))
+    if (!atomic_load(&c->call.base->finished))
         ck_abort_msg("told before the end");
-    if (c->call->error.code == GB_OK)
+    if (c->call.base->error.code == GB_OK)
         return 0;
-    *err = c->call->error;
+    *err = c->call.base->error;
     return -1;
 }
 
 void core_call_free(struct core_call *c) {
-    gb_call_unref(c->call);
+    gb_call_unref(c->call.base);
     core_wake_done(&c->wake);
 }
 
@@ -53,10 +51,10 @@ int core_pool_make(struct gb_core *core, const struct gb_pool_params *params, st
     int r;
 
     core_call_begin(&c);
-    gb_pool_make(core, params, c.call);
+    gb_pool_make(core, params, c.call.pool);
     r = core_call_wait(&c, err);
     if (r == 0 && ret)
-        *ret = c.call->pool;
+        *ret = c.call.pool->pool;
     core_call_free(&c);
     return r;
 }
@@ -67,10 +65,10 @@ int core_pool_patch(struct gb_core *core, const struct gb_pool_params *params, s
     int r;
 
     core_call_begin(&c);
-    gb_pool_patch(core, params, NULL, c.call);
+    gb_pool_patch(core, params, NULL, c.call.pool);
     r = core_call_wait(&c, err);
     if (r == 0 && ret)
-        *ret = c.call->pool;
+        *ret = c.call.pool->pool;
     core_call_free(&c);
     return r;
 }
@@ -82,7 +80,7 @@ int core_pool_remove(struct gb_core *core, const char *session, const char *name
     int r;
 
     core_call_begin(&c);
-    gb_pool_remove(core, &s, &n, force, c.call);
+    gb_pool_remove(core, &s, &n, force, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -96,10 +94,10 @@ int core_pool_trim(struct gb_core *core, const char *session, const char *name, 
     int r;
 
     core_call_begin(&c);
-    gb_pool_trim_to(core, &s, &n, keep, c.call);
+    gb_pool_trim_to(core, &s, &n, keep, c.call.pool);
     r = core_call_wait(&c, err);
     if (r == 0 && ret)
-        *ret = c.call->trim;
+        *ret = c.call.pool->trim;
     core_call_free(&c);
     return r;
 }
@@ -111,7 +109,7 @@ int core_pool_reset(struct gb_core *core, const char *session, const char *name,
     int r;
 
     core_call_begin(&c);
-    gb_pool_peak_reset(core, &s, &n, c.call);
+    gb_pool_peak_reset(core, &s, &n, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -125,7 +123,7 @@ int core_pool_peer(struct gb_core *core, const char *session, const char *name, 
     int r;
 
     core_call_begin(&c);
-    gb_pool_peer_set(core, &s, &n, device, access, c.call);
+    gb_pool_peer_set(core, &s, &n, device, access, c.call.pool);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -185,7 +183,7 @@ int core_stream_make(struct gb_core *core, const char *session, const char *name
     int r;
 
     core_call_begin(&c);
-    gb_stream_make(core, &s, &n, c.call);
+    gb_stream_make(core, &s, &n, c.call.stream);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -198,7 +196,7 @@ int core_stream_remove(struct gb_core *core, const char *session, const char *na
     int r;
 
     core_call_begin(&c);
-    gb_stream_remove(core, &s, &n, c.call);
+    gb_stream_remove(core, &s, &n, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -219,7 +217,7 @@ int core_stream_sync(struct gb_core *core, const char *session, const char *name
     int r;
 
     core_call_begin(&c);
-    gb_stream_sync_call(core, &s, &n, c.call);
+    gb_stream_sync_call(core, &s, &n, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -231,7 +229,7 @@ int core_session_sync(struct gb_core *core, const char *session, struct gb_error
     int r;
 
     core_call_begin(&c);
-    gb_session_sync_call(core, &s, c.call);
+    gb_session_sync_call(core, &s, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -242,7 +240,7 @@ int core_device_sync(struct gb_core *core, int device, struct gb_error *err) {
     int r;
 
     core_call_begin(&c);
-    gb_device_sync_call(core, device, c.call);
+    gb_device_sync_call(core, device, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -255,7 +253,7 @@ int core_event_make(struct gb_core *core, const char *session, const char *name,
     int r;
 
     core_call_begin(&c);
-    gb_event_make(core, &s, &n, c.call);
+    gb_event_make(core, &s, &n, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -268,7 +266,7 @@ int core_event_remove(struct gb_core *core, const char *session, const char *nam
     int r;
 
     core_call_begin(&c);
-    gb_event_remove(core, &s, &n, c.call);
+    gb_event_remove(core, &s, &n, c.call.base);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -291,7 +289,7 @@ int core_event_record(struct gb_core *core, const char *session, const char *nam
     int r;
 
     core_call_begin(&c);
-    gb_event_record_call(core, &s, &n, &st, c.call);
+    gb_event_record_call(core, &s, &n, &st, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;
@@ -306,7 +304,7 @@ int core_event_wait(struct gb_core *core, const char *session, const char *name,
     int r;
 
     core_call_begin(&c);
-    gb_event_wait_call(core, &s, &n, &st, c.call);
+    gb_event_wait_call(core, &s, &n, &st, c.call.event);
     r = core_call_wait(&c, err);
     core_call_free(&c);
     return r;

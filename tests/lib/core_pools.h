@@ -7,7 +7,7 @@
 /* A call that the test starts itself: core_call_begin, then the core's function with c->call, then core_call_end. */
 struct core_call {
     struct core_wake wake;
-    struct gb_call *call;
+    union core_any_call call;
 };
 void core_call_begin(struct core_call *c);
 bool core_call_over(struct core_call *c); /* without waiting */

@@ -33,7 +33,7 @@ int core_create(struct gb_core *core, const struct gb_buffer_params *params, str
 /* A call that has been started but not waited for. */
 struct core_pending {
     struct core_wake wake;
-    struct gb_call *call;
+    union core_any_call call;
 };
 void core_pending_init(struct core_pending *p);
 bool core_pending_done(struct core_pending *p);

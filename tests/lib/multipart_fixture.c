@@ -20,17 +20,19 @@ static int end(struct core_pending *p, struct intake_result *ret, struct gb_erro
     int r = 0;
 
     core_wake_wait(&p->wake);
-    if (!atomic_load(&p->call->finished))
+    if (!atomic_load(&p->call.base->finished))
         ck_abort_msg("told before the end");
-    if (p->call->error.code != GB_OK) {
-        *err = p->call->error;
+    if (p->call.base->error.code != GB_OK) {
+        *err = p->call.base->error;
         r = -1;
     }
     if (ret) {
-        *ret = (struct intake_result){.view = p->call->multipart, .created = p->call->created};
-        gb_buffer_rec_set(&ret->rec, &p->call->buffer);
+        const struct gb_multipart_call *call = p->call.multipart;
+
+        *ret = (struct intake_result){.view = call->multipart, .created = call->created};
+        gb_buffer_rec_set(&ret->rec, &call->buffer);
     }
-    gb_call_unref(p->call);
+    gb_call_unref(p->call.base);
     core_wake_done(&p->wake);
     return r;
 }
@@ -40,7 +42,7 @@ int intake_begin(struct gb_core *core, const struct gb_upload_params *params, st
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_multipart_begin(core, params, p.call);
+    gb_multipart_begin(core, params, p.call.multipart);
     return end(&p, ret, err);
 }
 
@@ -50,7 +52,7 @@ int intake_complete(struct gb_core *core, const char *id, const struct gb_buffer
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_multipart_complete(core, &standard, id, check, &expected, p.call);
+    gb_multipart_complete(core, &standard, id, check, &expected, p.call.multipart);
     return end(&p, ret, err);
 }
 
@@ -72,7 +74,7 @@ int intake_complete_digest(struct gb_core *core, const char *id, const void *dat
 
     intake_digest(data, n, &expected);
     core_pending_init(&p);
-    gb_multipart_complete(core, &standard, id, NULL, &expected, p.call);
+    gb_multipart_complete(core, &standard, id, NULL, &expected, p.call.multipart);
     return end(&p, ret, err);
 }
 
@@ -80,7 +82,7 @@ int intake_delete(struct gb_core *core, const char *id, struct gb_error *err) {
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_multipart_delete(core, &standard, id, p.call);
+    gb_multipart_delete(core, &standard, id, p.call.multipart);
     return end(&p, NULL, err);
 }
 
@@ -88,7 +90,7 @@ int intake_settle(struct gb_core *core, const char *id, struct intake_result *re
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_multipart_drain(core, &standard, id, p.call);
+    gb_multipart_drain(core, &standard, id, p.call.multipart);
     return end(&p, ret, err);
 }
 

@@ -150,7 +150,7 @@ int store_put_session_now(struct gb_store *s, const struct gb_session_rec *rec, 
     struct store_wait w;
 
     store_wait_init(&w);
-    store_put_session(s, rec, store_wait_report, &w);
+    gb_store_put_session(s, rec, NULL, store_wait_report, &w);
     return collect(&w, err);
 }
 
@@ -158,7 +158,7 @@ int store_put_buffer_now(struct gb_store *s, const struct gb_buffer_rec *rec, st
     struct store_wait w;
 
     store_wait_init(&w);
-    store_put_buffer(s, rec, store_wait_report, &w);
+    gb_store_put_buffer(s, rec, NULL, store_wait_report, &w);
     return collect(&w, err);
 }
 

@@ -33,28 +33,6 @@ struct gb_text *store_labels(const char *text);
 struct gb_session_rec store_session(int64_t id, const char *name);
 struct gb_buffer_rec store_buffer(int64_t id, int64_t session_id, const char *name);
 
-/* gb_store_change by the type of the record, without a mark. */
-#define STORE_CHANGE(name, WHAT, type)                                                                                 \
-    static inline void name(struct gb_store *s, const type *rec, gb_store_done_fn *done, void *arg) {                  \
-        gb_store_change(s, WHAT, rec, NULL, done, arg);                                                                \
-    }
-
-STORE_CHANGE(store_put_session, GB_STORE_PUT_SESSION, struct gb_session_rec)
-STORE_CHANGE(store_put_buffer, GB_STORE_PUT_BUFFER, struct gb_buffer_rec)
-STORE_CHANGE(store_put_pool, GB_STORE_PUT_POOL, struct gb_pool_rec)
-
-static inline void store_del(struct gb_store *s, enum gb_store_what what, int64_t id, gb_store_done_fn *done,
-                             void *arg) {
-    gb_store_change(s, what, &id, NULL, done, arg);
-}
-
-static inline void store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count,
-                                      gb_store_done_fn *done, void *arg) {
-    const struct gb_store_edits record = {.edits = edits, .count = count};
-
-    gb_store_change(s, GB_STORE_EDIT_BUFFERS, &record, NULL, done, arg);
-}
-
 /* Counts the results that done callbacks report. */
 struct store_wait {
     pthread_mutex_t lock;

@@ -35,12 +35,12 @@ static void wait_free(void *state) {
     free(wait);
 }
 
-struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err) {
+void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err) {
     struct wait *wait = calloc(1, sizeof(*wait));
 
     /* The call may end after the request. */
     if (wait)
-        wait->call = gb_call_new(wake, gb_http_request_ref(request));
+        wait->call = gb_call_new(size, wake, gb_http_request_ref(request));
     if (!wait || !wait->call) {
         if (wait)
             gb_http_request_unref(request);
@@ -104,50 +104,35 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
 
 /* --- whole handlers ----------------------------------------------------------------------------------------------- */
 
-static enum gb_step call_named(struct gb_http_request *request, struct gb_http_response *response,
-                               const struct gb_name *session, const struct gb_name *name, gb_named_fn *fn,
-                               gb_async_reply *reply, struct gb_error *err) {
-    struct gb_call *call = gb_async_begin(request, err);
-
-    if (!call)
-        return GB_STEP_ERROR;
-    fn(gb_api_of(request)->core, session, name, call);
-    return gb_async_end(request, response, reply, 0, err);
-}
-
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
-                          gb_named_fn *fn, gb_async_reply *reply, struct gb_error *err) {
+                          gb_named_fn *fn, struct gb_error *err) {
     struct gb_name session;
     struct gb_name name;
+    struct gb_call *call;
 
     if (gb_path_names(request, what, &session, &name, err) < 0)
         return GB_STEP_ERROR;
-    return call_named(request, response, &session, &name, fn, reply, err);
-}
-
-enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
-                          gb_async_reply *reply, struct gb_error *err) {
-    struct gb_name session;
-    struct gb_name name;
-
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
         return GB_STEP_ERROR;
-    return call_named(request, response, &session, &name, fn, reply, err);
+    fn(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */
 
-enum gb_step gb_reply_nothing(struct gb_http_request *request, const struct gb_call *call,
-                              struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_nothing(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                              struct gb_error *err) {
     (void)request;
-    (void)call;
+    (void)result;
     (void)err;
     response->status = 204;
     return GB_STEP_REPLY;
 }
 
-enum gb_step gb_reply_buffer(struct gb_http_request *request, const struct gb_call *call,
-                             struct gb_http_response *response, struct gb_error *err) {
+enum gb_step gb_reply_buffer(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                             struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
     struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
 

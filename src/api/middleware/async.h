@@ -1,6 +1,7 @@
 /* Waiting for a call of the core: one way for all handlers.
  *
- *     call = gb_async_begin(request, err);
+ *     struct gb_session_call *call = gb_async_begin(request, sizeof(*call), err);
+ *
  *     if (!call)
  *         return GB_STEP_ERROR;
  *     gb_session_create(core, &params, call);
@@ -12,13 +13,14 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* Turns a successful call into the reply. Runs on a thread of the server. */
-typedef enum gb_step gb_async_reply(struct gb_http_request *request, const struct gb_call *call,
+/* Turns a successful call into the reply; result is what gb_async_begin returned. Runs on a thread of the server. */
+typedef enum gb_step gb_async_reply(struct gb_http_request *request, const void *result,
                                     struct gb_http_response *response, struct gb_error *err);
 
-/* Makes a call whose end wakes the request, and keeps it in request->state. A function of the core that takes the call
- * must follow, and then gb_async_end. Returns NULL with SATURATED when memory is exhausted. */
-struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err);
+/* A call (struct gb_call, or a type that begins with it) of `size` bytes whose end wakes the request. The request keeps it
+ * in request->state. A function of the core that takes the call must follow, and then gb_async_end. NULL with SATURATED
+ * when memory is exhausted. */
+void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err);
 
 /* Replies at once when the call has finished, else waits for it. deadline_ns: as gb_http_request.deadline_ns; the reply
  * after it is TIMED_OUT. An error of the call becomes *err. */
@@ -29,16 +31,13 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
  * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
 
-/* A function of the core that takes a session and the name of something in it. */
+/* A function of the core that takes a session and the name of something in it, and has no result. */
 typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                          struct gb_call *call);
 
-/* The whole handler of a call on what the path names. what: as in gb_path_names. */
+/* The whole handler of a call on what the path names, answered with 204. what: as in gb_path_names. */
 enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
-                          gb_named_fn *fn, gb_async_reply *reply, struct gb_error *err);
-/* The same for what the body {"name": name} is to make. */
-enum gb_step gb_body_call(struct gb_http_request *request, struct gb_http_response *response, gb_named_fn *fn,
-                          gb_async_reply *reply, struct gb_error *err);
+                          gb_named_fn *fn, struct gb_error *err);
 
 /* Replies 204. */
 gb_async_reply gb_reply_nothing;

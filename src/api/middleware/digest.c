@@ -74,7 +74,7 @@ bool gb_digests_find(struct gb_digests *digests, const char *tag, enum gb_digest
 struct job {
     struct gb_http_request *request; /* a reference */
     struct gb_digests *digests;
-    struct gb_call *call; /* borrowed */
+    struct gb_scan_call *call; /* borrowed */
     enum gb_digest_alg alg;
     int64_t id;
     int64_t generation;
@@ -83,19 +83,19 @@ struct job {
 };
 
 struct wait {
-    struct gb_call *call;
+    struct gb_scan_call *call;
     gb_http_handler *handler;
 };
 
 static void done(void *arg) {
     struct job *job = arg;
-    const struct gb_call *call = job->call;
+    const struct gb_scan_call *call = job->call;
     const struct gb_buffer_rec *read = &call->buffer;
 
     /* The buffer was replaced before it was read; the head belongs to bytes that are gone. */
-    if (call->error.code == GB_OK && read->id == job->id && read->generation == job->generation &&
+    if (call->base.error.code == GB_OK && read->id == job->id && read->generation == job->generation &&
         read->version == job->version)
-        gb_digests_keep(job->digests, job->tag, &call->scan.digest[job->alg]);
+        gb_digests_keep(job->digests, job->tag, &call->digest[job->alg]);
     gb_http_wake(job->request);
     gb_http_request_unref(job->request);
     free(job);
@@ -104,7 +104,7 @@ static void done(void *arg) {
 static void wait_free(void *state) {
     struct wait *wait = state;
 
-    gb_call_unref(wait->call);
+    gb_call_unref(&wait->call->base);
     free(wait);
 }
 
@@ -112,7 +112,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     struct wait *wait = request->state;
     gb_http_handler *handler = wait->handler;
 
-    if (!atomic_load(&wait->call->finished)) {
+    if (!atomic_load(&wait->call->base.finished)) {
         if (!request->timed_out)
             return GB_STEP_WAIT;
         gb_error_set(err, GB_ERR_TIMED_OUT,
@@ -120,8 +120,8 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
                      "Want-Repr-Digest");
         return GB_STEP_ERROR;
     }
-    if (wait->call->error.code != GB_OK) {
-        *err = wait->call->error;
+    if (wait->call->base.error.code != GB_OK) {
+        *err = wait->call->base.error;
         return GB_STEP_ERROR;
     }
     request->state = NULL;
@@ -160,7 +160,7 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
         gb_digest_wanted(request, &wanted, &alg, err) == 0)
         job = job_new(request, what, alg);
     if (wait && job)
-        wait->call = job->call = gb_call_new(done, job);
+        wait->call = job->call = gb_call_new(sizeof(*job->call), done, job);
     if (!wait || !wait->call) {
         free(wait);
         free(job);

@@ -164,7 +164,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
     request->resume = resume;
     if (gb_feed_recall(core, &page->piece))
         return reply_page(gb_api_of(request), &page->piece, response, err);
-    page->call = gb_call_new(fetched, page);
+    page->call = gb_call_new(sizeof(*page->call), fetched, page);
     if (!page->call) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;

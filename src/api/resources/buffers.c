@@ -41,7 +41,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .stream = {"default"}};
     unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     json_t *body;
     int r;
 
@@ -52,7 +52,7 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
     r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
     gb_request_hooks_stream(request, &params.stream);
-    call = r < 0 ? NULL : gb_async_begin(request, err);
+    call = r < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (call)
         gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
     gb_text_unref(params.labels);
@@ -73,8 +73,9 @@ static void render_address(struct gb_json_writer *out, const char *key, uint64_t
         gb_json_put_null(out, key);
 }
 
-static enum gb_step reply_attributes(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_attributes(struct gb_http_request *request, const void *result,
                                      struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_attributes_call *call = result;
     const struct gb_api *api = gb_api_of(request);
     const struct gb_mem_attr *attr = &call->attr;
     struct gb_json_writer out = {0};
@@ -100,11 +101,11 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const stru
 static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
                                    const struct gb_name *name, struct gb_http_response *response,
                                    struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_attributes_call *call;
 
     if (gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_attributes(gb_api_of(request)->core, session, name, call);
@@ -227,12 +228,12 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     struct gb_buffer_params params = {.has_shape = false};
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call = NULL;
+    struct gb_buffer_call *call = NULL;
 
     if (read_path(request, &params.session, &params.name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     if (prepare_patch(request, &params, conditions, err) == 0)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_text_unref(params.labels);
         gb_conditions_free(conditions);
@@ -245,12 +246,13 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
-static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
     struct gb_json_writer out = {0};
 
     if (call->held_bytes == 0)
-        return gb_reply_nothing(request, call, response, err);
+        return gb_reply_nothing(request, result, response, err);
     gb_json_open(&out, NULL, '{');
     gb_json_put_u64(&out, "held_bytes", call->held_bytes);
     gb_json_close(&out, '}');
@@ -271,7 +273,7 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     bool when_unmapped;
@@ -279,7 +281,7 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     if (read_path(request, &session, &name, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
@@ -305,14 +307,14 @@ enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_
                                 struct gb_error *err) {
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
 
     if (read_path(request, &session, &name, err) < 0 || no_fields(request, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

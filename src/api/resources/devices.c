@@ -175,7 +175,7 @@ enum gb_step gb_api_device_sync(struct gb_http_request *request, struct gb_http_
     if (read_device(request, &device, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_device_sync_call(gb_api_of(request)->core, device, call);

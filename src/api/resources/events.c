@@ -44,8 +44,9 @@ enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_re
 }
 
 /* Replies with the event, 201 when it was created. */
-static enum gb_step reply_event(struct gb_http_request *request, const struct gb_call *call,
-                                struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_event(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_event_call *call = result;
     struct gb_json_writer out = {0};
 
     if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/events/%s",
@@ -57,27 +58,37 @@ static enum gb_step reply_event(struct gb_http_request *request, const struct gb
 
 enum gb_step gb_api_event_create(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return gb_body_call(request, response, gb_event_make, reply_event, err);
+    struct gb_event_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (gb_path_session(request, &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_make(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, reply_event, 0, err);
 }
 
 enum gb_step gb_api_event_delete(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    return gb_path_call(request, response, "event name", gb_event_remove, gb_reply_nothing, err);
+    return gb_path_call(request, response, "event name", gb_event_remove, err);
 }
 
 /* Records the event on a stream, or lets a stream wait for it. */
 static enum gb_step order(struct gb_http_request *request, struct gb_http_response *response,
                           void (*fn)(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                                     const struct gb_name *stream, struct gb_call *call),
+                                     const struct gb_name *stream, struct gb_event_call *call),
                           struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_event_call *call;
     struct gb_name session;
     struct gb_name event;
     struct gb_name stream;
 
     if (gb_path_names(request, "event name", &session, &event, err) < 0 || gb_body_stream(request, &stream, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     fn(gb_api_of(request)->core, &session, &event, &stream, call);

@@ -15,14 +15,15 @@
 #include "api/request/wait.h"
 #include "api/route.h"
 
-static int add_etag(const struct gb_call *call, struct gb_http_response *response, struct gb_error *err) {
+static int add_etag(const struct gb_buffer_call *call, struct gb_http_response *response, struct gb_error *err) {
     char etag[GB_ETAG_SIZE];
 
     return gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag));
 }
 
-static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_synced(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
     struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0 || gb_add_timing(request, &call->times, response, err) < 0)
@@ -35,8 +36,9 @@ static enum gb_step reply_synced(struct gb_http_request *request, const struct g
     return gb_reply_json(&out, 200, response, err);
 }
 
-static enum gb_step reply_released(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_released(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
     struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0)
@@ -71,13 +73,14 @@ static int read_release(const struct gb_http_request *request, struct gb_sides *
 }
 
 /* Reads the conditions and begins the call. Returns NULL with *err. */
-static struct gb_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check, struct gb_error *err) {
+static struct gb_buffer_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
+                                    struct gb_error *err) {
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     if (gb_conditions_read(request, &conditions, err) < 0)
         return NULL;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (call)
         *ret_check = gb_conditions_buffer_check(conditions);
     else
@@ -90,7 +93,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     struct gb_name stream = {"default"};
     struct gb_stream_view unused;
     struct gb_buffer_check check;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     struct gb_sides to;
@@ -111,7 +114,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
 enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_buffer_check check;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     struct gb_sides side;

@@ -23,8 +23,9 @@ static int permit(const struct gb_http_request *request, const struct gb_name *s
     return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err);
 }
 
-static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_trimmed(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_pool_call *call = result;
     struct gb_json_writer out = {0};
 
     gb_json_open(&out, NULL, '{');
@@ -41,7 +42,7 @@ static enum gb_step reply_trimmed(struct gb_http_request *request, const struct 
 
 enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     uint64_t keep_bytes = 0;
@@ -55,15 +56,16 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_trim_to(gb_api_of(request)->core, &session, &pool, keep_bytes, call);
     return gb_async_end(request, response, reply_trimmed, 0, err);
 }
 
-static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
-                               struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_pool(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                               struct gb_error *err) {
+    const struct gb_pool_call *call = result;
     struct gb_json_writer out = {0};
 
     gb_json_open(&out, NULL, '{');
@@ -72,7 +74,7 @@ static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_
 
 enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     json_t *body;
@@ -81,7 +83,7 @@ enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_h
         gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_peak_reset(gb_api_of(request)->core, &session, &pool, call);
@@ -106,7 +108,7 @@ static int read_access(const struct gb_api *api, const json_t *body, int *ret_de
 enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     enum gb_pool_access access;
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     json_t *body;
@@ -120,7 +122,7 @@ enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_peer_set(gb_api_of(request)->core, &session, &pool, device, access, call);

@@ -145,8 +145,9 @@ static int read_create(const struct gb_api *api, const json_t *body, struct gb_p
     return read_settings(body, params, err);
 }
 
-static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
-                               struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_pool(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                               struct gb_error *err) {
+    const struct gb_pool_call *call = result;
     const struct gb_pool_view *view = &call->pool;
     struct gb_json_writer out = {0};
 
@@ -168,7 +169,7 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
                                                .follow_event_dependencies = true,
                                                .allow_opportunistic = true,
                                                .allow_internal_dependencies = true}};
-    struct gb_call *call;
+    struct gb_pool_call *call;
     json_t *body;
     int r;
 
@@ -180,7 +181,7 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_make(gb_api_of(request)->core, &params, call);
@@ -202,7 +203,7 @@ static int read_patch(const json_t *body, struct gb_pool_params *params, struct 
 enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_pool_params params = {.device = 0};
-    struct gb_call *call;
+    struct gb_pool_call *call;
     json_t *body;
     int r;
 
@@ -214,7 +215,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_patch(gb_api_of(request)->core, &params, NULL, call);
@@ -225,7 +226,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
 
 enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     bool force = false;
@@ -233,7 +234,7 @@ enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_
     if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
         gb_query_bool(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_remove(gb_api_of(request)->core, &session, &pool, force, call);

@@ -58,8 +58,9 @@ static enum gb_step send_session(const struct gb_session_view *view, int status,
     return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-static enum gb_step reply_session(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_session(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_session_call *call = result;
     char etag[GB_ETAG_SIZE];
 
     (void)request;
@@ -89,9 +90,9 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
 enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
-    struct gb_call *call;
+    struct gb_session_call *call;
 
-    call = read_create(request, &params, err) < 0 ? NULL : gb_async_begin(request, err);
+    call = read_create(request, &params, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_text_unref(params.labels);
         return GB_STEP_ERROR;
@@ -161,13 +162,13 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     struct gb_session_params params = {.has_labels = false};
     struct gb_session_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call = NULL;
+    struct gb_session_call *call = NULL;
     struct gb_name name;
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     if (read_patch(request, &name, &params, conditions, err) == 0)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_text_unref(params.labels);
         gb_conditions_free(conditions);
@@ -180,10 +181,10 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
-static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
     gb_operations_session_gone(gb_api_of(request)->operations, request->param[0].s);
-    return gb_reply_nothing(request, call, response, err);
+    return gb_reply_nothing(request, result, response, err);
 }
 
 enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_http_response *response,
@@ -195,7 +196,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

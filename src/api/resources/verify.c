@@ -46,7 +46,8 @@ static int read_body(const struct gb_http_request *request, unsigned *ret_algs, 
     return r;
 }
 
-static void render(struct gb_json_writer *out, const struct gb_call *call, unsigned algs, bool compared, bool match) {
+static void render(struct gb_json_writer *out, const struct gb_scan_call *call, unsigned algs, bool compared,
+                   bool match) {
     char text[GB_BASE64_SIZE_MAX];
     char crc[9];
     unsigned i;
@@ -56,10 +57,10 @@ static void render(struct gb_json_writer *out, const struct gb_call *call, unsig
         gb_json_put_bool(out, "match", match);
     else
         gb_json_put_null(out, "match"); /* there was no checksum to compare with */
-    snprintf(crc, sizeof(crc), "%08" PRIx32, call->scan.crc32c);
+    snprintf(crc, sizeof(crc), "%08" PRIx32, call->crc32c);
     gb_json_put_string(out, "crc32c", crc);
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
-    if (call->scan.had_crc32c)
+    if (call->had_crc32c)
         gb_json_put_string(out, "stored_crc32c", crc);
     else
         gb_json_put_null(out, "stored_crc32c");
@@ -69,7 +70,7 @@ static void render(struct gb_json_writer *out, const struct gb_call *call, unsig
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (!(algs & 1u << i))
             continue;
-        gb_digest_text(&call->scan.digest[i], text);
+        gb_digest_text(&call->digest[i], text);
         gb_json_put_string(out, gb_digest_name((enum gb_digest_alg)i), text);
     }
     gb_json_close(out, '}');
@@ -77,10 +78,11 @@ static void render(struct gb_json_writer *out, const struct gb_call *call, unsig
 }
 
 /* The body is read a second time. It was valid before, and lives as long as the request. */
-static enum gb_step reply_verified(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_verified(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_scan_call *call = result;
     struct gb_digest_set expected = {.given = 0};
-    bool match = !call->scan.had_crc32c || call->scan.crc32c == call->buffer.crc32c;
+    bool match = !call->had_crc32c || call->crc32c == call->buffer.crc32c;
     struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
     unsigned algs = 0;
@@ -91,9 +93,9 @@ static enum gb_step reply_verified(struct gb_http_request *request, const struct
         return GB_STEP_ERROR;
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (expected.given & 1u << i)
-            match = match && gb_digest_equal(&expected.digest[i], &call->scan.digest[i]);
+            match = match && gb_digest_equal(&expected.digest[i], &call->digest[i]);
     }
-    render(&out, call, algs, call->scan.had_crc32c || expected.given, match);
+    render(&out, call, algs, call->had_crc32c || expected.given, match);
     return gb_reply_json(&out, 200, response, err);
 }
 
@@ -102,13 +104,13 @@ enum gb_step gb_api_buffer_verify(struct gb_http_request *request, struct gb_htt
     struct gb_scan_params params = {.verify = true, .stream = {"default"}};
     struct gb_conditions *conditions;
     struct gb_digest_set expected = {.given = 0};
-    struct gb_call *call;
+    struct gb_scan_call *call;
 
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
         gb_query_name(request, "stream", &params.stream, err) < 0 ||
         read_body(request, &params.digests, &expected, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

@@ -28,7 +28,7 @@ static int read_body(const struct gb_http_request *request, struct gb_device_wri
     return r;
 }
 
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call, bool copy,
+static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call, bool copy,
                                   struct gb_http_response *response, struct gb_error *err) {
     struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
@@ -46,27 +46,27 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }
 
-static enum gb_step reply_copied(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    return reply_written(request, call, true, response, err);
+static enum gb_step reply_copied(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return reply_written(request, result, true, response, err);
 }
 
-static enum gb_step reply_filled(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    return reply_written(request, call, false, response, err);
+static enum gb_step reply_filled(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return reply_written(request, result, false, response, err);
 }
 
 static enum gb_step write(struct gb_http_request *request, struct gb_device_write_params *params,
                           struct gb_http_response *response, struct gb_error *err) {
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     params->holder = gb_share_holder(request);
     gb_request_hooks_stream(request, &params->stream);
     if (gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

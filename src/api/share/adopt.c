@@ -117,12 +117,12 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
  * none is needed. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
                  struct gb_http_fd_mailbox *mailbox, struct gb_error *err) {
-    struct gb_call *call = NULL;
+    struct gb_buffer_call *call = NULL;
 
     pthread_mutex_lock(&share->lock);
     params->holder = share->holder;
     if (params->holder)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     else
         gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended");
     if (call && mailbox)

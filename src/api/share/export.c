@@ -15,8 +15,9 @@
 
 /* raw_handle, device_id and byte_size are Triton's words; it ignores the other members. The bytes begin at the start of
  * the handle's memory. */
-static void render(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_call *call) {
-    const struct gb_lease_grant *lease = call->lease;
+static void render(struct gb_json_writer *out, const struct gb_http_request *request,
+                   const struct gb_lease_call *call) {
+    const struct gb_lease_grant *lease = &call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
     char etag[GB_ETAG_SIZE];
@@ -74,7 +75,7 @@ static int read_body(const struct gb_http_request *request, struct gb_export_par
 enum gb_step gb_api_buffer_export(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_export_params params = {.uid = (uid_t)-1, .gid = (gid_t)-1};
-    struct gb_call *call;
+    struct gb_lease_call *call;
 
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
         read_body(request, &params, err) < 0 ||

@@ -18,7 +18,7 @@ struct grant {
     atomic_int refs;
     atomic_int state;
     struct gb_core *core;
-    struct gb_call *call;
+    struct gb_lease_call *call;
     struct gb_share *share;          /* borrowed, lives as long as the request; NULL: no connection has it */
     struct gb_http_request *request; /* the call's reference */
     gb_grant_render *render;
@@ -27,17 +27,17 @@ struct grant {
 static void unref(struct grant *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1)
         return;
-    gb_call_unref(g->call);
+    gb_call_unref(&g->call->base);
     free(g);
 }
 
 /* Ends the lease. Without memory for the call it ends with the connection, or when its time is over. */
 static void end_lease(const struct grant *g) {
-    struct gb_call *call = g->call->error.code == GB_OK && g->call->lease ? gb_call_new(NULL, NULL) : NULL;
+    struct gb_call *call = g->call->base.error.code == GB_OK ? gb_call_new(sizeof(*call), NULL, NULL) : NULL;
 
     if (!call)
         return;
-    gb_lease_end(g->core, g->call->lease->id, NULL, false, call); /* no client was told how to reach the bytes */
+    gb_lease_end(g->core, g->call->lease.id, NULL, false, call); /* no client was told how to reach the bytes */
     gb_call_unref(call);
 }
 
@@ -59,12 +59,12 @@ static void grant_free(void *state) {
     unref(g);
 }
 
-struct gb_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
-                               struct gb_error *err) {
+struct gb_lease_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
+                                     struct gb_error *err) {
     struct grant *g = calloc(1, sizeof(*g));
 
     if (g)
-        g->call = gb_call_new(done, g);
+        g->call = gb_call_new(sizeof(*g->call), done, g);
     if (!g || !g->call) {
         free(g);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
@@ -94,7 +94,7 @@ static enum gb_step reply(const struct gb_http_request *request, struct grant *g
     if (fd >= 0 && gb_http_response_fd(response, fd, err) < 0)
         return GB_STEP_ERROR;
     if (g->share)
-        gb_share_add(g->share, g->call->lease->id);
+        gb_share_add(g->share, g->call->lease.id);
     atomic_store(&g->state, GIVEN);
     return GB_STEP_REPLY;
 }
@@ -103,9 +103,9 @@ enum gb_step gb_grant_resume(struct gb_http_request *request, struct gb_http_res
     struct grant *g = request->state;
 
     if (atomic_load(&g->state) == FINISHED) {
-        if (g->call->error.code == GB_OK)
+        if (g->call->base.error.code == GB_OK)
             return reply(request, g, response, err);
-        *err = g->call->error;
+        *err = g->call->base.error;
         return GB_STEP_ERROR;
     }
     if (!request->timed_out)

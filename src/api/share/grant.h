@@ -11,13 +11,13 @@
 
 /* Writes the reply to a call that has succeeded, one JSON object. */
 typedef void gb_grant_render(struct gb_json_writer *out, const struct gb_http_request *request,
-                             const struct gb_call *call);
+                             const struct gb_lease_call *call);
 
 /* Makes the call for gb_lease_map or gb_lease_export, which must follow, and then gb_grant_resume. share: the
  * connection that the lease belongs to, borrowed; NULL when there is none. Returns NULL with SATURATED when memory is
  * exhausted. */
-struct gb_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
-                               struct gb_error *err);
+struct gb_lease_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
+                                     struct gb_error *err);
 
 /* Replies at once when the call has finished, else waits for it. */
 gb_http_handler gb_grant_resume;

@@ -168,13 +168,13 @@ static int permit_others(const struct gb_http_request *request, int64_t id, bool
     return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
 }
 
-static enum gb_step reply_ended(struct gb_http_request *request, const struct gb_call *call,
-                                struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_ended(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
     int64_t id;
 
     if (request->peer && request->peer->app && read_id(request, &id, NULL) == 0)
         gb_share_remove(request->peer->app, id);
-    return gb_reply_nothing(request, call, response, err);
+    return gb_reply_nothing(request, result, response, err);
 }
 
 enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_response *response,
@@ -187,7 +187,7 @@ enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_re
         return GB_STEP_ERROR;
     if (!has(request, id) && permit_others(request, id, &outside, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_lease_end(gb_api_of(request)->core, id, NULL, outside, call);

@@ -29,8 +29,9 @@ static void render_passed(struct gb_json_writer *out, const struct gb_lease_gran
     gb_json_close(out, ']');
 }
 
-static void render(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_call *call) {
-    const struct gb_lease_grant *lease = call->lease;
+static void render(struct gb_json_writer *out, const struct gb_http_request *request,
+                   const struct gb_lease_call *call) {
+    const struct gb_lease_grant *lease = &call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
     char etag[GB_ETAG_SIZE];
@@ -101,7 +102,7 @@ static int read_body(const struct gb_http_request *request, struct gb_lease_para
 /* Takes the holder under the lock, because the connection may end at any time. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_lease_params *params,
                  struct gb_error *err) {
-    struct gb_call *call = NULL;
+    struct gb_lease_call *call = NULL;
 
     pthread_mutex_lock(&share->lock);
     params->holder = share->holder;

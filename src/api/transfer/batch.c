@@ -87,7 +87,7 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
 }
 
 void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
-    struct gb_call *call = item->call;
+    struct gb_buffer_call *call = item->call;
     struct gb_buffer_params create;
     struct gb_device_write_params write;
     struct gb_sides sides;
@@ -250,8 +250,10 @@ void gb_batch_unref(struct gb_batch *batch) {
 
     if (atomic_fetch_sub(&batch->refs, 1) != 1)
         return;
-    for (i = 0; batch->items && i < batch->count; i++)
-        gb_call_unref(batch->items[i].call);
+    for (i = 0; batch->items && i < batch->count; i++) {
+        if (batch->items[i].call)
+            gb_call_unref(&batch->items[i].call->base);
+    }
     gb_transaction_batch_unref(batch->transactions);
     json_decref(batch->root);
     gb_http_request_unref(batch->request);

@@ -16,8 +16,8 @@ struct gb_batch_item {
     struct gb_name name;
     const json_t *body; /* borrowed */
     size_t wave;
-    struct gb_call *call;  /* a reference once the call has begun */
-    struct gb_error error; /* why it could not begin */
+    struct gb_buffer_call *call; /* a reference once the call has begun */
+    struct gb_error error;       /* why it could not begin */
 };
 
 /* One reference is the request's; each call under way has another. */

@@ -57,7 +57,7 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
 static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
     bool member = item->what != GB_BATCH_CREATE;
 
-    item->call = gb_call_new(call_done, batch);
+    item->call = gb_call_new(sizeof(*item->call), call_done, batch);
     if (!item->call) {
         gb_error_set(&item->error, GB_ERR_SATURATED, "no memory for the operation; try again later");
         if (member)
@@ -66,9 +66,9 @@ static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
         return;
     }
     if (member)
-        item->call->batch = gb_transaction_batch_ref(batch->transactions);
+        gb_transaction_batch_add(batch->transactions, &item->call->base);
     else
-        item->call->mark = gb_request_hooks_mark(batch->request);
+        item->call->base.mark = gb_request_hooks_mark(batch->request);
     atomic_fetch_add(&batch->refs, 1);
     gb_batch_begin(batch, item);
 }
@@ -89,7 +89,7 @@ static bool begin_some(struct gb_batch *batch) {
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
 static const struct gb_error *error_of(const struct gb_batch_item *item) {
-    return item->call ? &item->call->error : &item->error;
+    return item->call ? &item->call->base.error : &item->error;
 }
 
 static int status_of(const struct gb_batch_item *item) {
@@ -101,7 +101,7 @@ static int status_of(const struct gb_batch_item *item) {
 }
 
 static void render_result(struct gb_json_writer *out, const struct gb_batch *batch, const struct gb_batch_item *item) {
-    const struct gb_call *call = item->call;
+    const struct gb_buffer_call *call = item->call;
 
     if (item->what == GB_BATCH_DELETE || error_of(item)->code != GB_OK) {
         gb_json_put_null(out, "result");

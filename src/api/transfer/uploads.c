@@ -126,8 +126,10 @@ enum gb_step gb_multipart_reply(struct gb_http_request *request, const struct gb
 
 /* --- begin ---------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step reply_begun(struct gb_http_request *request, const struct gb_call *call,
-                                struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_begun(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_multipart_call *call = result;
+
     return gb_multipart_reply(request, &call->multipart, 201, response, err);
 }
 
@@ -156,13 +158,13 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_upload_params params = {.wait_ms = 0};
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
 
     if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0) {
         gb_text_unref(params.buffer.labels);
         return GB_STEP_ERROR;
     }
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_text_unref(params.buffer.labels);
         gb_conditions_free(conditions);
@@ -185,8 +187,10 @@ static enum gb_step reply_stands(const struct gb_multipart_view *view, struct gb
     return GB_STEP_REPLY;
 }
 
-static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_settled(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_multipart_call *call = result;
+
     (void)request;
     return reply_stands(&call->multipart, response, err);
 }
@@ -195,7 +199,7 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
                                struct gb_error *err) {
     struct gb_multipart_view view;
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
     const char *id;
 
     if (gb_path_upload(request, &session, &id, err) < 0)
@@ -208,7 +212,7 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
             return reply_stands(&view, response, err);
         return gb_multipart_reply(request, &view, 200, response, err);
     }
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_multipart_drain(gb_api_of(request)->core, &session, id, call);
@@ -257,8 +261,10 @@ static enum gb_step incomplete(const struct gb_multipart_view *view, struct gb_h
     return GB_STEP_ERROR;
 }
 
-static enum gb_step reply_complete(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_complete(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_multipart_call *call = result;
+
     if (!call->multipart.completed)
         return incomplete(&call->multipart, response, err);
     return gb_upload_reply(request, &call->buffer, call->created, &call->times, gb_clock_ns(), response, err);
@@ -268,9 +274,10 @@ enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id
                                  const struct gb_multipart_expected *expected, struct gb_http_response *response,
                                  struct gb_error *err) {
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
 
-    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL : gb_async_begin(request, err);
+    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL
+                                                                        : gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         if (check && check->free_arg)
             check->free_arg(check->arg);
@@ -326,12 +333,12 @@ enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_h
 enum gb_step gb_api_upload_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
     const char *id;
 
     if (gb_path_upload(request, &session, &id, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_multipart_delete(gb_api_of(request)->core, &session, id, call);

@@ -176,9 +176,9 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     if (r < 0)
         c->end(c);
     else if (c->removes)
-        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, mark_of(c), committed, c);
+        gb_store_delete_buffer(session->core->store, c->rec.id, mark_of(c), committed, c);
     else
-        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, mark_of(c), committed, c);
+        gb_store_put_buffer(session->core->store, &c->rec, mark_of(c), committed, c);
     return next;
 }
 
@@ -242,7 +242,6 @@ static void group_committed(void *arg, const struct gb_error *error) {
 static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
     struct gb_transaction *next = NULL;
-    struct gb_store_edits edits = {.edits = g->edits, .count = g->count};
     size_t i = 0;
     int r = 0;
 
@@ -264,7 +263,7 @@ static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     if (r < 0)
         g->end(g);
     else
-        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, g->mark, group_committed, g);
+        gb_store_edit_buffers(session->core->store, g->edits, g->count, g->mark, group_committed, g);
     return next;
 }
 

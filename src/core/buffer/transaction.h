@@ -62,9 +62,7 @@ struct gb_transaction_group {
 /* end may run before this returns. */
 void gb_transaction_group_start(struct gb_transaction_group *group);
 
-/* transaction_batch.c. True: the change waits for the others of its call's gather, and goes on with them. */
+/* transaction_batch.c. True: the transaction waits for the others of its call's batch, and goes on with them. */
 bool gb_transaction_batch_put(struct gb_transaction *transaction);
-/* The call ends: one that has put no change is not waited for any more. */
-void gb_transaction_batch_leave(struct gb_call *call);
 
 #endif

@@ -127,15 +127,21 @@ static void go(struct gb_transaction_batch *g) {
     gb_transaction_group_start(&g->group);
 }
 
+/* The call's part in the batch ends, and the reference to the batch becomes the caller's. NULL: it has none. */
+static struct gb_transaction_batch *take(struct gb_call *call) {
+    struct gb_transaction_batch *g = call->batch;
+
+    call->batch = NULL;
+    call->on_finish = NULL;
+    return g;
+}
+
 bool gb_transaction_batch_put(struct gb_transaction *transaction) {
-    struct gb_call *call = (struct gb_call *)transaction->call;
-    struct gb_transaction_batch *g = call ? call->batch : NULL;
+    struct gb_transaction_batch *g = transaction->call ? take((struct gb_call *)transaction->call) : NULL;
     bool last;
 
-    if (!g || call->batched)
+    if (!g)
         return false;
-    gb_transaction_batch_ref(g); /* the call, and its reference, may end meanwhile */
-    call->batched = true;
     pthread_mutex_lock(&g->lock);
     g->transactions[g->count++] = transaction;
     last = --g->missing == 0;
@@ -163,9 +169,15 @@ void gb_transaction_batch_skip(struct gb_transaction_batch *g, size_t calls) {
         miss(g, calls, true);
 }
 
-void gb_transaction_batch_leave(struct gb_call *call) {
-    if (!call->batch || call->batched)
-        return;
-    call->batched = true;
-    miss(call->batch, 1, call->error.code != GB_OK);
+/* The call has ended without a transaction: the others wait for it no longer. */
+static void leave(struct gb_call *call) {
+    struct gb_transaction_batch *g = take(call);
+
+    miss(g, 1, call->error.code != GB_OK);
+    gb_transaction_batch_unref(g);
+}
+
+void gb_transaction_batch_add(struct gb_transaction_batch *g, struct gb_call *call) {
+    call->batch = gb_transaction_batch_ref(g);
+    call->on_finish = leave;
 }

@@ -45,7 +45,7 @@ static void expired(void *arg) {
 /* Takes over the reference. */
 static void expire(struct gb_session *s) {
     struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session, .expires = true};
-    struct gb_call *call = gb_call_new(expired, NULL);
+    struct gb_call *call = gb_call_new(sizeof(*call), expired, NULL);
     struct expiry *e = malloc(sizeof(*e));
 
     /* Without memory: another time. */

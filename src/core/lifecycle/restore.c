@@ -114,7 +114,7 @@ static void wait_done(void *arg) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void create_default(struct gb_core *core, struct gb_call *call) {
+static void create_default(struct gb_core *core, struct gb_session_call *call) {
     struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
 
     gb_session_create(core, &params, call);
@@ -131,12 +131,12 @@ bool gb_core_has_default(struct gb_core *core) {
 /* If the disk has no room for it the housekeeper makes it later: other sessions can be read meanwhile. */
 static int make_default(struct gb_core *core, struct gb_error *err) {
     struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-    struct gb_call *call;
+    struct gb_session_call *call;
     int r = 0;
 
     if (gb_core_has_default(core))
         return 0;
-    call = gb_call_new(wait_done, &w);
+    call = gb_call_new(sizeof(*call), wait_done, &w);
     if (!call)
         return gb_no_memory(err);
     create_default(core, call);
@@ -144,24 +144,24 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
     while (!w.done)
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
-    if (call->error.code == GB_ERR_STORAGE_FULL) {
+    if (call->base.error.code == GB_ERR_STORAGE_FULL) {
         core->housekeeper->lacks_default = true;
-    } else if (call->error.code != GB_OK) {
+    } else if (call->base.error.code != GB_OK) {
         if (err && err->code == GB_OK)
-            *err = call->error;
+            *err = call->base.error;
         r = -1;
     }
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
     return r;
 }
 
 void gb_core_make_default(struct gb_core *core) {
-    struct gb_call *call = gb_call_new(NULL, NULL);
+    struct gb_session_call *call = gb_call_new(sizeof(*call), NULL, NULL);
 
     if (!call) /* another time */
         return;
     create_default(core, call);
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
 }
 
 /* One for each session, however many there are. */

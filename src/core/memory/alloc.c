@@ -3,15 +3,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 
 #define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */
-#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without an event */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
-    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+    return gb_container_of(task, struct gb_alloc, task);
 }
 
 /* The numbers, and that waiting is of no use where there will never be as much. */
@@ -146,19 +146,6 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     return try(a, err);
 }
 
-static void starve(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
-    struct gb_alloc **at = &device->starved;
-
-    if (!*at)
-        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
-    while (*at)
-        at = &(*at)->next;
-    a->next = NULL;
-    *at = a;
-    device->memory_freed = false;
-}
-
 static void allocate(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
@@ -188,7 +175,7 @@ static void allocate(struct gb_task *task) {
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
             c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
-            starve(a);
+            gb_retry_queue_put(&c->device->waiting, &a->waiter);
             return;
         }
     }
@@ -197,12 +184,14 @@ static void allocate(struct gb_task *task) {
 
 /* True if the allocation has ended. Memory that another pool freed comes only by trimming it, which is not done every
  * time. */
-static bool try_starved(struct gb_alloc *a, bool trim) {
+static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
+    struct gb_alloc *a = gb_container_of(waiter, struct gb_alloc, waiter);
+    const bool *trim = arg;
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
     int r;
 
-    if (trim || last) {
+    if (*trim || last) {
         r = trim_and_try(a, &err);
     } else {
         gb_alloc_stats_retried(a->content);
@@ -216,30 +205,14 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
 
 bool gb_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_alloc **at;
     uint64_t now_ns = gb_clock_ns();
-    bool due = now_ns >= device->starved_next_ns;
-    bool trim = now_ns >= device->starved_trim_ns;
+    bool trim = now_ns >= device->trim_next_ns;
 
-    if (!device->starved)
-        return false;
-    if (!device->memory_freed && !due)
-        return true;
-    device->memory_freed = false;
-    for (at = &device->starved; *at;) {
-        struct gb_alloc *a = *at;
-        struct gb_alloc *next = a->next;
-
-        if (try_starved(a, trim))
-            *at = next;
-        else
-            at = &a->next;
-    }
-    if (due)
-        device->starved_next_ns = now_ns + RETRY_NS;
+    if (!gb_retry_queue_due(&device->waiting))
+        return device->waiting.first != NULL;
     if (trim)
-        device->starved_trim_ns = now_ns + TRIM_NS;
-    return device->starved != NULL;
+        device->trim_next_ns = now_ns + TRIM_NS;
+    return gb_retry_queue_run(&device->waiting, try_again, &trim);
 }
 
 /* Where the CPU reaches the memory, an allocation from unused memory of the pool is as cheap as posting it to another
@@ -266,7 +239,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     if (c->bytes == 0) {
         a->done(a, NULL);
         done = true;
-    } else if (!c->device->starved) {
+    } else if (!c->device->waiting.first) {
         done = try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {

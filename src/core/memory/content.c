@@ -215,7 +215,7 @@ void gb_content_free_memory(struct gb_content *c) {
     }
     if (freed)
         gb_content_count_free(c);
-    device->memory_freed = true;
+    device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
     gb_content_end(c);
@@ -251,7 +251,7 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     /* As with allocations: see alloc.c. */
     if (content->ptr && pool_sessions(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
         gb_content_free_memory(content);
-        gb_lane_leave(&device->lane, device->starved != NULL);
+        gb_lane_leave(&device->lane, device->waiting.first != NULL);
         return;
     }
     let_go(content);

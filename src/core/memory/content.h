@@ -120,7 +120,7 @@ void gb_content_count_free(struct gb_content *content);
 
 struct gb_alloc {
     struct gb_task task;
-    struct gb_alloc *next;
+    struct gb_retry_waiter waiter;
     struct gb_content *content; /* borrowed: its ptr is set; its alloc_stream is in use */
     uint64_t deadline_ns;       /* wait for memory until then; 0: do not */
     atomic_bool cancelled;      /* stop waiting */

@@ -111,7 +111,7 @@ bool gb_free_cache_retry(struct gb_core_device *device) {
     uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
     uint64_t now_ns = gb_clock_ns();
 
-    if (device->starved || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
+    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
         gb_free_cache_free(device);
         device->free_cache->freed_ns = now_ns;
     }

@@ -1,10 +1,10 @@
 #include "core/memory/kind.h"
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/session/session.h"
 
 #define FREE_TRIES 3
-#define RETRY_NS (10 * GB_NS_PER_MS)
 
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err) {
     if (kind == GB_KIND_DEVICE || pool->s[0] == '\0')
@@ -80,7 +80,7 @@ int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, str
 /* --- getting ------------------------------------------------------------------------------------------------------ */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
-    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+    return gb_container_of(task, struct gb_alloc, task);
 }
 
 /* Back on the ordinary lane: later work queues there. */
@@ -123,17 +123,6 @@ static void retry(struct gb_alloc *a) {
     gb_lane_post(&a->content->device->lane, &a->task);
 }
 
-static void starve(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
-    struct gb_alloc **at = &device->slow_starved;
-
-    while (*at)
-        at = &(*at)->next;
-    a->next = NULL;
-    *at = a;
-    device->slow_next_ns = gb_clock_ns() + RETRY_NS;
-}
-
 /* On the slow lane. */
 static void allocate(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
@@ -144,24 +133,23 @@ static void allocate(struct gb_task *task) {
     if (a->error.code == GB_ERR_OUT_OF_MEMORY && !a->room_made)
         retry(a);
     else if (may_wait(a))
-        starve(a);
+        gb_retry_queue_put(&c->device->slow_waiting, &a->waiter);
     else
         end(a);
 }
 
+static bool go_round_again(struct gb_retry_waiter *waiter, void *arg) {
+    (void)arg;
+    retry(gb_container_of(waiter, struct gb_alloc, waiter));
+    return true; /* those that find nothing come back into the queue */
+}
+
 bool gb_kind_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_alloc *list = device->slow_starved;
-    struct gb_alloc *next;
 
-    if (!list || gb_clock_ns() < device->slow_next_ns)
-        return list != NULL;
-    device->slow_starved = NULL;
-    for (; list; list = next) {
-        next = list->next;
-        retry(list);
-    }
-    return false; /* an allocation that starves again says so */
+    if (!gb_retry_queue_due(&device->slow_waiting))
+        return device->slow_waiting.first != NULL;
+    return gb_retry_queue_run(&device->slow_waiting, go_round_again, NULL);
 }
 
 void gb_kind_alloc_start(struct gb_alloc *alloc) {
@@ -172,7 +160,7 @@ void gb_kind_alloc_start(struct gb_alloc *alloc) {
 /* --- giving back -------------------------------------------------------------------------------------------------- */
 
 static struct gb_content *content_of(struct gb_task *task) {
-    return (struct gb_content *)((char *)task - offsetof(struct gb_content, task));
+    return gb_container_of(task, struct gb_content, task);
 }
 
 /* On the lane of frees. A free that fails on a living device would leak for ever, so it is tried again. */

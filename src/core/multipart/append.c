@@ -302,7 +302,8 @@ int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, st
 
 /* --- where it stands ---------------------------------------------------------------------------------------------- */
 
-void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call) {
+void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
+                        struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_multipart *multipart;
     struct gb_append *a;
@@ -325,7 +326,7 @@ void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, con
         pthread_mutex_unlock(&multipart->lock);
     }
     if (!waits) {
-        gb_call_finish(call, err.code == GB_OK ? NULL : &err);
+        gb_call_finish(&call->base, err.code == GB_OK ? NULL : &err);
         gb_core_leave(core);
     }
     gb_multipart_unref(multipart);

@@ -54,7 +54,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     struct gb_multipart *multipart = n->multipart;
     struct gb_core *core = multipart->core;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool good;
 
     if (error)
@@ -172,7 +172,7 @@ static int completable_locked(struct gb_multipart *multipart, const struct gb_mu
 
 /* n: NULL when nothing is to be read. From 1 on check and n are the multipart upload's. */
 static int start(struct gb_multipart *multipart, const struct gb_buffer_check *check,
-                 const struct gb_multipart_expected *expected, struct inspection *n, struct gb_call *call,
+                 const struct gb_multipart_expected *expected, struct inspection *n, struct gb_multipart_call *call,
                  struct gb_error *err) {
     struct gb_upload *target = NULL;
     int r;
@@ -206,7 +206,7 @@ static int start(struct gb_multipart *multipart, const struct gb_buffer_check *c
 
 void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
                            const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
-                           struct gb_call *call) {
+                           struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_multipart *multipart;
     struct inspection *n = NULL;
@@ -229,7 +229,7 @@ void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, 
     if (r <= 0 && multipart) {
         gb_multipart_finish_call(multipart, call, r < 0 ? &err : NULL);
     } else if (r <= 0) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         gb_core_leave(core);
     }
     gb_multipart_unref(multipart);

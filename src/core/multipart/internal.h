@@ -25,7 +25,7 @@ enum gb_multipart_state {
 
 struct gb_multipart_waiter {
     struct gb_multipart_waiter *next;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
 };
 
 struct gb_multipart {
@@ -60,9 +60,9 @@ struct gb_multipart {
     uint64_t skip;
     void *app;
     void (*free_app)(void *app);
-    bool append_locked;       /* somebody appends, or what he brought is still being copied */
-    struct gb_append *append; /* whom to wake; NULL when that one has gone */
-    struct gb_call *call;     /* begins or completes */
+    bool append_locked;             /* somebody appends, or what he brought is still being copied */
+    struct gb_append *append;       /* whom to wake; NULL when that one has gone */
+    struct gb_multipart_call *call; /* begins or completes */
     struct gb_hash_reader *reader;
     struct gb_multipart_waiter *drain_waiters;
     struct gb_multipart_waiter *end_waiters; /* wait for the memory to be free */
@@ -122,9 +122,10 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why);
 /* Something may have happened to the target. */
 void gb_multipart_look(struct gb_multipart *multipart);
-void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_call *call, const struct gb_error *error);
+void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
+                              const struct gb_error *error);
 /* Waits in a list; the call fails when memory is exhausted. */
-bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call *call);
+bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call);
 void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
 void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
 

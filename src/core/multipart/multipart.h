@@ -12,15 +12,13 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/name.h"
+#include "core/public/call.h"
 #include "core/public/types.h"
 
 struct gb_core;
-struct gb_call;
 struct gb_upload;
 struct gb_upload_params;
 struct gb_buffer_check;
-struct gb_buffer_rec;
-struct gb_transfer_times;
 
 #define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
 #define GB_MULTIPARTS_DONE_MAX 64     /* of one session that are completed and still remembered */
@@ -28,10 +26,18 @@ struct gb_transfer_times;
 #define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before it is known what they are */
 #define GB_MULTIPART_TTL_S 3600       /* unless configured */
 
+struct gb_multipart_call {
+    struct gb_call base;
+    bool created; /* these three: of a completion */
+    struct gb_transfer_times times;
+    struct gb_buffer_rec buffer;
+    struct gb_multipart_view multipart; /* also after an error, when there is such an upload */
+};
+
 /* Memory for the whole of params->bytes; params->wake is not used. Takes params->check, which is asked at the beginning
  * and again when the generation is to be seen. Refuses what gb_upload_begin refuses, and LIMIT_REACHED. Result:
  * call->multipart, once bytes can be taken. */
-void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_call *call);
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
 
 /* [now] UPLOAD_NOT_FOUND. */
 int gb_multipart_get(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_multipart_view *ret,
@@ -68,14 +74,16 @@ struct gb_multipart_expected {
  * is. While digests are computed it takes nothing (UPLOAD_BUSY) and can be deleted. */
 void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
                            const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
-                           struct gb_call *call);
+                           struct gb_multipart_call *call);
 
 /* Ends it and what is under way, and frees its memory. */
-void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call);
+void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id,
+                         struct gb_multipart_call *call);
 
 /* Its offset, once no append runs: one that runs is cut off, because a client that asks has lost its connection.
  * Result: call->multipart. */
-void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call);
+void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
+                        struct gb_multipart_call *call);
 
 /* --- appending ---------------------------------------------------------------------------------------------------- */
 

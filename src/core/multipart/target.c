@@ -2,11 +2,12 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/multipart/internal.h"
 
 /* --- who waits ---------------------------------------------------------------------------------------------------- */
 
-bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call *call) {
+bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call) {
     struct gb_multipart_waiter *w = malloc(sizeof(*w));
 
     if (!w)
@@ -24,11 +25,12 @@ void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multi
     multipart->drain_waiters = NULL;
 }
 
-void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_call *call, const struct gb_error *error) {
+void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
+                              const struct gb_error *error) {
     pthread_mutex_lock(&multipart->lock);
     gb_multipart_view_locked(multipart, &call->multipart);
     pthread_mutex_unlock(&multipart->lock);
-    gb_call_finish(call, error);
+    gb_call_finish(&call->base, error);
     gb_core_leave(multipart->core);
 }
 
@@ -135,14 +137,19 @@ static bool refused(struct gb_multipart *multipart) {
     return r;
 }
 
+static void result_done(struct gb_call *call) {
+    gb_buffer_rec_done(&gb_container_of(call, struct gb_multipart_call, base)->buffer);
+}
+
 /* 1: the call has the result; 0: not yet, wake follows; -1: failed; when it was refused alone, it may be tried
  * again. */
-static int outcome(struct gb_multipart *multipart, struct gb_call *call, struct gb_error *err) {
+static int outcome(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {
     if (refused(multipart)) {
         *err = multipart->refused;
         return -1;
     }
     gb_buffer_rec_done(&call->buffer);
+    call->base.free_result = result_done;
     return gb_upload_result(multipart->target, &call->buffer, &call->created, &call->times, err);
 }
 
@@ -152,7 +159,7 @@ void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_bu
     free_check(&multipart->end_check);
     if (check)
         multipart->end_check = *check;
-    multipart->mark = multipart->call->mark;
+    multipart->mark = multipart->call->base.mark;
     multipart->state = GB_MULTIPART_COMPLETING;
     target->filled = target->plan.payload;
     target->crc = gb_ranges_crc(&multipart->ranges);
@@ -172,10 +179,10 @@ void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *targe
 
 /* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for
  * good. */
-static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret_call, bool *ret_dead,
+static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_call **ret_call, bool *ret_dead,
                             struct gb_error *err) {
     struct gb_upload *target = multipart->target;
-    struct gb_call *call = multipart->call;
+    struct gb_multipart_call *call = multipart->call;
     int r;
 
     if (!target || (multipart->state != GB_MULTIPART_OPENING && multipart->state != GB_MULTIPART_COMPLETING))
@@ -207,7 +214,7 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret
 void gb_multipart_look(struct gb_multipart *multipart) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *target;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool dead = false;
     bool news;
     bool done;
@@ -273,7 +280,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 
 /* --- begin -------------------------------------------------------------------------------------------------------- */
 
-void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_call *call) {
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_multipart *multipart = NULL;
 
@@ -294,7 +301,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
     if (params->check.free_arg)
         params->check.free_arg(params->check.arg);
     if (call)
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
     if (call)
         gb_core_leave(core);
 }
@@ -335,7 +342,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
     struct gb_multipart_waiter *drain_waiters = NULL;
     struct gb_error gone = GB_ERROR_INIT;
     struct gb_upload *target = NULL;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool ends;
 
     pthread_mutex_lock(&multipart->lock);
@@ -362,7 +369,7 @@ void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why
 }
 
 /* 1: the call waits until the memory is free; 0: there is none; -1. */
-static int start_delete(struct gb_multipart *multipart, struct gb_call *call, struct gb_error *err) {
+static int start_delete(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&multipart->lock);
@@ -376,7 +383,8 @@ static int start_delete(struct gb_multipart *multipart, struct gb_call *call, st
     return r;
 }
 
-void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call) {
+void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id,
+                         struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_error why = GB_ERROR_INIT;
     struct gb_multipart *multipart;
@@ -392,7 +400,7 @@ void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, co
         gb_multipart_withdraw(multipart); /* a completed one is forgotten */
     }
     if (r <= 0) {
-        gb_call_finish(call, r < 0 ? &err : NULL);
+        gb_call_finish(&call->base, r < 0 ? &err : NULL);
         gb_core_leave(core);
     }
     gb_multipart_unref(multipart);

@@ -1,18 +1,14 @@
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "core/buffer/guard.h"
-#include "core/buffer/transaction.h"
+#include "core/buffer/op.h"
 #include "core/memory/kind.h"
 
-/* One call that changes a buffer. */
+/* One call that makes, changes or deletes a buffer. */
 struct buffer_op {
-    struct gb_transaction transaction;
-    struct gb_session *session;
-    struct gb_call *call;
+    struct gb_buffer_op base; /* first */
     struct gb_buffer_params params;
-    struct gb_buffer_check check;
     struct gb_alloc alloc;
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
@@ -22,63 +18,15 @@ struct buffer_op {
 };
 
 static struct buffer_op *op_of(struct gb_transaction *transaction) {
-    return (struct buffer_op *)((char *)transaction - offsetof(struct buffer_op, transaction));
+    return gb_container_of(gb_buffer_op_of(transaction), struct buffer_op, base);
 }
 
 /* error may be part of op; GB_OK in it is success. */
 static void op_end(struct buffer_op *op, const struct gb_error *error) {
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error copy = *error;
-
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
     gb_core_stream_unuse(op->stream);
     gb_core_pool_unref(op->pool);
-    gb_transaction_done(&op->transaction);
     gb_text_unref(op->params.labels);
-    free(op);
-    gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
-    gb_session_unref(session);
-}
-
-/* NULL when the call has ended already. */
-static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                const struct gb_buffer_check *check, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    struct buffer_op *op = NULL;
-
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s) {
-        op = calloc(1, sizeof(*op));
-        if (!op)
-            gb_no_memory(&err);
-    }
-    if (!op) {
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_session_unref(s);
-        gb_call_finish(call, &err);
-        return NULL;
-    }
-    op->session = s;
-    op->call = call;
-    if (check)
-        op->check = *check;
-    op->transaction.session = s;
-    op->transaction.call = call;
-    op->transaction.name = *name;
-    return op;
-}
-
-static int check(struct buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
-    if (!b)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->session->name.s, op->transaction.name.s);
-    return gb_buffer_check_locked(&op->check, b, err);
+    gb_buffer_op_end(&op->base, error);
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------------------- */
@@ -114,26 +62,26 @@ static int create_decide_locked(struct gb_transaction *transaction, struct gb_bu
 static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct buffer_op *op = op_of(transaction);
 
-    gb_buffer_set_locked(op->session, b, &transaction->rec, op->content);
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, op->content);
     op->content = NULL;
     op->counted = false;
-    gb_buffer_rec_set(&op->call->buffer, &transaction->rec);
-    op->call->created = true;
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+    op->base.call->created = true;
 }
 
 static void content_gone(void *arg) {
     struct buffer_op *op = arg;
 
-    op_end(op, &op->transaction.error);
+    op_end(op, &op->base.transaction.error);
 }
 
 static void create_end(struct gb_transaction *transaction) {
     struct buffer_op *op = op_of(transaction);
 
     if (op->counted) {
-        pthread_mutex_lock(&op->session->lock);
-        gb_quota_give_locked(op->session, 0, 1);
-        pthread_mutex_unlock(&op->session->lock);
+        pthread_mutex_lock(&op->base.base.session->lock);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
+        pthread_mutex_unlock(&op->base.base.session->lock);
     }
     gb_content_drop(op->content, content_gone, op);
 }
@@ -147,19 +95,18 @@ static int zero(struct gb_content *c, struct gb_error *err) {
 }
 
 static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
-    struct buffer_op *op = (struct buffer_op *)((char *)alloc - offsetof(struct buffer_op, alloc));
+    struct buffer_op *op = gb_container_of(alloc, struct buffer_op, alloc);
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_call_withdraw(op->call, &err) == 0 && error)
+    if (gb_call_withdraw(op->base.base.call, &err) == 0 && error)
         err = *error;
     if (err.code == GB_OK)
         zero(op->content, &err);
     if (err.code == GB_OK) {
-        gb_transaction_proceed(&op->transaction);
+        gb_transaction_proceed(&op->base.transaction);
         return;
     }
-    gb_core_report_error(op->session->core, &err);
-    gb_transaction_abandon(&op->transaction, &err);
+    gb_transaction_abandon(&op->base.transaction, &err);
 }
 
 /* While it waits for memory. */
@@ -173,14 +120,14 @@ static bool create_cancel(void *arg, bool act) {
 
 /* Everything that the call will need, or nothing. */
 static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.base.session;
     struct gb_core_pool *pool;
 
     if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
         return -1;
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
-        gb_transaction_reserve_locked(&op->transaction, err) < 0)
+        gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
@@ -195,7 +142,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
 }
 
 static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.base.session;
     int r;
 
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
@@ -209,33 +156,33 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     if (r < 0)
         return -1;
     if (!op->content) { /* a mirrored buffer: each side comes when it is needed */
-        gb_transaction_proceed(&op->transaction);
+        gb_transaction_proceed(&op->base.transaction);
         return 0;
     }
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
     op->alloc.anywhere = true;
-    gb_call_offer(op->call, NULL, create_cancel, op);
+    gb_call_offer(op->base.base.call, NULL, create_cancel, op);
     gb_alloc_start(&op->alloc, wait_ms);
     return 0;
 }
 
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_call *call) {
-    struct buffer_op *op = op_new(core, &params->session, &params->name, NULL, call);
+                      struct gb_buffer_call *call) {
+    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, NULL, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!op)
         return;
     op->params = *params;
     gb_text_ref(op->params.labels);
-    op->transaction.validate_locked = create_decide_locked;
-    op->transaction.publish_locked = create_apply_locked;
-    op->transaction.end = create_end;
+    op->base.transaction.validate_locked = create_decide_locked;
+    op->base.transaction.publish_locked = create_apply_locked;
+    op->base.transaction.end = create_end;
     if (create_start(op, wait_ms, &err) == 0)
         return;
-    if (op->transaction.buffer)
-        gb_transaction_abandon(&op->transaction, &err);
+    if (op->base.transaction.buffer)
+        gb_transaction_abandon(&op->base.transaction, &err);
     else
         op_end(op, &err);
 }
@@ -246,7 +193,7 @@ static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buf
     struct buffer_op *op = op_of(transaction);
     const struct gb_buffer_params *p = &op->params;
 
-    if (check(op, b, err) < 0)
+    if (gb_buffer_op_check_locked(&op->base, b, err) < 0)
         return -1;
     if (p->has_shape && p->bytes != b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer has %llu bytes; shape and dtype give %llu",
@@ -269,32 +216,32 @@ static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buf
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
         transaction->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &transaction->rec, b->content);
-    gb_buffer_rec_set(&op->call->buffer, &transaction->rec);
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, b->content);
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
 
 static void patch_end(struct gb_transaction *transaction) {
     op_end(op_of(transaction), &transaction->error);
 }
 
-void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check_,
-                     struct gb_call *call) {
-    struct buffer_op *op = op_new(core, &params->session, &params->name, check_, call);
+void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call) {
+    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, check, call);
 
     if (!op)
         return;
     op->params = *params;
     gb_text_ref(op->params.labels);
-    op->transaction.validate_locked = patch_decide_locked;
-    op->transaction.publish_locked = patch_apply_locked;
-    op->transaction.end = patch_end;
-    gb_transaction_start(&op->transaction);
+    op->base.transaction.validate_locked = patch_decide_locked;
+    op->base.transaction.publish_locked = patch_apply_locked;
+    op->base.transaction.end = patch_end;
+    gb_transaction_start(&op->base.transaction);
 }
 
 /* --- delete ------------------------------------------------------------------------------------------------------------------- */
 
 static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    if (check(op_of(transaction), b, err) < 0)
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
         return -1;
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -306,9 +253,9 @@ static int delete_decide_locked(struct gb_transaction *transaction, struct gb_bu
 static void delete_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct buffer_op *op = op_of(transaction);
 
-    gb_buffer_copy_locked(b, &op->call->buffer);
-    op->call->held_bytes = gb_guard_mapped_bytes_locked(b);
-    op->content = gb_buffer_clear_locked(op->session, b);
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
+    op->base.call->held_bytes = gb_guard_mapped_bytes_locked(b);
+    op->content = gb_buffer_clear_locked(op->base.base.session, b);
 }
 
 static void delete_end(struct gb_transaction *transaction) {
@@ -325,21 +272,21 @@ static void delete_start(struct buffer_op *op, bool unmapped) {
     if (!op)
         return;
     op->unmapped = unmapped;
-    op->transaction.removes = true;
-    op->transaction.validate_locked = delete_decide_locked;
-    op->transaction.publish_locked = delete_apply_locked;
-    op->transaction.end = delete_end;
-    gb_transaction_start(&op->transaction);
+    op->base.transaction.removes = true;
+    op->base.transaction.validate_locked = delete_decide_locked;
+    op->base.transaction.publish_locked = delete_apply_locked;
+    op->base.transaction.end = delete_end;
+    gb_transaction_start(&op->base.transaction);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check_, struct gb_call *call) {
-    delete_start(op_new(core, session, name, check_, call), false);
+                      const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), false);
 }
 
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check_, struct gb_call *call) {
-    delete_start(op_new(core, session, name, check_, call), true);
+                                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), true);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "base/container.h"
+#include "core/session/op.h"
 #include "core/session/streams.h"
 
 /* --- marks and events ------------------------------------------------------------------------------------------------------ */
@@ -150,7 +151,7 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
 }
 
 void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_call *call) {
+                   struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
@@ -166,7 +167,7 @@ void gb_event_make(struct gb_core *core, const struct gb_name *session, const st
         call->created = e != NULL;
         gb_core_changed(core);
     }
-    gb_call_finish(call, e ? NULL : &err);
+    gb_call_finish(&call->base, e ? NULL : &err);
     gb_session_unref(s);
 }
 
@@ -175,7 +176,6 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
-    struct gb_event_mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -183,13 +183,9 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
         if (e) {
             gb_map_take(&s->events, e->name.s);
             gb_idlist_take(&s->events_by_id, e->id);
-            view_locked(e, &call->event, &mark);
         }
         pthread_mutex_unlock(&s->lock);
-        if (e) {
-            view_end(&call->event, mark);
-            gb_core_event_unref(e);
-        }
+        gb_core_event_unref(e);
         gb_core_changed(core);
     }
     gb_call_finish(call, e ? NULL : &err);
@@ -200,19 +196,19 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
 
 /* Goes from lane to lane. */
 struct order_op {
-    struct gb_task task; /* first */
+    struct gb_op base; /* first */
+    struct gb_task task;
     int (*ask)(struct order_op *op, struct gb_error *err);
-    struct gb_session *session;
+    struct gb_event_call *call;
     struct gb_core_event *event;   /* a reference */
     struct gb_core_stream *stream; /* used */
     struct gb_event_mark *mark;    /* record: what becomes the event's; wait: what is waited for */
-    struct gb_call *call;
     bool records;
     int device;
 };
 
 static int record(struct order_op *op, struct gb_error *err) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
     struct gb_stream *part = gb_core_stream_part(op->stream, op->device);
     struct gb_ev *ev;
 
@@ -224,7 +220,7 @@ static int record(struct order_op *op, struct gb_error *err) {
 }
 
 static int wait(struct order_op *op, struct gb_error *err) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
     struct gb_stream *part;
     int i;
 
@@ -240,11 +236,17 @@ static int wait(struct order_op *op, struct gb_error *err) {
 }
 
 static void op_end(struct order_op *op, const struct gb_error *error) {
-    struct gb_session *s = op->session;
-    struct gb_call *call = op->call;
+    gb_event_mark_unref(op->mark);
+    gb_core_event_unref(op->event);
+    gb_core_stream_unuse(op->stream);
+    gb_op_end(&op->base, error);
+}
+
+/* error NULL: a record's mark becomes the event's. */
+static void ordered(struct order_op *op, const struct gb_error *error) {
+    struct gb_session *s = op->base.session;
     struct gb_event_mark *mark;
 
-    gb_core_report_error(s->core, error);
     pthread_mutex_lock(&s->lock);
     if (op->records && !error) {
         mark = op->event->mark;
@@ -252,26 +254,21 @@ static void op_end(struct order_op *op, const struct gb_error *error) {
         op->event->stream = op->stream->name;
         op->mark = mark;
     }
-    view_locked(op->event, &call->event, &mark);
+    view_locked(op->event, &op->call->event, &mark);
     pthread_mutex_unlock(&s->lock);
-    view_end(&call->event, mark);
-    gb_event_mark_unref(op->mark);
-    gb_core_event_unref(op->event);
-    gb_core_stream_unuse(op->stream);
-    free(op);
+    view_end(&op->call->event, mark);
     gb_core_changed(s->core);
-    gb_call_finish(call, error);
-    gb_session_unref(s);
+    op_end(op, error);
 }
 
 static void op_next(struct order_op *op);
 
 static void op_run(struct gb_task *task) {
-    struct order_op *op = (struct order_op *)task;
+    struct order_op *op = gb_container_of(task, struct order_op, task);
     struct gb_error err = GB_ERROR_INIT;
 
     if (op->ask(op, &err) < 0) {
-        op_end(op, &err);
+        ordered(op, &err);
         return;
     }
     op->device++;
@@ -279,24 +276,24 @@ static void op_run(struct gb_task *task) {
 }
 
 static void op_next(struct order_op *op) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
 
     /* Where the stream has no part there is nothing to cover; for a wait it gets one, as work may come there. */
     while (op->records && op->device < core->device_count && !gb_core_stream_part(op->stream, op->device))
         op->device++;
     if (op->device == core->device_count || (!op->records && mark_done(op->mark)))
-        op_end(op, NULL);
+        ordered(op, NULL);
     else
         gb_lane_post(&core->devices[op->device].lane, &op->task);
 }
 
 static int take_locked(struct order_op *op, const struct gb_name *event, const struct gb_name *stream,
                        struct gb_error *err) {
-    struct gb_core_event *e = find_locked(op->session, event, err);
+    struct gb_core_event *e = find_locked(op->base.session, event, err);
 
-    if (!e || gb_core_stream_use_locked(op->session, stream, &op->stream, err) < 0)
+    if (!e || gb_core_stream_use_locked(op->base.session, stream, &op->stream, err) < 0)
         return -1;
-    op->mark = op->records ? mark_new(op->session->core) : mark_ref(e->mark);
+    op->mark = op->records ? mark_new(op->base.session->core) : mark_ref(e->mark);
     if (op->records && !op->mark)
         return gb_no_memory(err);
     op->event = e;
@@ -305,43 +302,32 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
 }
 
 static void order(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                  const struct gb_name *stream, bool records, struct gb_call *call) {
+                  const struct gb_name *stream, bool records, struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    struct order_op *op = NULL;
-    int r = -1;
+    struct order_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
+    int r;
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s && !(op = calloc(1, sizeof(*op))))
-        gb_no_memory(&err);
-    if (op) {
-        op->task.run = op_run;
-        op->ask = records ? record : wait;
-        op->records = records;
-        op->session = s;
-        op->call = call;
-        pthread_mutex_lock(&s->lock);
-        r = take_locked(op, event, stream, &err);
-        pthread_mutex_unlock(&s->lock);
-    }
-    if (r == 0) {
-        op_next(op);
+    if (!op)
         return;
-    }
-    if (op)
-        gb_core_stream_unuse(op->stream);
-    free(op);
-    gb_call_finish(call, &err);
-    gb_session_unref(s);
+    op->task.run = op_run;
+    op->ask = records ? record : wait;
+    op->records = records;
+    op->call = call;
+    pthread_mutex_lock(&op->base.session->lock);
+    r = take_locked(op, event, stream, &err);
+    pthread_mutex_unlock(&op->base.session->lock);
+    if (r == 0)
+        op_next(op);
+    else
+        op_end(op, &err);
 }
 
 void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_call *call) {
+                          const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, true, call);
 }
 
 void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_call *call) {
+                        const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, false, call);
 }

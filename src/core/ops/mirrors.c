@@ -61,7 +61,7 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
 
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
-                           struct gb_call *call) {
+                           struct gb_buffer_call *call) {
     struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
@@ -76,8 +76,8 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
         sync.params.check = *check;
     if (!sync.write)
         gb_no_memory(&err);
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
+    else
+        s = gb_op_session(core, session, &err);
     if (s) {
         pthread_mutex_lock(&s->lock);
         r = look_locked(s, &sync, to_host, &err);
@@ -102,13 +102,17 @@ struct release_op {
     struct gb_content *gone;
 };
 
+static struct release_op *release_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct release_op, base);
+}
+
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    struct release_op *op = (struct release_op *)transaction;
+    struct release_op *op = release_of(transaction);
     bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
     enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(op->base.session, &transaction->name, &op->base.check, &b, err) < 0 ||
+    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
         gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
         (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
@@ -134,13 +138,13 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 }
 
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    struct release_op *op = (struct release_op *)transaction;
+    struct release_op *op = release_of(transaction);
     int side;
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
         transaction->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->base.session, b, &transaction->rec, b->content);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
@@ -155,13 +159,14 @@ static void finish(void *arg) {
 }
 
 static void end(struct gb_transaction *transaction) {
-    struct release_op *op = (struct release_op *)transaction;
+    struct release_op *op = release_of(transaction);
 
     gb_content_drop_list(op->gone, finish, op);
 }
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call) {
+                              bool host, bool device, const struct gb_buffer_check *check,
+                              struct gb_buffer_call *call) {
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
     struct gb_error err = GB_ERROR_INIT;
 

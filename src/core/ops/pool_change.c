@@ -13,7 +13,7 @@ static void unpatch_on_lane(struct gb_task *task) {
 
 static void patched(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_pool_config *c = &op->pool->rec.config;
 
     pthread_mutex_lock(&s->lock);
@@ -44,7 +44,7 @@ void gb_pool_patch_on_lane(struct gb_task *task) {
     if (gb_pool_configure(op->pool->core->backend, op->pool->pool, &op->rec.config, &op->error) < 0)
         gb_pool_op_leave(op);
     else
-        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->rec, gb_call_mark(op->call), patched, op);
+        gb_store_put_pool(op->base.session->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
 }
 
 /* --- remove --------------------------------------------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static void behind_frees(struct gb_task *task) {
 /* Not written to the database that the buffers are lost: the next start says so of all. */
 void gb_pool_removed(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_core_pool *p = op->pool;
     struct gb_core_pool *forgotten = NULL;
     struct gb_content *lost = NULL;
@@ -95,7 +95,7 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
         atomic_store(&p->state, GB_POOL_LIVE);
     }
     lost_buffers = s->lost_buffers - lost_buffers;
-    next = (struct gb_pool_op *)gb_fifo_lock_release(&p->fifo);
+    next = gb_pool_op_release_locked(op);
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK)
         gb_notice_post_pool(s, p, GB_NOTICE_POOL_DELETED);

@@ -1,6 +1,7 @@
 /* A scan is a reading of what a buffer is now. */
 #include <stdlib.h>
 
+#include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/transaction.h"
 #include "core/download/hash_reader.h"
@@ -10,7 +11,7 @@ struct scan {
     struct gb_hash_reader reader; /* first */
     struct gb_core *core;
     struct gb_session *session;
-    struct gb_call *call;
+    struct gb_scan_call *call;
     struct gb_transaction transaction;
 };
 
@@ -25,7 +26,7 @@ static void release(struct scan *s) {
 
 static void finish(struct scan *s, const struct gb_error *error) {
     struct gb_core *core = s->core;
-    struct gb_call *call = s->call;
+    struct gb_call *call = &s->call->base;
 
     release(s);
     gb_call_finish(call, error);
@@ -80,27 +81,31 @@ static void fill_in(struct scan *s) {
 
 static void read_end(struct gb_hash_reader *reader, const struct gb_error *error) {
     struct scan *s = (struct scan *)reader;
-    struct gb_call *call = s->call;
+    struct gb_scan_call *call = s->call;
     unsigned i;
 
     if (error) {
         finish(s, error);
         return;
     }
-    call->scan.crc32c = reader->crc;
+    call->crc32c = reader->crc;
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (reader->hash[i])
-            gb_hash_get(reader->hash[i], &call->scan.digest[i]);
+            gb_hash_get(reader->hash[i], &call->digest[i]);
     }
     gb_download_free(reader->download, true); /* nobody need wait for the database to write again */
     reader->download = NULL;
-    if (reader->sums && !call->scan.had_crc32c)
+    if (reader->sums && !call->had_crc32c)
         fill_in(s);
     else
         finish(s, NULL);
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+static void result_done(struct gb_call *call) {
+    gb_buffer_rec_done(&gb_container_of(call, struct gb_scan_call, base)->buffer);
+}
 
 static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_error *err) {
     struct gb_hash_reader *r = &s->reader;
@@ -115,14 +120,15 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
     r->download->silent = true;
     rec = gb_download_record(r->download);
     gb_buffer_rec_set(&s->call->buffer, rec);
-    s->call->scan.had_crc32c = rec->has_crc32c;
+    s->call->base.free_result = result_done;
+    s->call->had_crc32c = rec->has_crc32c;
     r->left = rec->bytes;
     if (p->check.check && p->check.check(p->check.arg, rec, err) < 0)
         return -1;
     return gb_download_start(r->download, 0, rec->bytes, err);
 }
 
-static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, struct gb_call *call,
+static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, struct gb_scan_call *call,
                          struct gb_error *err) {
     struct scan *s = calloc(1, sizeof(*s));
 
@@ -142,14 +148,14 @@ static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, s
     return NULL;
 }
 
-void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_call *call) {
+void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_scan_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct scan *s = make(core, params, call, &err);
 
     if (params->check.free_arg)
         params->check.free_arg(params->check.arg);
     if (!s) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     gb_core_enter(core);

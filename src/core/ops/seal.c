@@ -18,14 +18,8 @@ static int check_content(const struct gb_buffer *b, struct gb_error *err) {
 }
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_buffer_op *op = (struct gb_buffer_op *)transaction;
-
-    if (!b)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->session->name.s, transaction->name.s);
-    if (gb_buffer_check_locked(&op->check, b, err) < 0)
-        return -1;
-    if (!b->rec.sealed && check_content(b, err) < 0)
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 ||
+        (!b->rec.sealed && check_content(b, err) < 0))
         return -1;
     gb_buffer_copy_locked(b, &transaction->rec);
     if (b->rec.sealed)
@@ -37,23 +31,21 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 }
 
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    struct gb_buffer_op *op = (struct gb_buffer_op *)transaction;
-
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST) {
         transaction->rec.state = GB_BUFFER_LOST;
         transaction->rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(op->session, b, &transaction->rec, b->content);
-    gb_buffer_copy_locked(b, &op->call->buffer);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
 }
 
 static void end(struct gb_transaction *transaction) {
-    gb_buffer_op_end((struct gb_buffer_op *)transaction, &transaction->error);
+    gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
 }
 
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call) {
+                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
 
     if (!op)

@@ -122,7 +122,7 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
 }
 
 void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_call *call) {
+                    struct gb_stream_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_stream *st = NULL;
@@ -130,14 +130,12 @@ void gb_stream_make(struct gb_core *core, const struct gb_name *session, const s
     if (s) {
         pthread_mutex_lock(&s->lock);
         st = make_locked(s, name, &err);
-        if (st) {
+        if (st)
             call->stream = (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us};
-            call->created = true;
-        }
         pthread_mutex_unlock(&s->lock);
         gb_core_changed(core);
     }
-    gb_call_finish(call, st ? NULL : &err);
+    gb_call_finish(&call->base, st ? NULL : &err);
     gb_session_unref(s);
 }
 
@@ -159,7 +157,6 @@ void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const
                          name->s);
         pthread_mutex_unlock(&s->lock);
         if (st) {
-            call->stream = (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us};
             gb_session_ref(s); /* until the stream has drained */
             gb_core_stream_unuse(st);
         }

@@ -7,11 +7,11 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "core/public/call.h"
 #include "core/public/types.h"
 #include "model/model.h"
 
 struct gb_core;
-struct gb_call;
 
 #define GB_POOLS_MAX 64 /* of one session, unless configured */
 
@@ -36,6 +36,13 @@ struct gb_pool_trim {
     bool kept; /* much that is not in use could not go */
 };
 
+struct gb_pool_call {
+    struct gb_call base;
+    bool created; /* the call made the pool */
+    struct gb_pool_view pool;
+    struct gb_pool_trim trim;
+};
+
 struct gb_pool_params {
     struct gb_name session;
     struct gb_name name;
@@ -54,17 +61,17 @@ struct gb_pool_check {
 
 /* config.max_bytes (0: the device) is the device's own hard limit. POOL_EXISTS, POOL_PROTECTED for the names of devices'
  * own pools, LIMIT_REACHED, DEVICE_NOT_FOUND. Result: call->pool. */
-void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_call *call);
+void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call);
 
 /* Changes what a device lets change: threshold and policies. POOL_PROTECTED for a device's own pool, which all share.
  * check may be NULL. Result: call->pool. */
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
-                   struct gb_call *call);
+                   struct gb_pool_call *call);
 
 /* MAPPED while other processes map memory of it. POOL_BUSY while buffers have or get their bytes there; with force those buffers are lost. Readers finish undisturbed,
  * and the memory goes when the last is through. POOL_PROTECTED for a device's own pool. Result: call->pool, as it was. */
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_call *call);
+                    struct gb_pool_call *call);
 
 /* [now] SESSION_NOT_FOUND, POOL_NOT_FOUND. Numbers include every acknowledged change. */
 int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
@@ -91,16 +98,16 @@ int gb_pool_list_owned(struct gb_core *core, unsigned limit,
 /* Gives unused reserved memory beyond keep_bytes back to the system; what was exported of an exportable
  * pool goes back only with the pool. Result: call->trim, call->pool. */
 void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_call *call);
+                     uint64_t keep_bytes, struct gb_pool_call *call);
 
 /* Both peaks become the present values. Result: call->pool. */
 void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_call *call);
+                        struct gb_pool_call *call);
 
 /* Lets another device read and write the pool's memory, or no longer. Not persisted. UNSUPPORTED without peer access,
  * INVALID_ARGUMENT for the pool's own device, DEVICE_NOT_FOUND. Result: call->pool. */
 void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_call *call);
+                      enum gb_pool_access access, struct gb_pool_call *call);
 
 /* [now] access[i] for device i < count. */
 int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,

@@ -11,12 +11,12 @@ struct gb_core;
  * else that names it is, and so is a transfer while it runs. */
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
-void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call);
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
 /* [now] SESSION_NOT_FOUND. *ret holds a reference: gb_session_rec_done(&ret->rec); so does that of a heartbeat. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
 /* Lowering a quota below what is used is permitted: it stops new allocations. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
-                      const struct gb_session_check *check, struct gb_call *call);
+                      const struct gb_session_check *check, struct gb_session_call *call);
 /* Frees everything in it in stream order; transfers in flight end undisturbed or with SESSION_NOT_FOUND.
  * SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,

@@ -7,10 +7,10 @@
 #define GB_CORE_PUBLIC_STREAM_H
 
 #include "base/error.h"
+#include "core/public/call.h"
 #include "model/model.h"
 
 struct gb_core;
-struct gb_call;
 
 #define GB_STREAMS_MAX 64 /* of one session, besides "default", unless configured; those that drain count too */
 #define GB_EVENTS_MAX 256
@@ -23,9 +23,14 @@ struct gb_stream_view {
     unsigned devices; /* on which it has a part */
 };
 
+struct gb_stream_call {
+    struct gb_call base;
+    struct gb_stream_view stream;
+};
+
 /* STREAM_EXISTS, LIMIT_REACHED. Result: call->stream. */
 void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_call *call);
+                    struct gb_stream_call *call);
 
 /* Out of sight at once, which is when the call ends; what is queued finishes, then the parts are destroyed.
  * STREAM_PROTECTED for "default", STREAM_NOT_FOUND. */
@@ -57,9 +62,15 @@ struct gb_event_view {
     struct gb_name stream; /* of the last record */
 };
 
+struct gb_event_call {
+    struct gb_call base;
+    bool created; /* the call made the event */
+    struct gb_event_view event;
+};
+
 /* EVENT_EXISTS, LIMIT_REACHED. Result: call->event. */
 void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_call *call);
+                   struct gb_event_call *call);
 
 /* Who waits for its last record goes on waiting. EVENT_NOT_FOUND. */
 void gb_event_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
@@ -74,11 +85,11 @@ int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t a
 
 /* Covers what is queued on the stream so far, on every device. Result: call->event. */
 void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_call *call);
+                          const struct gb_name *stream, struct gb_event_call *call);
 
 /* What is queued on the stream from now on waits, on every device, for what the event's last record covers; a no-op for
  * one never recorded. Done when that is arranged, not when the wait is over. Result: call->event. */
 void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_call *call);
+                        const struct gb_name *stream, struct gb_event_call *call);
 
 #endif

@@ -19,9 +19,9 @@
 #include "core/util/event_pool.h"
 #include "core/util/idlist.h"
 #include "core/util/lane.h"
+#include "core/util/retry_queue.h"
 #include "core/util/staging_slots.h"
 
-struct gb_alloc;
 struct gb_alloc_log;
 struct gb_core_pool;
 struct gb_feed;
@@ -50,17 +50,15 @@ struct gb_core_device {
     struct gb_task relief;      /* gives back what pools keep above their threshold */
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
-    struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
-    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also of other clients */
-    struct gb_alloc *slow_starved; /* the slow lane's alone */
-    uint64_t slow_next_ns;
+    struct gb_lane slow; /* for calls that block: memory that is not from a pool */
+    struct gb_lane ends; /* for its frees: CUDA may wait for all work of the device, also of other clients */
+    struct gb_retry_queue slow_waiting; /* allocations without memory; the slow lane's alone */
     struct gb_event_pool events;
     struct gb_free_cache *free_cache;
-    struct gb_alloc *starved; /* waiting for memory; the lane's alone */
-    uint64_t starved_next_ns;
-    uint64_t starved_trim_ns;
-    struct gb_lease *mapping;     /* leases that wait for their bytes; the lane's alone */
-    bool memory_freed;            /* since the last try; the lane's alone */
+    struct gb_retry_queue
+        waiting;                  /* allocations that their pool has no memory for; the lane's alone, as the next two */
+    uint64_t trim_next_ns;        /* what other pools keep may be trimmed for them again */
+    struct gb_lease *mapping;     /* leases that wait for their bytes */
     struct gb_health health_seen; /* as the housekeeper saw it last; its alone */
 };
 

@@ -71,6 +71,12 @@ struct gb_lease_grant {
     } passed[GB_EXPORT_WAYS]; /* tried before, in order, and why not */
 };
 
+struct gb_lease_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer;
+    struct gb_lease_grant lease;
+};
+
 /* Maps the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd; of a mirrored buffer
  * the current side.
  *
@@ -80,10 +86,10 @@ struct gb_lease_grant {
  * BUFFER_NOT_FOUND, BUFFER_BUSY while it is written in place, BUFFER_PARTIAL, CONTENT_LOST, SEALED (for writing),
  * UNSUPPORTED with all reasons if there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED if the holder ends. Result:
  * call->lease, call->buffer. If the answer cannot be delivered, gb_lease_end must follow. */
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call);
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call);
 
 /* The grant's descriptor becomes the caller's; -1 if there is none, or it was taken. */
-int gb_lease_take_fd(const struct gb_call *call);
+int gb_lease_take_fd(struct gb_lease_call *call);
 
 /* The same without a connection, by CUDA's older handle alone. The handle may reach its user by way of others and
  * without an event, so the bytes are complete. The lease ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above
@@ -97,7 +103,7 @@ struct gb_export_params {
     gid_t gid;
     unsigned wait_ms;
 };
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call);
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
 
 /* Ends a lease. holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
  * memory is given back and the new generation of a lease for writing is committed.

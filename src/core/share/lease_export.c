@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "core/share/lease_internal.h"
 
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call) {
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call) {
     struct gb_lease_params map = {.session = params->session,
                                   .name = params->name,
                                   .write = params->write,
@@ -12,7 +12,7 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_holder_new(core, 0, params->uid, params->gid, &map.holder, &err) < 0) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     gb_lease_map(core, &map, call);

@@ -56,7 +56,8 @@ struct gb_lease {
     struct gb_export export;             /* until it is granted */
     struct gb_event *event;              /* exported with the memory; NULL: none */
     struct gb_lease *next_waiting;       /* the lane's */
-    struct gb_call *call;                /* to be finished: of the map, then of the end; NULL: none */
+    struct gb_lease_call *map;           /* the call that asked for it, until it is granted */
+    struct gb_call *call;                /* to be finished: the same, then that of the end; NULL: none */
     struct gb_error error;               /* the error that the call is finished with */
 
     /* The session's lock: */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/share/adoption.h"
 
@@ -37,14 +38,15 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
     return gb_lease_enroll_locked(lease, err);
 }
 
-static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_params *p, struct gb_call *call) {
+static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_params *p, struct gb_lease_call *call) {
     struct gb_lease *lease = calloc(1, sizeof(*lease));
 
     if (!lease)
         return NULL;
     atomic_init(&lease->refs, 1);
     lease->core = core;
-    lease->call = call;
+    lease->map = call;
+    lease->call = &call->base;
     lease->holder = p->holder;
     atomic_fetch_add(&p->holder->refs, 1);
     lease->buffer = p->name;
@@ -53,22 +55,20 @@ static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_pa
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
-    call->lease = calloc(1, sizeof(*call->lease));
+    call->lease.write = p->write;
     if (p->write)
         lease->transaction = calloc(1, sizeof(*lease->transaction));
-    if (lease->transaction)
+    if (lease->transaction) {
         lease->transaction->lease = lease;
-    if (call->lease && (lease->transaction || !p->write)) {
-        call->lease->export = GB_EXPORT_INIT;
-        call->lease->write = p->write;
-        return lease;
+    } else if (p->write) {
+        gb_lease_unref(lease);
+        return NULL;
     }
-    gb_lease_unref(lease);
-    return NULL;
+    return lease;
 }
 
 /* NULL: err says why. */
-static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params *p, struct gb_call *call,
+static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params *p, struct gb_lease_call *call,
                               struct gb_error *err) {
     struct gb_lease *lease;
     int r = -1;
@@ -116,8 +116,9 @@ static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
         lease->expires_ns = gb_clock_ns() + lease->pin.ttl_s * GB_NS_PER_S;
         lease->expires_at_us = gb_wall_us() + (int64_t)lease->pin.ttl_s * 1000000;
     }
-    lease->call->lease->expires_at_us = lease->expires_at_us;
+    lease->map->lease.expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
+    lease->map = NULL;
     lease->call = NULL;
     gb_notice_post_lease(lease, GB_NOTICE_LEASE_GRANTED);
     return 0;
@@ -126,13 +127,13 @@ static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
 static void grant(struct gb_lease *lease) {
     struct gb_core *core = lease->core;
     struct gb_session *s = gb_session_ref(lease->session);
-    struct gb_call *call = lease->call;
+    struct gb_lease_call *call = lease->map;
     struct gb_error err = GB_ERROR_INIT;
     int r;
 
-    call->lease->id = lease->pin.id;
-    call->lease->kind = lease->content->kind;
-    call->lease->export = lease->export;
+    call->lease.id = lease->pin.id;
+    call->lease.kind = lease->content->kind;
+    call->lease.export = lease->export;
     atomic_fetch_add(&core->leases->live, 1);
     pthread_mutex_lock(&s->lock);
     r = publish_grant_locked(lease, &err);
@@ -140,11 +141,11 @@ static void grant(struct gb_lease *lease) {
     if (r == 0) {
         GB_COUNT(core, s, maps, 1);
         gb_core_changed(core);
-        gb_call_finish(call, NULL);
+        gb_call_finish(&call->base, NULL);
     } else {
         atomic_fetch_sub(&core->leases->live, 1);
-        call->lease->export = GB_EXPORT_INIT;
-        call->lease->id = 0;
+        call->lease.export = GB_EXPORT_INIT;
+        call->lease.id = 0;
         fail(lease, &err);
     }
     gb_session_unref(s);
@@ -175,7 +176,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     lease->content->mapping_for_write = false;
     gb_lease_apply_locked(transaction, b);
     lease->generation = transaction->rec.generation;
-    gb_buffer_copy_locked(b, &lease->call->buffer);
+    gb_buffer_copy_locked(b, &lease->map->buffer);
 }
 
 static void rollback_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
@@ -211,7 +212,7 @@ static void proceed(struct gb_lease *lease) {
 static int share_event(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     struct gb_backend *be = lease->core->backend;
-    struct gb_lease_grant *g = lease->call->lease;
+    struct gb_lease_grant *g = &lease->map->lease;
     struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
 
     if (!part && gb_core_stream_part_make(lease->session->standard, c->device->index, &part, err) < 0)
@@ -230,7 +231,7 @@ static int complete(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     bool done = true;
 
-    if (c->ready && !lease->call->lease->has_event &&
+    if (c->ready && !lease->map->lease.has_event &&
         gb_event_query(lease->core->backend, c->ready->event, &done, err) < 0)
         return -1;
     return done;
@@ -294,7 +295,7 @@ static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const ch
 }
 
 static int no_way(const struct gb_lease *lease, struct gb_error *err) {
-    const struct gb_lease_grant *g = lease->call->lease;
+    const struct gb_lease_grant *g = &lease->map->lease;
     char why[sizeof(err->detail)] = "";
     size_t n = 0;
     unsigned i;
@@ -330,7 +331,7 @@ static int find_way(struct gb_lease *lease, struct gb_error *err) {
             *err = why;
             return -1;
         }
-        pass_over(lease->call->lease, way, why.detail);
+        pass_over(&lease->map->lease, way, why.detail);
     }
     return no_way(lease, err);
 }
@@ -356,22 +357,32 @@ static void make(struct gb_task *task) {
     device->mapping = lease;
 }
 
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_lease *lease = begin(core, params, call, &err);
+/* Descriptors that the client did not take are closed. */
+static void result_done(struct gb_call *call) {
+    struct gb_lease_call *c = gb_container_of(call, struct gb_lease_call, base);
 
+    gb_export_done(&c->lease.export);
+    gb_buffer_rec_done(&c->buffer);
+}
+
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease *lease;
+
+    call->lease.export = GB_EXPORT_INIT;
+    call->base.free_result = result_done;
+    lease = begin(core, params, call, &err);
     if (!lease) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     lease->task.run = make;
     gb_lane_post(&lease->content->device->lane, &lease->task);
 }
 
-int gb_lease_take_fd(const struct gb_call *call) {
-    int fd = call->lease ? call->lease->export.fd : -1;
+int gb_lease_take_fd(struct gb_lease_call *call) {
+    int fd = call->lease.export.fd;
 
-    if (call->lease)
-        call->lease->export.fd = -1;
+    call->lease.export.fd = -1;
     return fd;
 }

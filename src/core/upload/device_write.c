@@ -83,7 +83,7 @@ static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_
 
     draft->by_device = true;
     draft->sync = w->what == GB_DEVICE_WRITE_SYNC;
-    draft->all_or_nothing = w->call && gb_transaction_batch_atomic(w->call->batch);
+    draft->all_or_nothing = w->call && gb_transaction_batch_atomic(w->call->base.batch);
     draft->source = w->source;
     draft->from = w->from;
     if ((draft->buffer ? plan_there(w, draft, err) : plan_new(w, p, draft, err)) < 0)
@@ -170,7 +170,7 @@ static void complete(struct gb_upload *u) {
     const struct gb_device_write *w = u->owner;
 
     (void)gb_upload_ready(u, NULL, gb_upload_commit_end);
-    u->transaction.call = w->call;
+    u->transaction.call = &w->call->base;
     if (w->what == GB_DEVICE_WRITE_SYNC)
         u->transaction.validate_locked = validate_sync_locked;
     gb_transaction_start(&u->transaction);
@@ -201,21 +201,21 @@ static void committed(struct gb_upload *u) {
 
 /* Finishes the call and frees the write. */
 static void end(struct gb_device_write *w) {
-    struct gb_call *call = w->call;
+    struct gb_buffer_call *call = w->call;
     struct gb_error error = w->error;
 
     gb_content_drop_later(w->source); /* this may be a backend's thread */
     gb_buffer_rec_done(&w->source_rec);
     free(w);
     if (call)
-        gb_call_finish(call, error.code == GB_OK ? NULL : &error);
+        gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
 }
 
 static void gone(struct gb_upload *u) {
     struct gb_device_write *w = u->owner;
 
     if (w->call)
-        gb_call_withdraw(w->call, NULL);
+        gb_call_withdraw(&w->call->base, NULL);
     gb_staged_copy_release(&u->pipe.copies[0]);
     gb_upload_dispose(u);
     end(w);
@@ -229,7 +229,7 @@ static const struct gb_upload_role device_write = {
 /* The upload has come to its end: it finishes the call when all of it is cleaned up. */
 static void wake(void *arg) {
     struct gb_device_write *w = arg;
-    struct gb_call *call = w->call;
+    struct gb_buffer_call *call = w->call;
     struct gb_upload *u = w->upload;
     int r;
 
@@ -246,7 +246,7 @@ static void wake(void *arg) {
     gb_upload_free(u);
 }
 
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_call *call,
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call,
                           const struct gb_error *error) {
     if (check->free_arg)
         check->free_arg(check->arg);
@@ -254,17 +254,19 @@ void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_
         w->error = *error;
         end(w);
     } else {
-        gb_call_finish(call, error);
+        gb_call_finish(&call->base, error);
     }
 }
 
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_call *call) {
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
     struct gb_device_write *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
     w->what = what;
     w->call = call;
+    if (call)
+        call->base.free_result = gb_buffer_call_done;
     return w;
 }
 
@@ -302,7 +304,7 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
     (void)gb_upload_step(u, GB_UPLOAD_ENDED);
     u->t.want_wake = true;
     gb_core_transfer_ref(&u->t); /* a cancellation may drop the other ones before this returns */
-    gb_call_offer(w->call, hold_upload, cancel, u);
+    gb_call_offer(&w->call->base, hold_upload, cancel, u);
     gb_upload_run(u, &core->writes_running);
     gb_core_transfer_unref(&u->t);
 }
@@ -339,7 +341,7 @@ static void describe_new(const struct gb_device_write_params *p, const struct gb
         b->pool = src->pool;
 }
 
-void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call) {
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
     struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
     struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
     struct gb_error err = GB_ERROR_INIT;

@@ -34,7 +34,7 @@ struct gb_device_write_params {
  * INVALID_ARGUMENT: ranges out of bounds, in_place ranges of one buffer that overlap; BUFFER_NOT_FOUND; BUFFER_BUSY;
  * BUFFER_PARTIAL, CONTENT_LOST of the source, or of a destination that is to be kept in part. Result: call->buffer,
  * created, way, times. */
-void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_call *call);
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call);
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */
 
@@ -42,11 +42,11 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
  * mirrored. check->arg is released with the call; check may be NULL. Result: call->buffer, copied, way, times. */
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
-                           struct gb_call *call);
+                           struct gb_buffer_call *call);
 
 /* Frees one side or both. BUFFER_SIDE_CURRENT when the bytes would be lost; both: head becomes uninitialized, and the
  * buffer reads as zeros. Result: call->buffer. */
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call);
+                              bool host, bool device, const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 #endif

@@ -9,7 +9,7 @@ enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVIC
 
 struct gb_device_write {
     enum gb_device_write_what what;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_upload *upload;
     struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
     struct gb_buffer_rec source_rec;
@@ -25,11 +25,11 @@ struct gb_device_write {
 };
 
 /* NULL when memory is exhausted. */
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_call *call);
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
 /* Takes write and params->check.arg in every case; finishes the call at the end. Sets params->wake and arg. */
 void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
 /* Frees write (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write, struct gb_call *call,
-                          const struct gb_error *error);
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,
+                          struct gb_buffer_call *call, const struct gb_error *error);
 
 #endif

@@ -211,17 +211,17 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
     struct gb_name name = core_name(pool);
     struct core_wake w;
-    struct gb_call *call;
+    struct gb_pool_call *call;
     int r;
 
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_pool_trim_to(f->core, &in_default, &name, keep, call);
     core_wake_wait(&w);
-    if (call->error.code != GB_OK)
-        *err = call->error;
-    r = call->error.code == GB_OK ? 0 : -1;
-    gb_call_unref(call);
+    if (call->base.error.code != GB_OK)
+        *err = call->base.error;
+    r = call->base.error.code == GB_OK ? 0 : -1;
+    gb_call_unref(&call->base);
     core_wake_done(&w);
     return r;
 }
@@ -296,19 +296,19 @@ START_TEST(sync_waits_for_the_stream) {
 
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &name, call); /* no stream yet: nothing to wait for */
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_OK);
     gb_call_unref(call);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &other, call);
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_ERR_STREAM_NOT_FOUND);
     gb_call_unref(call);
     gb_assert_ok(core_buffer_create(f.core, "default", "x", 1, 0, &err), err);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &name, call);
     /* The lane has passed it when this is through. */
     gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);

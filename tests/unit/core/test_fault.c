@@ -136,7 +136,7 @@ START_TEST(memory_runs_out) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_core_stats stats;
     struct core_wake w;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_upload_params p = core_upload_params("default", "c", 30 << 20);
     struct gb_session_params session = {.name = core_name("s")};
 
@@ -159,14 +159,14 @@ START_TEST(memory_runs_out) {
     gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 30, &err), err, GB_ERR_OUT_OF_MEMORY);
     /* Who waits gets what is freed, also in another session. */
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_buffer_create(f.core, &p.buffer, 60000, call);
     gb_assert_fails(core_buffer_create(f.core, "default", "c", 1, 0, &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* others are not held up */
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     core_wake_wait(&w);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_OK);
+    gb_call_unref(&call->base);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.allocation_failures, 3);
     ck_assert_uint_ge(stats.counters.allocation_retries, 4);

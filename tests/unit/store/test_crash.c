@@ -86,15 +86,16 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
         if (id % 50 == 1 || session_id == 0) {
             snprintf(name, sizeof(name), "s%lld", (long long)++session_id);
             session = store_session(session_id, name);
-            store_put_session(f->store, &session, acknowledged, start(fd, &window, ACK_SESSION, (int)session_id));
+            gb_store_put_session(f->store, &session, NULL, acknowledged,
+                                 start(fd, &window, ACK_SESSION, (int)session_id));
         }
         snprintf(name, sizeof(name), "b%lld", (long long)id);
         buffer = store_buffer(id, session_id, name);
         if (round->large)
             buffer.labels = store_labels(large);
-        store_put_buffer(f->store, &buffer, acknowledged, start(fd, &window, ACK_BUFFER, (int)id));
+        gb_store_put_buffer(f->store, &buffer, NULL, acknowledged, start(fd, &window, ACK_BUFFER, (int)id));
         if (id % 7 == 0)
-            store_del(f->store, GB_STORE_DEL_BUFFER, id, acknowledged, start(fd, &window, ACK_DELETED, (int)id));
+            gb_store_delete_buffer(f->store, id, NULL, acknowledged, start(fd, &window, ACK_DELETED, (int)id));
     }
 }
 

@@ -128,11 +128,11 @@ START_TEST(a_damaged_database_is_refused_and_kept) {
     int i;
 
     store_fixture_init(&f);
-    store_put_session(f.store, &session, NULL, NULL);
+    gb_store_put_session(f.store, &session, NULL, NULL, NULL);
     for (i = 1; i <= 300; i++) {
         snprintf(name, sizeof(name), "b%d", i);
         buffer = store_buffer(i, 1, name);
-        store_put_buffer(f.store, &buffer, NULL, NULL);
+        gb_store_put_buffer(f.store, &buffer, NULL, NULL, NULL);
     }
     store_fixture_close(&f);
     n = read_file(f.path, before, sizeof(before));
@@ -210,7 +210,7 @@ START_TEST(an_older_schema_is_migrated) {
     ck_assert_int_eq(
         store_sql_int(f.path, "SELECT sum(used_bytes) + sum(reserved_bytes) FROM v_pools WHERE pool = 'default'"),
         7 + 17 + 9 + 19);
-    store_put_pool(f.store, &pool, NULL, NULL);
+    gb_store_put_pool(f.store, &pool, NULL, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 1);
     store_fixture_done(&f);
@@ -334,7 +334,7 @@ START_TEST(numbers_near_the_end_are_refused_and_kept) {
 
             store_fixture_init(&f);
             if (!numbers[i].put)
-                store_put_session(f.store, &rec, NULL, NULL);
+                gb_store_put_session(f.store, &rec, NULL, NULL, NULL);
             store_fixture_close(&f);
             if (numbers[i].put)
                 store_sql_exec(f.path, numbers[i].put);

@@ -199,15 +199,15 @@ START_TEST(deleting_a_session_takes_its_buffers) {
     struct seen seen;
 
     store_fixture_init(&f);
-    store_put_session(f.store, &one, NULL, NULL);
-    store_put_session(f.store, &two, NULL, NULL);
-    store_put_buffer(f.store, &a, NULL, NULL);
-    store_put_buffer(f.store, &b, NULL, NULL);
-    store_put_buffer(f.store, &c, NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_SESSION, 1, NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_BUFFER, 3, NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_BUFFER, 99, NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_SESSION, 99, NULL, NULL);
+    gb_store_put_session(f.store, &one, NULL, NULL, NULL);
+    gb_store_put_session(f.store, &two, NULL, NULL, NULL);
+    gb_store_put_buffer(f.store, &a, NULL, NULL, NULL);
+    gb_store_put_buffer(f.store, &b, NULL, NULL, NULL);
+    gb_store_put_buffer(f.store, &c, NULL, NULL, NULL);
+    gb_store_delete_session(f.store, 1, NULL, NULL, NULL);
+    gb_store_delete_buffer(f.store, 3, NULL, NULL, NULL);
+    gb_store_delete_buffer(f.store, 99, NULL, NULL, NULL);
+    gb_store_delete_session(f.store, 99, NULL, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     reread(&f, &seen);
     ck_assert_uint_eq(seen.sessions, 1);
@@ -234,7 +234,7 @@ START_TEST(ids_are_not_reused) {
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
     buffer = store_buffer(300, 41, "older");
     gb_assert_ok(store_put_buffer_now(f.store, &buffer, &err), err);
-    store_del(f.store, GB_STORE_DEL_SESSION, 41, NULL, NULL);
+    gb_store_delete_session(f.store, 41, NULL, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);
     gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);

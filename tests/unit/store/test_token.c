@@ -158,7 +158,7 @@ START_TEST(tokens_and_the_writer_take_turns) {
         snprintf(name, sizeof(name), "t%d", i);
         rec = token(name, GB_SCOPE_READ, "");
         session.version = i;
-        store_put_session(f.store, &session, store_wait_report, &wait);
+        gb_store_put_session(f.store, &session, NULL, store_wait_report, &wait);
         gb_assert_ok(gb_token_add(tokens, &rec, &err), err);
     }
     store_wait_until(&wait, 100);

@@ -94,16 +94,16 @@ static void create_marked(int id, const char *name) {
                                       .kind = GB_KIND_DEVICE,
                                       .stream = core_name("default")};
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_wake_init(&wake);
-    call = gb_call_new(core_wake, &wake);
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
     ck_assert_ptr_nonnull(call);
-    call->mark = gb_key_mark(f.core, &key);
+    call->base.mark = gb_key_mark(f.core, &key);
     gb_buffer_create(f.core, &params, 0, call);
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_OK);
+    gb_call_unref(&call->base);
     core_wake_done(&wake);
 }
 
@@ -140,8 +140,8 @@ static void complete_marked(int id, const char *name) {
     gb_assert_ok(intake_begin(f.core, &params, &r, &err), err);
     gb_assert_ok(intake_part(f.core, r.view.id, 0, "12345678", 8, &err), err);
     core_pending_init(&p);
-    p.call->mark = gb_key_mark(f.core, &key);
-    gb_multipart_complete(f.core, &session, r.view.id, NULL, NULL, p.call);
+    p.call.base->mark = gb_key_mark(f.core, &key);
+    gb_multipart_complete(f.core, &session, r.view.id, NULL, NULL, p.call.multipart);
     gb_assert_ok(core_pending_end(&p, NULL, &err), err);
 }
 
@@ -171,8 +171,8 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
         struct gb_name name = core_name(names[i]);
 
         core_pending_init(&p[i]);
-        p[i].call->batch = gb_transaction_batch_ref(g);
-        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call);
+        gb_transaction_batch_add(g, p[i].call.base);
+        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call.buffer);
     }
     gb_transaction_batch_unref(g);
     for (i = 0; i < 2; i++) {
@@ -212,7 +212,7 @@ START_TEST(what_the_database_refuses_is_not_marked) {
     core_fixture_init(&f, "host");
     store_wait_init(&wait);
     mark = gb_key_mark(f.core, &key);
-    gb_store_change(f.store.store, GB_STORE_PUT_BUFFER, &rec, &mark, store_wait_report, &wait);
+    gb_store_put_buffer(f.store.store, &rec, &mark, store_wait_report, &wait);
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 1);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 0);
@@ -285,21 +285,21 @@ START_TEST(a_call_that_waits_for_memory) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_view view;
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_fixture_init(&f, "host:bytes=64M");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 60 << 20, 0, &err), err);
     core_wake_init(&wake);
-    call = gb_call_new(core_wake, &wake);
-    ck_assert(!gb_call_cancel(call, false)); /* nothing has begun */
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
+    ck_assert(!gb_call_cancel(&call->base, false)); /* nothing has begun */
     gb_buffer_create(f.core, &params, 60000, call);
-    ck_assert(gb_call_cancel(call, false));
-    ck_assert(!atomic_load(&call->finished));
-    ck_assert(gb_call_cancel(call, true));
+    ck_assert(gb_call_cancel(&call->base, false));
+    ck_assert(!atomic_load(&call->base.finished));
+    ck_assert(gb_call_cancel(&call->base, true));
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
-    ck_assert(!gb_call_cancel(call, true));
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
+    ck_assert(!gb_call_cancel(&call->base, true));
+    gb_call_unref(&call->base);
     gb_assert_ok(gb_session_get(f.core, &params.session, &view, &err), err);
     ck_assert_uint_eq(view.used_bytes, 60 << 20);
     ck_assert_uint_eq(view.buffers, 1);
@@ -319,20 +319,20 @@ START_TEST(work_that_is_queued) {
     struct gb_buffer_rec rec;
     struct core_gate gate;
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_fixture_init(&f, "host:discrete");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 4096, 0, &err), err);
     core_wake_init(&wake);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(core_wake, &wake);
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
     gb_buffer_write(f.core, &write, call);
-    ck_assert(gb_call_cancel(call, true));
-    ck_assert(!gb_call_cancel(call, true));
+    ck_assert(gb_call_cancel(&call->base, true));
+    ck_assert(!gb_call_cancel(&call->base, true));
     core_gate_open(&gate);
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
+    gb_call_unref(&call->base);
     ck_assert_int_eq(core_buffer_get(f.core, "default", "b", &rec, &err), -1);
     core_wake_done(&wake);
     core_fixture_done(&f);

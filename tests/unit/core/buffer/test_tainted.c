@@ -41,7 +41,7 @@ static void verify(struct core_fixture *f) {
 
     p.stream = core_name("default");
     core_pending_init(&pending);
-    gb_buffer_scan(f->core, &p, pending.call);
+    gb_buffer_scan(f->core, &p, pending.call.scan);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
 }
 

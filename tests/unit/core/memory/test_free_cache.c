@@ -45,7 +45,7 @@ static void leave_lane(void) {
 static bool waits(void *arg) {
     if (!entered(arg))
         return false;
-    if (device()->starved)
+    if (device()->waiting.first)
         return true;
     leave_lane();
     return false;
@@ -152,7 +152,7 @@ START_TEST(others_do_not) {
     hold_lane();
     erase("x");
     core_call_begin(&c);
-    gb_buffer_create(f.core, p, 0, c.call);
+    gb_buffer_create(f.core, p, 0, c.call.buffer);
     ck_assert(!core_call_over(&c));
     ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     leave_lane();
@@ -177,19 +177,19 @@ START_TEST(the_limit_counts_it) {
     first.name = core_name("x");
     first.bytes = first.shape.dim[0] = 1500000;
     core_call_begin(&c);
-    gb_buffer_create(f.core, &first, 0, c.call);
+    gb_buffer_create(f.core, &first, 0, c.call.buffer);
     gb_assert_ok(core_call_end(&c, &err), err);
     core_call_begin(&c);
-    gb_buffer_create(f.core, &p, 60000, c.call);
+    gb_buffer_create(f.core, &p, 60000, c.call.buffer);
     core_until(waits, NULL, "there is no room for the second");
     erase("x");
     ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     /* As the lane does between two tasks, before it gives anything back. */
-    device()->starved_trim_ns = UINT64_MAX;
-    device()->memory_freed = true;
+    device()->trim_next_ns = UINT64_MAX;
+    device()->waiting.freed = true;
     ck_assert(gb_alloc_retry(device()));
     ck_assert(!core_call_over(&c));
-    device()->starved_trim_ns = 0;
+    device()->trim_next_ns = 0;
     leave_lane();
     gb_assert_ok(core_call_end(&c, &err), err);
     erase("y");

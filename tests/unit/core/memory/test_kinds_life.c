@@ -114,11 +114,11 @@ START_TEST(memory_runs_out) {
     err = GB_ERROR_INIT;
     p.bytes = 40 << 20;
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 20, pending.call);
+    gb_buffer_create(f.core, &p, 20, pending.call.buffer);
     gb_assert_fails(core_pending_end(&pending, NULL, &err), err, GB_ERR_OUT_OF_MEMORY);
     /* Who waits gets what is freed. */
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 60000, pending.call);
+    gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_core_stats(f.core, &stats);
@@ -128,7 +128,7 @@ START_TEST(memory_runs_out) {
     gb_assert_ok(core_buffer_create(f.core, "default", "c", 40 << 20, 60000, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 60000, pending.call);
+    gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     core_until_idle(&f);

@@ -111,15 +111,15 @@ START_TEST(one_at_a_time) {
     ck_assert_uint_eq(view.running, 1);
     /* Who asks where it stands takes over. */
     core_pending_init(&p);
-    gb_multipart_drain(x->core, &x->s, x->id, p.call);
+    gb_multipart_drain(x->core, &x->s, x->id, p.call.multipart);
     ck_assert(!core_pending_done(&p));
     core_wake_wait(&w);
     gb_assert_fails(gb_append_room(first, &room, &n, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_append_free(first, false);
     core_wake_wait(&p.wake);
     ck_assert(core_pending_done(&p));
-    ck_assert_uint_eq(p.call->multipart.offset, 87);
-    gb_call_unref(p.call);
+    ck_assert_uint_eq(p.call.multipart->multipart.offset, 87);
+    gb_call_unref(p.call.base);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 87, x->data + 87, BYTES - 87, false, &x->err), x->err);
     gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err);
     core_expect(x->core, "default", "x", x->data, BYTES);

@@ -94,7 +94,7 @@ START_TEST(meanwhile) {
     core_wake_init(&w);
     core_gate_close(&gate, &x->f, "default");
     core_pending_init(&p);
-    gb_multipart_complete(x->core, &session, x->id, NULL, &expected, p.call);
+    gb_multipart_complete(x->core, &session, x->id, NULL, &expected, p.call.multipart);
     ck_assert(!core_pending_done(&p));
     gb_assert_fails(gb_multipart_part(x->core, &session, x->id, 0, 5, true, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
@@ -157,7 +157,7 @@ START_TEST(readers_in_the_way) {
     block_lanes(x->core, blocks);
     for (i = 0; i <= GB_SCANS_MAX; i++) {
         core_pending_init(&many[i]);
-        gb_buffer_scan(x->core, &params, many[i].call);
+        gb_buffer_scan(x->core, &params, many[i].call.scan);
     }
     gb_assert_fails(core_pending_end(&many[GB_SCANS_MAX], NULL, &x->err), x->err, GB_ERR_SATURATED);
     gb_assert_ok(intake_complete_digest(x->core, x->id, x->data, BYTES, &r, &x->err), x->err);

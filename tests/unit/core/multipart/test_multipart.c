@@ -165,7 +165,7 @@ START_TEST(parts_that_cannot_be) {
         size_t n;
 
         core_pending_init(&p);
-        gb_multipart_delete(x->core, &s, r.view.id, p.call);
+        gb_multipart_delete(x->core, &s, r.view.id, p.call.multipart);
         gb_assert_fails(gb_upload_room(part, &room, &n, &err), err, GB_ERR_UPLOAD_NOT_FOUND);
         gb_upload_free(part);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);

@@ -115,14 +115,14 @@ START_TEST(a_sync_under_way) {
 
     core_fixture_init(&f, specs[_i]);
     core_pending_init(&made);
-    gb_stream_make(f.core, &s, &other, made.call);
+    gb_stream_make(f.core, &s, &other, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_put(f.core, &p, 1, want);
     p.buffer.stream = other;
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < 2; i++) {
         core_pending_init(&sync[i]);
-        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call);
+        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call.buffer);
     }
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
     ck_assert_int_eq(rec.head, GB_HEAD_HOST);
@@ -251,7 +251,7 @@ static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err)
     struct core_pending call;
 
     core_pending_init(&call);
-    gb_pool_remove(f->core, &s, &pool, force, call.call);
+    gb_pool_remove(f->core, &s, &pool, force, call.call.pool);
     return core_pending_end(&call, NULL, err);
 }
 
@@ -261,7 +261,7 @@ static void make_pool(struct core_fixture *f) {
     struct core_pending call;
 
     core_pending_init(&call);
-    gb_pool_make(f->core, &pool, call.call);
+    gb_pool_make(f->core, &pool, call.call.pool);
     gb_assert_ok(core_pending_end(&call, NULL, &err), err);
 }
 

@@ -21,7 +21,7 @@ static int create(struct core_fixture *f, const char *name, const char *pool, ui
 
     p.buffer.pool = core_name(pool);
     core_call_begin(&c);
-    gb_buffer_create(f->core, &p.buffer, wait_ms, c.call);
+    gb_buffer_create(f->core, &p.buffer, wait_ms, c.call.buffer);
     return core_call_end(&c, err);
 }
 
@@ -66,7 +66,7 @@ START_TEST(idle_pools_give) {
         struct core_call c;
 
         core_call_begin(&c);
-        gb_buffer_create(f.core, &p.buffer, 60000, c.call);
+        gb_buffer_create(f.core, &p.buffer, 60000, c.call.buffer);
         gb_assert_ok(create(&f, "c", "small", MIB, 0, &err), err); /* others are not held up */
         gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
         gb_assert_ok(core_call_end(&c, &err), err);
@@ -128,7 +128,7 @@ static void *work(void *arg) {
         bool made;
 
         core_call_begin(&c);
-        gb_buffer_create(w->f->core, &p.buffer, i % 3 ? 20 : 0, c.call);
+        gb_buffer_create(w->f->core, &p.buffer, i % 3 ? 20 : 0, c.call.buffer);
         made = core_call_end(&c, &err) == 0;
         if (i == 0) /* all at once: there is not room for all */
             pthread_barrier_wait(w->all);
@@ -235,7 +235,7 @@ static unsigned harvest(struct core_fixture *f, const char *session, const char 
         p.buffer.pool = core_name(pool);
         p.buffer.stream = core_name(n % 2 ? "st" : "");
         core_call_begin(&c);
-        gb_buffer_create(f->core, &p.buffer, 0, c.call);
+        gb_buffer_create(f->core, &p.buffer, 0, c.call.buffer);
         if (core_call_end(&c, &err) < 0)
             break;
         memset(back, 1, PIECE);

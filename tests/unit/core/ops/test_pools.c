@@ -173,7 +173,7 @@ START_TEST(one_life) {
     ck_assert_int_eq(view.version, 2);
     check.arg = &version;
     core_call_begin(&c);
-    gb_pool_patch(f.core, &p, &check, c.call);
+    gb_pool_patch(f.core, &p, &check, c.call.pool);
     gb_assert_fails(core_call_end(&c, &err), err, GB_ERR_PRECONDITION_FAILED);
     ck_assert_int_eq(core_pool_look(&f, "default", "p").version, 2);
 

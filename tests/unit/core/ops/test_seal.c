@@ -56,7 +56,7 @@ START_TEST(a_sealed_buffer_is_not_written) {
     core_until_unmapped(&f);
     patch.labels = store_labels("{\"x\":\"y\"}");
     core_pending_init(&pending);
-    gb_buffer_patch(f.core, &patch, NULL, pending.call);
+    gb_buffer_patch(f.core, &patch, NULL, pending.call.buffer);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_assert_ok(core_write(f.core, &copy, NULL, &err), err); /* its copy is not sealed */
     gb_assert_ok(core_buffer_get(f.core, "default", "c", &rec, &err), err);

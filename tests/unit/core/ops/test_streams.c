@@ -184,11 +184,11 @@ START_TEST(one_stream_stands) {
     gb_assert_ok(core_stream_get(f.core, "s", "st", &view, &err), err);
     ck_assert(view.busy);
     core_call_begin(&stream_call);
-    gb_stream_sync_call(f.core, &s, &st, stream_call.call);
+    gb_stream_sync_call(f.core, &s, &st, stream_call.call.base);
     core_call_begin(&session_call);
-    gb_session_sync_call(f.core, &s, session_call.call);
+    gb_session_sync_call(f.core, &s, session_call.call.base);
     core_call_begin(&device_call);
-    gb_device_sync_call(f.core, 0, device_call.call);
+    gb_device_sync_call(f.core, 0, device_call.call.base);
     for (i = 0; i < 20; i++) {
         const char *session = i % 2 ? "t" : "s";
 

@@ -186,7 +186,7 @@ START_TEST(while_a_copy_is_queued) {
     core_gate_close(&gate, &f, "default");
     w = into ? core_copy_params("default", "b", "default", "a") : core_copy_params("default", "a", "default", "b");
     core_pending_init(&pending);
-    gb_buffer_write(f.core, &w, pending.call);
+    gb_buffer_write(f.core, &w, pending.call.buffer);
     gb_holder_end(h);
     ck_assert_uint_eq(core_adopted(&f), 1);
     core_gate_open(&gate);
@@ -257,7 +257,7 @@ START_TEST(lost_before_it_is_committed) {
     p.import.fd = fcntl(m.fd, F_DUPFD_CLOEXEC, 0);
     core_busy_begin(&busy, &f);
     core_pending_init(&pending);
-    gb_buffer_adopt(f.core, &p, pending.call);
+    gb_buffer_adopt(f.core, &p, pending.call.buffer);
     core_until_queued(&f);
     gb_holder_end(h);
     core_busy_end(&busy);

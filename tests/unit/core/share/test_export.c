@@ -31,17 +31,17 @@ static struct gb_export_params params_of(const char *name, bool write, uint64_t 
 static int export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_grant *ret,
                   struct gb_error *err) {
     struct core_pending p;
-    struct gb_call *call;
+    struct gb_lease_call *call;
     int r;
 
     core_pending_init(&p);
-    call = p.call;
-    atomic_fetch_add(&call->refs, 1); /* for a look at it afterwards */
+    call = p.call.lease;
+    atomic_fetch_add(&call->base.refs, 1); /* for a look at it afterwards */
     gb_lease_export(core, params, call);
     r = core_pending_end(&p, NULL, err);
     if (r == 0 && ret)
-        *ret = *call->lease;
-    gb_call_unref(call);
+        *ret = call->lease;
+    gb_call_unref(&call->base);
     return r;
 }
 
@@ -185,7 +185,7 @@ START_TEST(an_end_that_was_asked_for) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.mapped_for_writing && !rec.tainted && !rec.has_crc32c);
     core_pending_init(&end);
-    gb_lease_end(f.core, g.id, NULL, false, end.call);
+    gb_lease_end(f.core, g.id, NULL, false, end.call.base);
     gb_assert_ok(core_pending_end(&end, NULL, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(!rec.mapped_for_writing && !rec.tainted);
@@ -289,7 +289,7 @@ START_TEST(its_bytes_are_complete) {
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_IPC, BYTES);
     struct core_pending pending;
     struct gb_lease_grant g;
-    struct gb_call *call;
+    struct gb_lease_call *call;
     struct core_gate gate;
     struct core_fixture f;
 
@@ -305,14 +305,14 @@ START_TEST(its_bytes_are_complete) {
     gb_assert_fails(export(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    call = pending.call;
-    atomic_fetch_add(&call->refs, 1);
+    call = pending.call.lease;
+    atomic_fetch_add(&call->base.refs, 1);
     gb_lease_export(f.core, &p, call);
     ck_assert(!core_pending_done(&pending));
     core_gate_open(&gate);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
-    g = *call->lease;
-    gb_call_unref(call);
+    g = call->lease;
+    gb_call_unref(&call->base);
     ck_assert(!g.has_event);
     gb_assert_ok(core_lease_end(f.core, g.id, NULL, &err), err);
     core_tidy(&f);

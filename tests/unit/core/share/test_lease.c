@@ -102,15 +102,15 @@ START_TEST(a_reader_cannot_write) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_int_eq(pending.call->error.code, GB_OK);
-    fd = gb_lease_take_fd(pending.call);
+    ck_assert_int_eq(pending.call.base->error.code, GB_OK);
+    fd = gb_lease_take_fd(pending.call.lease);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1); /* once */
+    ck_assert_int_eq(gb_lease_take_fd(pending.call.lease), -1); /* once */
     ck_assert(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     close(fd);
-    gb_call_unref(pending.call);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     gb_holder_end(h);
     core_until_unmapped(&f);
@@ -133,13 +133,13 @@ START_TEST(there_may_be_no_way) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_int_eq(pending.call->error.code, GB_ERR_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(pending.call->error.detail, "memfd: "));
-    ck_assert_int_eq(pending.call->lease->id, 0);
-    ck_assert_uint_eq(pending.call->lease->passed_count, GB_EXPORT_WAYS);
-    gb_call_unref(pending.call);
+    ck_assert_int_eq(pending.call.base->error.code, GB_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(pending.call.base->error.detail, "memfd: "));
+    ck_assert_int_eq(pending.call.lease->lease.id, 0);
+    ck_assert_uint_eq(pending.call.lease->lease.passed_count, GB_EXPORT_WAYS);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     core_put_kind(&f, "c", GB_KIND_PAGEABLE, 100, 1, NULL);
     p.name = core_name("c");
@@ -182,7 +182,7 @@ START_TEST(zeros_come_first) {
     core_until_unmapped(&f);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     ck_assert(!core_pending_done(&pending));
     core_gate_open(&gate);
     gb_assert_ok(core_map_end(&pending, &m, &err), err);

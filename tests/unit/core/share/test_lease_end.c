@@ -100,7 +100,7 @@ START_TEST(a_holder_ends_while_it_maps) {
         h[i] = core_holder(f.core);
         p = core_map_params(h[i], "default", "a", false);
         core_pending_init(&pending[i]);
-        gb_lease_map(f.core, &p, pending[i].call);
+        gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     ck_assert_uint_eq(core_leases(f.core, NULL, 0), 0); /* not yet */
     gb_assert_fails(core_buffer_delete(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
@@ -140,7 +140,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     core_open_two(&f, specs[_i]);
     core_put_bytes(&f, "default", "b", 100, 1, NULL);
     core_pending_init(&made);
-    gb_stream_make(f.core, &session, &streams, made.call);
+    gb_stream_make(f.core, &session, &streams, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_gate_close(&gate, &f, "default");
     gb_assert_ok(core_create(f.core, &create, NULL, &err), err);
@@ -148,7 +148,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     for (i = 0; i < 2; i++) {
         p = core_map_params(h, "default", "a", i == 1);
         core_pending_init(&pending[i]);
-        gb_lease_map(f.core, &p, pending[i].call);
+        gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     u.buffer.kind = GB_KIND_PAGEABLE;
     u.buffer.stream = streams;
@@ -200,27 +200,27 @@ static void live_and_die(struct crowd *c, unsigned *seed) {
         struct gb_lease_params p = core_map_params(h, "default", names[rand_r(seed) % 3], rand_r(seed) % 2 == 0);
 
         core_pending_init(&pending[i]);
-        gb_lease_map(c->f->core, &p, pending[i].call);
+        gb_lease_map(c->f->core, &p, pending[i].call.lease);
     }
     if (rand_r(seed) % 2)
         nap(seed);
     if (rand_r(seed) % 4 == 0)
         core_wake_wait(&pending[0].wake);
-    if (atomic_load(&pending[0].call->finished) && pending[0].call->error.code == GB_OK) {
+    if (atomic_load(&pending[0].call.base->finished) && pending[0].call.base->error.code == GB_OK) {
         struct gb_error err = GB_ERROR_INIT;
 
-        if (core_lease_end(c->f->core, pending[0].call->lease->id, h, &err) < 0)
+        if (core_lease_end(c->f->core, pending[0].call.lease->lease.id, h, &err) < 0)
             ck_abort_msg("%s: %s", gb_code_slug(err.code), err.detail);
     }
     gb_holder_end(h);
     for (i = 0; i < LEASES; i++) {
         while (!core_pending_done(&pending[i]))
             nap(seed);
-        if (pending[i].call->error.code == GB_OK)
+        if (pending[i].call.base->error.code == GB_OK)
             atomic_fetch_add(&c->granted, 1);
         else
-            check_refusal(&pending[i].call->error);
-        gb_call_unref(pending[i].call); /* closes what nobody has taken */
+            check_refusal(&pending[i].call.base->error);
+        gb_call_unref(pending[i].call.base); /* closes what nobody has taken */
         if (pending[i].wake.seen == 0)
             core_wake_wait(&pending[i].wake);
         core_wake_done(&pending[i].wake);

@@ -268,10 +268,10 @@ START_TEST(an_event_stands_for_queued_work) {
     p = core_map_params(h, "default", "a", false);
     p.wait_ms = 0;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_msg(pending.call->error.code == GB_OK, "%s", pending.call->error.detail);
-    g = pending.call->lease;
+    ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);
+    g = &pending.call.lease->lease;
     ck_assert_int_eq(g->export.way, GB_EXPORT_VMM);
     ck_assert_uint_eq(g->passed_count, 0);
     ck_assert(g->has_event);
@@ -280,7 +280,7 @@ START_TEST(an_event_stands_for_queued_work) {
     gb_assert_ok(gb_event_query(f.backend, event, &done, &err), err);
     ck_assert(!done);
     id = g->id;
-    gb_call_unref(pending.call);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     /* Without one it is waited for. */
     gpu.refuse = true;
@@ -325,13 +325,13 @@ START_TEST(a_pool_stays_while_it_is_mapped) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", true);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_msg(pending.call->error.code == GB_OK, "%s", pending.call->error.detail);
-    ck_assert_int_eq(pending.call->lease->export.way, GB_EXPORT_POOL);
-    ck_assert_uint_eq(pending.call->lease->passed_count, 1);
-    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1);
-    gb_call_unref(pending.call);
+    ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);
+    ck_assert_int_eq(pending.call.lease->lease.export.way, GB_EXPORT_POOL);
+    ck_assert_uint_eq(pending.call.lease->lease.passed_count, 1);
+    ck_assert_int_eq(gb_lease_take_fd(pending.call.lease), -1);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     gb_assert_fails(core_pool_remove(f.core, "default", "p", true, &err), err, GB_ERR_MAPPED);
     gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", NULL, &err), err);

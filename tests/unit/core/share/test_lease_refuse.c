@@ -94,7 +94,7 @@ START_TEST(busy_bytes_are_not_mapped) {
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     ck_assert(!core_pending_done(&pending));
     gb_download_free(download, false);
     gb_assert_ok(core_map_end(&pending, NULL, &err), err); /* who waits gets it then */

@@ -29,7 +29,7 @@ START_TEST(the_source_is_held) {
     for (i = 0; i < 2; i++) {
         core_pending_init(&pending[i]);
         p.name = core_name(i == 0 ? "a" : "b");
-        gb_buffer_write(f.core, &p, pending[i].call);
+        gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
     /* Nobody else waits: not the source's session. */
     core_put_bytes(&f, "default", "a", BYTES, 3, NULL);
@@ -38,7 +38,7 @@ START_TEST(the_source_is_held) {
     core_pending_init(&pending[2]);
     p = core_copy_params("default", "a", "other", "c");
     p.in_place = true;
-    gb_buffer_write(f.core, &p, pending[2].call);
+    gb_buffer_write(f.core, &p, pending[2].call.buffer);
     gb_assert_fails(core_buffer_delete(f.core, "other", "c", &err), err, GB_ERR_BUFFER_BUSY);
     for (i = 0; i < 3; i++)
         ck_assert(!core_pending_done(&pending[i]));
@@ -80,10 +80,10 @@ START_TEST(the_destination_changes) {
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
     core_pending_init(&part);
-    gb_buffer_write(f.core, &p, part.call);
+    gb_buffer_write(f.core, &p, part.call.buffer);
     core_pending_init(&all);
     p.name = core_name("c");
-    gb_buffer_write(f.core, &p, all.call);
+    gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "other", "b", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "other", "c", &err), err);
     core_gate_open(&gate);
@@ -93,7 +93,7 @@ START_TEST(the_destination_changes) {
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
     core_pending_init(&all);
-    gb_buffer_write(f.core, &p, all.call);
+    gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_session_delete(f.core, "other", &err), err);
     core_gate_open(&gate);
     gb_assert_fails(core_pending_end(&all, &r, &err), err, GB_ERR_SESSION_NOT_FOUND);
@@ -162,7 +162,7 @@ START_TEST(a_batch_of_small_ones) {
         snprintf(name, sizeof(name), "n%d", i);
         p.name = core_name(name);
         core_pending_init(&pending[i]);
-        gb_buffer_write(f.core, &p, pending[i].call);
+        gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.writes_running, BATCH);
