@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zero-initialised is empty, and its buffer grows. Once there is no room everything that follows is dropped and `failed` says
- * so. */
+/* Zero-initialised is empty, and its buffer grows. Once there is no room everything that follows is dropped and
+ * `failed` says so. */
 struct gb_json_writer {
     char *s;
     size_t used;
@@ -22,7 +22,8 @@ struct gb_json_writer gb_json_fixed(char *s, size_t size);
 /* Frees a buffer that grew; the writer is empty again. */
 void gb_json_done(struct gb_json_writer *out);
 
-/* Inside an object every value carries its key; inside an array key is NULL. Keys are our own words and need no escape. */
+/* Inside an object every value carries its key; inside an array key is NULL. Keys are our own words and need no
+ * escape. */
 void gb_json_open(struct gb_json_writer *out, const char *key, char bracket);        /* '{' or '[' */
 void gb_json_open_named(struct gb_json_writer *out, const char *name, char bracket); /* a key that is any text */
 void gb_json_close(struct gb_json_writer *out, char bracket);                        /* '}' or ']' */
@@ -39,8 +40,8 @@ void gb_json_put_number(struct gb_json_writer *out, const char *key, double valu
 void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t ns);
 /* Microseconds since the epoch as RFC 3339. */
 void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us);
-/* Text that a client or a library chose: a byte that is no UTF-8 becomes U+FFFD, and at most max bytes are written between the
- * quotes, whole characters all. */
+/* Text that a client or a library chose: a byte that is no UTF-8 becomes U+FFFD, and at most max bytes are written
+ * between the quotes, whole characters all. */
 void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const char *value, size_t max);
 /* Text that is JSON already. */
 void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *json);

@@ -166,10 +166,10 @@ static int print_document(struct gb_json_writer *out, struct gb_error *err) {
     return 0;
 }
 
-/* --- a device -------------------------------------------------------------------------------------------------------- */
+/* --- a device ----------------------------------------------------------------------------------------------------- */
 
-/* Every kind in both directions; those that the device lacks say why. out: NULL to print. Returns whether all that was tried
- * went well. */
+/* Every kind in both directions; those that the device lacks say why. out: NULL to print. Returns whether all that was
+ * tried went well. */
 static bool test_rows(struct gb_probe *probe, const struct gb_probe_memory *device, const struct gb_probe_memory *check,
                       struct gb_json_writer *out) {
     bool well = true;

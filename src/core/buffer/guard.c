@@ -34,12 +34,12 @@ static int refuse(const struct gb_buffer *b, const struct gb_pin *pin, unsigned 
     if (others > 0)
         snprintf(more, sizeof(more), " and %u more", others);
     if (pin->ttl_s > 0)
-        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s",
-                            b->name, (long long)pin->id, (unsigned long long)pin->ttl_s,
-                            pin->write ? "writing" : "reading", more, instead);
+        return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is exported by lease %lld (for %llu s, for %s)%s: %s", b->name,
+                            (long long)pin->id, (unsigned long long)pin->ttl_s, pin->write ? "writing" : "reading",
+                            more, instead);
     return gb_error_set(err, GB_ERR_MAPPED, "\"%s\" is mapped by lease %lld (process %ld of user %ld, for %s)%s: %s",
-                        b->name, (long long)pin->id, (long)pin->pid, (long)pin->uid,
-                        pin->write ? "writing" : "reading", more, instead);
+                        b->name, (long long)pin->id, (long)pin->pid, (long)pin->uid, pin->write ? "writing" : "reading",
+                        more, instead);
 }
 
 int gb_guard_check_unmapped_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
@@ -131,8 +131,7 @@ void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) 
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
     if (!b->content || !b->content->owner)
         return 0;
-    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name,
-                        what);
+    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name, what);
 }
 
 int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
