@@ -44,7 +44,7 @@ static bool word_is(const struct gb_json_word *word, const char *s) {
     return word->len == strlen(s) && memcmp(word->s, s, word->len) == 0;
 }
 
-/* An object of strings, or null: read to be known as well-formed, kept nowhere. */
+/* Reads an object of strings, or null, to check it; keeps nothing. */
 static int read_metadata(struct gb_json_text *t) {
     bool first = true;
     bool failed = false;
@@ -227,7 +227,7 @@ static int check_names(const struct gb_safetensors *file, struct gb_error *err) 
     return r;
 }
 
-/* Every byte belongs to one tensor, and each tensor has as many as its shape and type make. */
+/* Checks that every byte belongs to one tensor, and that each tensor has the bytes of its shape and type. */
 static int check_places(struct gb_safetensors *file, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];
     uint64_t at = 0;

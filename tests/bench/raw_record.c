@@ -1,5 +1,5 @@
-/* The raw server with what the daemon promises beside the bytes: a CRC32C of every upload and a record of it that is
- * committed before the answer. What is left between this and the daemon is HTTP and its bookkeeping. */
+/* The raw server with the daemon's guarantees: a CRC32C of every upload, and a record that is committed before the
+ * answer. The remaining difference to the daemon is HTTP and bookkeeping. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The copy that no slab can beat: on a GPU cudaMemcpyAsync between registered memory and the device, on the host
+/* The ceiling of copies through slabs: on a GPU cudaMemcpyAsync between registered memory and the device, on the host
  * memcpy. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #endif
 
 struct place {
-    char *near; /* where the slab would be */
-    char *far;  /* where the buffer would be */
+    char *near; /* in place of the slab */
+    char *far;  /* in place of the buffer */
 #ifdef HAVE_CUDA
     cudaStream_t stream;
 #endif
@@ -45,7 +45,7 @@ static void host_work(struct share_hand *hand) {
 }
 
 static void host_finish(struct share_hand *hand) {
-    free(hand->own); /* what is resident goes with the process */
+    free(hand->own); /* the process's end frees resident memory */
 }
 
 /* --- GPU ---------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
-/* Memory of other processes: what is taken, that it is theirs, and what is refused. The owner of host memory is this
- * process, by another mapping; for memory of a GPU see import.c, whose importer adopts. */
+/* Adoption of other processes' memory: accepted and refused descriptors, and that both sides see the same bytes. The
+ * owner of host memory is this process, by another mapping. Adoption of GPU memory is tested in import.c, whose
+ * importer adopts. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ START_TEST(it_is_the_owners_memory) {
     while (i < m.size && m.at[i] == (i - OFFSET < BYTES ? conf_byte(3, i - OFFSET) : 0xee))
         i++;
     ck_assert_uint_eq(i, m.size);
-    conf_place_write(&other, 4, BYTES, conf.s1); /* from a device's memory, and into it */
+    conf_place_write(&other, 4, BYTES, conf.s1); /* from device memory, and into it */
     conf_move(&place, &other, BYTES, conf.s1);
     conf_sync(conf.s1);
     i = 0;
@@ -99,7 +100,7 @@ START_TEST(it_is_the_owners_memory) {
 }
 END_TEST
 
-/* The owner's mapping and its descriptor go first. */
+/* The owner first closes its mapping and its descriptor. */
 START_TEST(it_stays_good_without_its_owner) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
@@ -129,7 +130,7 @@ static void refused(const struct gb_import *what, enum gb_code code) {
     conf.err = GB_ERROR_INIT;
 }
 
-/* Every way gets everything that is none of its own; the device lives on. */
+/* Each way is given every handle that belongs to another way. The device keeps working. */
 START_TEST(what_is_no_such_memory) {
     static const enum gb_export_way ways[] = {GB_EXPORT_VMM, GB_EXPORT_MEMFD};
     struct owned m = owned_new(BYTES);
@@ -172,7 +173,7 @@ START_TEST(what_is_no_such_memory) {
         close(fds[k]);
     close(pair[1]);
     what = offer(&m, 0, BYTES);
-    place = imported(&what); /* and the next is taken */
+    place = imported(&what); /* the next one is accepted */
     ck_assert_int_le(open_files(), before + 1);
     gb_assert_ok(gb_mem_import_end(conf.be, &place, &conf.err), conf.err);
     ck_assert_int_eq(gb_mem_import_end(conf.be, &place, &conf.err), -1);
@@ -181,7 +182,7 @@ START_TEST(what_is_no_such_memory) {
 }
 END_TEST
 
-/* What is imported is not freed, nor what is allocated let go. */
+/* Imported memory cannot be freed, and allocated memory cannot be released as imported. */
 START_TEST(each_ends_as_it_began) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);

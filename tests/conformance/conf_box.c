@@ -1,5 +1,5 @@
-/* Strided copies between a device's memory and pinned memory: exact, in stream order, nothing beside the box
- * touched. */
+/* Strided copies between device memory and pinned memory: exact, in stream order, and without a write beside the
+ * box. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ struct image {
     unsigned seed;
 };
 
-static struct image image; /* what is expected, on one side or the other */
+static struct image image; /* the expected bytes of one side or the other */
 
 static void expect_packed(uint64_t memory, uint64_t packed, void *arg) {
     struct image *m = arg;
@@ -151,7 +151,7 @@ START_TEST(boxes_keep_the_order_of_the_stream) {
     conf_place_fill(&place, 0x22, 1, PLACE_BYTES, conf.s1);
     queue(&place, 0, conf.pinned + MIB, &box, GB_COPY_FROM_DEVICE, conf.s1);
     event = conf_event_on(conf.s1);
-    ck_assert(!conf_done(event)); /* and nobody waited */
+    ck_assert(!conf_done(event)); /* the calls did not wait */
     conf_gate_let_go(&gate);
     conf_wait(event);
     for (i = 0; i < 64 * 8192; i++) {
@@ -216,7 +216,7 @@ START_TEST(another_devices_stream_is_refused) {
 }
 END_TEST
 
-/* Rows further apart than CUDA's copies can step. */
+/* A row pitch beyond the limit of CUDA's copies. */
 START_TEST(rows_far_apart_are_exact) {
     const uint64_t step = (1ull << 31) + 4096;
     const struct gb_box box = {.width = 100, .rows = 3, .planes = 1, .pitch = step, .packed_pitch = 100};

@@ -1,4 +1,5 @@
-/* Memory of every kind: what a device offers, who may touch it, what is known of an address. */
+/* Memory of every kind: the kinds that a device offers, their access by CPU and device, and the attributes of an
+ * address. */
 #include <string.h>
 
 #include "conf.h"
@@ -46,7 +47,7 @@ START_TEST(capabilities_agree_with_kinds) {
 }
 END_TEST
 
-/* Written by the CPU, read by the device, and the other way round, with no copy by the device in between. */
+/* The CPU writes and the device reads, and the other way round, without a copy by the device. */
 START_TEST(the_cpu_uses_the_kinds_that_it_may) {
     const uint64_t bytes = 2 * MIB + 3;
     unsigned char *at;
@@ -120,7 +121,7 @@ START_TEST(what_no_kind_has_is_refused) {
 }
 END_TEST
 
-/* --- what is known of an address ---------------------------------------------------------------------------------- */
+/* --- attributes of an address ------------------------------------------------------------------------------------- */
 
 static struct gb_mem_attr attributes_of(const struct gb_location *place, struct gb_pool *pool) {
     struct gb_mem_attr attr = {.device = -7};

@@ -1,4 +1,4 @@
-/* Copies and fills between places of any kind: exact, in stream order, and never waited for by the caller. */
+/* Copies and fills between places of any kind: exact, in stream order, and without blocking the caller. */
 #include <string.h>
 
 #include "conf.h"
@@ -66,7 +66,7 @@ START_TEST(moves_between_all_kinds_are_exact) {
 }
 END_TEST
 
-/* More than any bounce buffer holds. */
+/* Larger than any bounce buffer. */
 START_TEST(long_pageable_moves_are_exact) {
     const uint64_t bytes = 80 * MIB + 11;
     struct gb_location device = conf_place(GB_KIND_DEVICE, bytes);
@@ -91,7 +91,7 @@ START_TEST(long_pageable_moves_are_exact) {
 }
 END_TEST
 
-/* Were the caller made to wait for the held stream, this would never end. */
+/* If the call waited for the blocked stream, this test would hang. */
 START_TEST(moves_never_wait_for_the_stream) {
     const uint64_t bytes = 3 * MIB + 1;
     struct gb_location places[GB_KIND_COUNT];
@@ -165,7 +165,7 @@ START_TEST(moves_keep_their_place_in_the_stream) {
 }
 END_TEST
 
-/* A stream is destroyed right behind its pageable copies: they are done first, and nothing of them is left. */
+/* A stream is destroyed right after its pageable copies: the copies complete first, and leave no resources. */
 START_TEST(a_stream_goes_with_its_pageable_copies_done) {
     const uint64_t bytes = 5 * MIB;
     struct gb_location device = conf_place(GB_KIND_DEVICE, bytes);
@@ -252,7 +252,7 @@ START_TEST(wide_fills_of_any_size_are_exact) {
             ck_assert_int_eq(conf.pinned[i], (int)(8 - i));
         if (counts[c] < 4 * MIB) {
             tail = at(&place, counts[c] * 8 + 8);
-            conf_place_fetch(&tail, 8, conf.s1); /* what is behind it */
+            conf_place_fetch(&tail, 8, conf.s1); /* work behind it */
             for (i = 0; i < 8; i++)
                 ck_assert_int_eq(conf.pinned[i], 0);
         }

@@ -1,9 +1,8 @@
-/* import [--bytes SIZE] [BACKEND...]: every kind of memory, every way, in another process: it maps the memory, waits
- * for the event on the device, compares the bytes, writes its own, and is killed. A line for each, and a line that
- * counts.
+/* import [--bytes SIZE] [BACKEND...]: exports every kind of memory, every way, to another process. The importer maps
+ * the memory, waits for the event on the device, compares the bytes, writes its own, and is killed. The output has a
+ * line for each, and a line with the counts.
  *
- * The importer is this program again, started anew: it shares nothing with the exporter but what comes over a
- * socket. */
+ * The importer is this program again, started by exec: it shares only a socket with the exporter. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -86,7 +85,7 @@ static bool ask(const struct exporter *x, struct import_request *request) {
     return sendmsg(x->sock, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*request);
 }
 
-/* A dead importer says nothing: that is an answer, too. */
+/* A dead importer sends no answer; that counts as one, too. */
 static bool hear(const struct exporter *x, struct import_answer *answer) {
     if (recv(x->sock, answer, sizeof(*answer), 0) == (ssize_t)sizeof(*answer))
         return answer->why[0] == '\0';
@@ -155,8 +154,8 @@ static void stand_at_gate(void *arg) {
         continue;
 }
 
-/* The bytes are written behind the gate where there is an event to wait for, so that an importer that does not wait
- * reads others; without one they are there. */
+/* If there is an event, the bytes are written behind a gate, so that an importer that does not wait reads other bytes.
+ * Without an event the bytes are written first. */
 static int write_behind(struct exporter *x, const struct gb_location *place, struct gate *gate, struct gb_event *event,
                         unsigned seed, struct gb_error *err) {
     if (gb_location_fill(x->be, place, 0, 1, x->bytes, x->stream, err) < 0)
@@ -174,7 +173,7 @@ static int write_behind(struct exporter *x, const struct gb_location *place, str
     return -1;
 }
 
-/* Asks the importer, lets the bytes come, hears what it saw; then looks at what it wrote. */
+/* Asks the importer, opens the gate and receives its answer; then checks the bytes that it wrote. */
 static int converse(struct exporter *x, const struct gb_location *place, struct import_request *request,
                     struct gb_event *event, struct import_answer *answer, struct gb_error *err) {
     struct gate gate;
@@ -240,7 +239,7 @@ static void tell(struct exporter *x, const struct import_request *request, enum 
         x->passed++;
 }
 
-/* Whether the memory goes that way. */
+/* Whether the memory can be exported that way. */
 static bool try_way(struct exporter *x, const struct gb_location *place, enum gb_export_way way, bool writable,
                     bool stay) {
     struct import_request request = {.writable = writable, .stay = stay, .bytes = x->bytes, .seed = x->passed * 2 + 7};
@@ -269,7 +268,7 @@ static bool try_way(struct exporter *x, const struct gb_location *place, enum gb
     return true;
 }
 
-/* The same with a backend of the importer's in place of what is made for it by hand. */
+/* The same, but the importer maps the memory with a backend of its own instead of direct driver calls. */
 static void try_adopt(struct exporter *x, const struct gb_location *place, enum gb_export_way way) {
     struct import_request request = {.writable = true, .bytes = x->bytes, .seed = x->passed * 2 + 7};
     struct import_answer answer = {0};
@@ -351,7 +350,7 @@ static void run(struct exporter *x) {
         gb_pool_destroy(x->be, x->pool);
 }
 
-/* optional: that there is no such backend is no failure. */
+/* optional: a missing backend is no failure. */
 static void run_spec(const char *spec, uint64_t bytes, bool optional, unsigned *passed, unsigned *failed) {
     struct exporter x = {.spec = spec, .bytes = bytes};
     struct gb_error err = GB_ERROR_INIT;

@@ -1,4 +1,5 @@
-/* The safetensors header: any text is refused or gives tensors without holes whose own header gives them again. */
+/* The safetensors header: any text is refused, or gives tensors without gaps that survive writing and parsing their
+ * header again. */
 #include <string.h>
 
 #include "format/safetensors.h"

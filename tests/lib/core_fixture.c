@@ -140,7 +140,8 @@ void core_until_idle(struct core_fixture *f) {
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
-/* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
+/* ck_assert allocates even when it passes, and a test may make malloc fail. These helpers therefore test the condition
+ * first. */
 
 struct gb_name core_name(const char *text) {
     struct gb_name name = {{0}};
@@ -157,7 +158,7 @@ struct waited {
 static void waited_init(struct waited *w) {
     core_wake_init(&w->wake);
     w->call = gb_call_new(core_wake, &w->wake);
-    if (!w->call) /* a test that lets malloc fail once wants to see others fail */
+    if (!w->call) /* a test that makes one malloc fail must see later calls succeed */
         w->call = gb_call_new(core_wake, &w->wake);
     if (!w->call)
         ck_abort_msg("no memory for a call");

@@ -362,7 +362,7 @@ static void make_part(struct gb_task *task) {
     struct part_maker *m = (struct part_maker *)task;
     struct gb_stream *part;
 
-    /* A test that lets it fail once wants to see others fail. */
+    /* A test that makes one malloc fail must see later calls succeed. */
     if (gb_core_stream_part_make(m->stream, m->device, &part, NULL) < 0)
         gb_core_stream_part_make(m->stream, m->device, &part, NULL);
     sem_post(&m->done);

@@ -20,12 +20,13 @@ struct gb_device_write_params core_fill_params(const char *session, const char *
         .session = core_name(session), .name = core_name(name), .pattern = pattern, .width = width};
 }
 
-/* ck_assert takes memory even for what holds, and a test may let malloc fail: so these ask first. */
+/* ck_assert allocates even when it passes, and a test may make malloc fail. These helpers therefore test the condition
+ * first. */
 
 void core_pending_init(struct core_pending *p) {
     core_wake_init(&p->wake);
     p->call = gb_call_new(core_wake, &p->wake);
-    if (!p->call) /* a test that lets malloc fail once wants to see others fail */
+    if (!p->call) /* a test that makes one malloc fail must see later calls succeed */
         p->call = gb_call_new(core_wake, &p->wake);
     if (!p->call)
         ck_abort_msg("no memory for a call");

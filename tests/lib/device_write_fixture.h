@@ -1,10 +1,10 @@
-/* Device writes, mirrored buffers and attributes, made to wait: 0, or -1 with err. */
+/* Blocking helpers for device writes, mirrored buffers and attributes; they return 0, or -1 with err. */
 #ifndef WRITE_FIXTURE_H
 #define WRITE_FIXTURE_H
 
 #include "core_fixture.h"
 
-/* What a call came to. */
+/* The result of a call. */
 struct core_result {
     struct gb_buffer_rec rec;
     bool created;
@@ -30,7 +30,7 @@ int core_attributes(struct gb_core *core, const char *session, const char *name,
 int core_create(struct gb_core *core, const struct gb_buffer_params *params, struct core_result *ret,
                 struct gb_error *err);
 
-/* A call that is not waited for yet. */
+/* A call that has been started but not waited for. */
 struct core_pending {
     struct core_wake wake;
     struct gb_call *call;
@@ -39,20 +39,21 @@ void core_pending_init(struct core_pending *p);
 bool core_pending_done(struct core_pending *p);
 int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_error *err);
 
-/* The buffer's bytes are those; ends the test otherwise. */
+/* Asserts that the buffer holds these bytes. */
 void core_expect(struct gb_core *core, const char *session, const char *name, const void *want, size_t n);
 
-/* Uploads bytes that depend on seed, and leaves them in out (may be NULL). */
+/* Uploads bytes that depend on seed, and stores them in out (may be NULL). */
 void core_put(struct gb_core *core, const struct gb_upload_params *params, unsigned seed, void *out);
 
-/* A fixture with sessions "default" and "other"; uint8 buffers in them; and "a", "b", "c" of both deleted, nothing in
- * use. */
+/* _begin makes a fixture with the sessions "default" and "other" for uint8 buffers. _end deletes "a", "b" and "c" of
+ * both and asserts that nothing is in use. */
 void core_open_two(struct core_fixture *f, const char *spec);
 void core_put_bytes(struct core_fixture *f, const char *session, const char *name, uint64_t bytes, unsigned seed,
                     void *out);
 void core_tidy(struct core_fixture *f);
 
-/* Whether the first device has such memory, and what makes a buffer of it in the session "default". */
+/* Whether the first device has memory of that kind; the second function makes a buffer of it in the session
+ * "default". */
 bool core_kind_offered(struct core_fixture *f, enum gb_kind kind);
 struct gb_buffer_params core_kind_params(const char *name, enum gb_kind kind, uint64_t bytes);
 

@@ -104,7 +104,7 @@ int core_delete_when_unmapped(struct gb_core *core, const char *session, const c
 
     core_pending_init(&p);
     call = p.call;
-    atomic_fetch_add(&call->refs, 1); /* for a look at it afterwards */
+    atomic_fetch_add(&call->refs, 1); /* the test reads it afterwards */
     gb_buffer_delete_when_unmapped(core, &s, &n, NULL, call);
     r = core_pending_end(&p, NULL, err);
     if (ret_held)

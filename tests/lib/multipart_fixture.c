@@ -186,8 +186,7 @@ int intake_append(struct gb_core *core, char id[GB_MULTIPART_ID_SIZE], const str
 
     core_wake_init(&w);
     if (params)
-        r = gb_append_new(core, &params->buffer.session, &params->buffer.name, &params->bytes, NULL, no_app, core_wake,
-                          &w, &a, err);
+        r = gb_append_new(core, params, &params->bytes, NULL, no_app, core_wake, &w, &a, err);
     else
         r = gb_append_open(core, &standard, id, offset, core_wake, &w, &a, &stands, err);
     if (r == 0) {

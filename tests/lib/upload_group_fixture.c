@@ -108,7 +108,7 @@ static int read_all(struct gb_download_group *group, struct core_wake *w, void *
             continue;
         }
         if (size > 40000)
-            size = 40000; /* a socket takes what it likes */
+            size = 40000; /* a socket takes an arbitrary number of bytes */
         memcpy(at, block, size);
         gb_download_group_sent(group, size);
         gb_download_group_pause(group);

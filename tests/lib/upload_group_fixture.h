@@ -1,4 +1,4 @@
-/* Several buffers at once, up and down, made to wait: 0, or -1 with err. */
+/* Blocking helpers for upload and download groups; they return 0, or -1 with err. */
 #ifndef JOINT_FIXTURE_H
 #define JOINT_FIXTURE_H
 
@@ -21,12 +21,12 @@ int core_joint_begin(struct gb_core *core, const struct core_parts *parts, struc
                      struct gb_upload_group **ret, struct gb_error *err);
 int core_joint_send(struct gb_upload_group *group, struct core_wake *w, const void *data, size_t n,
                     struct gb_error *err);
-/* Ends it and waits. */
+/* Ends the upload and waits. */
 int core_joint_finish(struct gb_upload_group *group, struct core_wake *w, struct gb_error *err);
-/* All of it. */
+/* Runs a whole upload group. */
 int core_joint(struct gb_core *core, const struct core_parts *parts, const void *data, struct gb_error *err);
 
-/* Reads all of the buffers, in the order of parts backwards, into out in the order of parts. */
+/* Reads the buffers in reverse order of parts, into out in the order of parts. */
 int core_bundle(struct gb_core *core, const struct core_parts *parts, void *out, struct gb_error *err);
 
 #endif

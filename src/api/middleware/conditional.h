@@ -3,9 +3,9 @@
  *     data      "<id>.<generation>"        the raw bytes
  *               "<id>.<generation>-npy<version>"   the same as .npy
  *               "<id>.<generation>-st<version>"    the same as safetensors
- *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes: with another shape it picks others
+ *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes; another shape picks others
  *     buffer    "b<id>.<version>"          its metadata
- *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
+ *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; a change depends on the record
  *               alone, the part before the first '-'
  */
 #ifndef GB_API_MIDDLEWARE_CONDITIONAL_H

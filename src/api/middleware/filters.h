@@ -1,13 +1,13 @@
-/* Filters between a streamed body as it is received and the sink of its bytes. They decode content codings and check the
- * digests that the headers promise.
+/* Filters between a streamed body as it is received and the sink of its bytes. They decode content codings and check
+ * the digests that the headers promise.
  *
  *     if (gb_filters_read(request, response, &filters, err) < 0)   before anything is begun
  *         return GB_STEP_ERROR;
  *     ...
  *     sink = gb_filters_wrap(request, &filters, sink, err);        the last step before GB_STEP_BODY
  *
- * The wrapped sink gets the decoded bytes, as those of a chunked body of unknown length. Its `end` is called only when they
- * are complete and have the digests. */
+ * The wrapped sink gets the decoded bytes, as those of a chunked body of unknown length. Its `end` is called only
+ * when they are complete and have the digests. */
 #ifndef GB_API_MIDDLEWARE_FILTERS_H
 #define GB_API_MIDDLEWARE_FILTERS_H
 

@@ -1,7 +1,8 @@
 /* Long polls: a GET with "Prefer: wait=N" whose reply would be a 304 waits for a change.
  *
- * One thread compares entity tags, some five times a second and only after a change was acknowledged, and wakes the requests
- * whose tag has changed. Waiting requests have left libmicrohttpd (request->park), so that thousands cost no loop anything. */
+ * One thread compares entity tags, some five times a second and only after a change was acknowledged, and wakes the
+ * requests whose tag has changed. Waiting requests have left libmicrohttpd (request->park), so that thousands cost
+ * no loop anything. */
 #ifndef GB_API_MIDDLEWARE_LONGPOLL_H
 #define GB_API_MIDDLEWARE_LONGPOLL_H
 

@@ -1,7 +1,8 @@
-/* Operations: requests that go on without their client, each with its state and result for as long as the process lives.
+/* Operations: requests that go on without their client, each with its state and result for as long as the process
+ * lives.
  *
- * An operation is reserved before the handler runs, published when the request is detached, and ended with the reply that
- * the client would have got. One lock guards the table; it is held across request->cancel. */
+ * An operation is reserved before the handler runs, published when the request is detached, and ended with the reply
+ * that the client would have got. One lock guards the table; it is held across request->cancel. */
 #ifndef GB_API_MIDDLEWARE_OPERATIONS_H
 #define GB_API_MIDDLEWARE_OPERATIONS_H
 
@@ -88,7 +89,8 @@ struct gb_operations {
 };
 
 struct gb_api_limits;
-/* limits is borrowed, and fixed before the first operation. Returns NULL when memory or random numbers are exhausted. */
+/* limits is borrowed, and fixed before the first operation. Returns NULL when memory or random numbers are
+ * exhausted. */
 struct gb_operations *gb_operations_new(const struct gb_api_limits *limits);
 /* Frees the table when no request is under way any more. NULL is accepted. */
 void gb_operations_free(struct gb_operations *ops);
@@ -131,8 +133,8 @@ struct gb_operation_filter {
     bool has_state;
     enum gb_operation_state state;
 };
-/* Writes the items of a page, without results and problems, which together may have GB_OPERATIONS_RESULT_BYTES_MAX. Sets
- * page->more. *ret_last: the number of the last item. */
+/* Writes the items of a page, without results and problems, which together may have GB_OPERATIONS_RESULT_BYTES_MAX.
+ * Sets page->more. *ret_last: the number of the last item. */
 void gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_page *page,
                         struct gb_json_writer *out, int64_t *ret_last);
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]);

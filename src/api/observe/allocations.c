@@ -1,4 +1,5 @@
-/* /v1/allocations: what device memory was taken and given back, in the columns of RMM's logging_resource_adaptor, or as JSON. */
+/* /v1/allocations: allocations and frees of device memory, in the columns of RMM's logging_resource_adaptor or as
+ * JSON. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static const char *action_name(enum gb_alloc_log_action action) {
     return action == GB_ALLOC_LOG_ALLOC ? "allocate" : action == GB_ALLOC_LOG_FREE ? "free" : "allocate failure";
 }
 
-/* The newest of those asked for, when they are more than the limit. */
+/* If more entries are asked for than the limit, the newest are kept. */
 static void pick(const struct gb_deferred_report *report, uint64_t *ret_from, uint64_t *ret_end) {
     gb_alloc_log_range(report->api->core, ret_from, ret_end);
     if (report->params[SINCE] >= *ret_from)
@@ -30,7 +31,7 @@ static void pick(const struct gb_deferred_report *report, uint64_t *ret_from, ui
 
 /* --- CSV ---------------------------------------------------------------------------------------------------------- */
 
-/* Threads of the daemon mean nothing outside: the session stands for who did it. */
+/* The thread column has the session, because threads of the daemon mean nothing outside. */
 static void write_line(FILE *out, const struct gb_alloc_log_event *e) {
     time_t seconds = (time_t)(e->at_us / 1000000);
     struct tm tm;

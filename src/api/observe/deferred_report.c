@@ -4,12 +4,12 @@
 
 #include "api/context.h"
 
-/* Of the request and of the work: the last one frees. */
+/* One reference is the request's, one the work's; the last one frees. */
 struct job {
     atomic_int refs;
-    atomic_bool finished; /* what follows may be read */
+    atomic_bool finished; /* the members below may be read */
     struct gb_core_task work;
-    struct gb_http_request *request; /* a reference, until the work has told it */
+    struct gb_http_request *request; /* a reference, until the work has woken it */
     gb_deferred_report_make *make;
     struct gb_deferred_report report;
     struct gb_error error;
@@ -28,7 +28,7 @@ static void run(struct gb_core_task *work) {
     struct job *job = (struct job *)((char *)work - offsetof(struct job, work));
     struct gb_http_request *request = job->request;
 
-    /* Nobody waits any more. */
+    /* The request is over. */
     if (atomic_load(&job->refs) > 1 && job->make(&job->report, &job->error) < 0 && job->error.code == GB_OK)
         gb_error_set(&job->error, GB_ERR_SATURATED, "no memory for the reply; try again later");
     atomic_fetch_sub(&job->report.api->reports, 1);

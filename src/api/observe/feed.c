@@ -1,4 +1,4 @@
-/* GET /v1/feed: to listen, or a page of the log. */
+/* GET /v1/feed: listening, or a page of the log. */
 #include "api/observe/feed.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 
 #define RETRY_MS 2000
 
-/* Of an id that was never given: it is of another database, and what came since is not known. */
+/* An id that was never given belongs to another database, so the events since are unknown. */
 #define UNKNOWN "the log does not know the id that you give; it goes on from here"
 
 /* --- what is asked for ---------------------------------------------------------------------------------------------- */
@@ -29,14 +29,14 @@ struct asked {
     struct gb_feed_filter filter;
 };
 
-/* Who asks for both listens. */
+/* A client that accepts both forms listens. */
 static bool wants_json(const struct gb_http_request *request) {
     const char *accept = gb_http_header(request, "Accept");
 
     return accept && strcasestr(accept, "application/json") && !strcasestr(accept, "text/event-stream");
 }
 
-/* The header goes first: a browser that connects again repeats the query of the first time. */
+/* The header wins: a browser that reconnects repeats its first query. */
 static int read_after(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {
     const char *last = gb_http_header(request, "Last-Event-ID");
     int r = gb_query_u64(request, "after", &a->after, err);
@@ -71,7 +71,7 @@ static int read_asked(const struct gb_http_request *request, struct asked *a, st
 
 /* --- a page --------------------------------------------------------------------------------------------------------- */
 
-/* The request's and the call's. */
+/* One reference is the request's, one the call's. */
 struct page {
     atomic_int refs;
     struct gb_http_request *request;
@@ -181,10 +181,10 @@ static int headers(struct gb_http_response *response, struct gb_error *err) {
     if (gb_http_response_header(response, err, "Content-Type", "text/event-stream") < 0 ||
         gb_http_response_header(response, err, "Cache-Control", "no-store") < 0)
         return -1;
-    return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would keep events back */
+    return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would hold events back */
 }
 
-/* When to come again, and the id to come again with, for who loses the connection before the first event. */
+/* Sends the pause before a reconnection, and an id for clients that lose the connection before the first event. */
 static void begin(const struct gb_api *api, struct asked *a, struct gb_json_writer *out) {
     int64_t last = gb_feed_given(api->core);
     int64_t after = a->has_after ? (int64_t)a->after : last;
@@ -223,7 +223,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
         return GB_STEP_ERROR;
     }
     gb_http_response_take(response, out.s, out.used);
-    /* A refusal has no such headers. */
+    /* A refusal does not have these headers. */
     if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, epoch, err) < 0 ||
         headers(response, err) < 0)
         return GB_STEP_ERROR;

@@ -79,7 +79,7 @@ static size_t add_frame(const struct gb_api *api, const struct gb_notice *n, str
     return frames[count] ? count + 1 : count;
 }
 
-/* How many notices are given in one go, and looked at for them. */
+/* Notices that are read and given in one go. */
 #define PIECE 64
 #define LOOK 512
 
@@ -92,7 +92,7 @@ static size_t feed_read(void *app, uint64_t after, uint64_t topics, const char *
                                   .look_max = LOOK,
                                   .filter.types = topics,
                                   .notices = notices,
-                                  .max = max - 1 < PIECE ? max - 1 : PIECE}; /* a gap may go before them */
+                                  .max = max - 1 < PIECE ? max - 1 : PIECE}; /* a gap may precede them */
     struct gb_notice gap;
     size_t count = 0;
     size_t i;

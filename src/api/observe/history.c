@@ -105,7 +105,7 @@ static void render(struct gb_json_writer *out, uint64_t interval_s, enum gb_hist
     gb_json_close(out, '}');
 }
 
-/* With an entity tag of the text itself: it stays while no sample comes. */
+/* Replies with an entity tag made of the text, which stays while no sample comes. */
 static enum gb_step send(const struct gb_api *api, const struct wait *wait, struct gb_http_response *response,
                          struct gb_error *err) {
     struct gb_json_writer out = {0};

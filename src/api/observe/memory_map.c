@@ -64,7 +64,7 @@ static int add_block(void *arg, const struct gb_alloc_log_block *b, struct gb_er
                                .device = b->device,
                                .leaving = b->leaving};
 
-    if (b->number >= map->events_end) /* it came when the log had been looked at */
+    if (b->number >= map->events_end) /* it was allocated after the log had been read */
         return 0;
     if (add_name(map, b->session.s, &span.session, err) < 0 || add_name(map, b->buffer.s, &span.buffer, err) < 0 ||
         add_name(map, b->kind == GB_KIND_DEVICE ? b->pool.s : gb_kind_name(b->kind), &span.pool, err) < 0)
@@ -93,7 +93,7 @@ static int add_pool(void *arg, const struct gb_alloc_log_pool *pool, struct gb_e
     return 0;
 }
 
-/* Whoever steps back through the log looks for the segment of each address in it. */
+/* Stepping back through the log looks up the segment of each address. */
 static int add_events(struct gb_core *core, struct gb_memory_map *map, struct gb_error *err) {
     struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = map->events_from;
@@ -137,7 +137,7 @@ static void drop(struct gb_map_span *span) {
     span->number = 0;
 }
 
-/* Where a block was given back and its memory taken again between two looks, the later one has it. */
+/* If a block was freed and its memory taken again between the two reads, the later block has it. */
 static void settle(struct gb_memory_map *map) {
     struct gb_map_span *last = NULL;
     size_t i;
@@ -161,15 +161,15 @@ static void settle(struct gb_memory_map *map) {
 static bool single(const struct gb_memory_map *map, int device, int64_t owner) {
     const struct gb_map_owner *o = owner < 0 ? NULL : find_owner(map, device, owner);
 
-    return !o || o->gives_back; /* of a pool that is gone nothing is left */
+    return !o || o->gives_back; /* a pool that is gone has no segments */
 }
 
 bool gb_memory_map_single(const struct gb_memory_map *map, int device, enum gb_kind kind, int64_t pool_id) {
     return single(map, device, owner(kind, pool_id));
 }
 
-/* Of a piece that is a segment: it is there, or what the log tells of its address last is that it was taken (it went when the log had been
- * looked at). Those of one address follow each other, what is there first. */
+/* Tells whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after the
+ * log had been read. Pieces of one address follow each other, the existing one first. */
 static bool is_there(const struct gb_memory_map *map, size_t i) {
     const struct gb_map_span *s = &map->spans[i];
 
@@ -220,7 +220,8 @@ static int make_segments(struct gb_memory_map *map, struct gb_error *err) {
     return 0;
 }
 
-/* True: a pool's segments come to more than it has reserved, and it was not known yet that it gave some back. */
+/* Returns true when the segments of a pool exceed what it has reserved, and that it gave some back was not known
+ * yet. */
 static bool measure(struct gb_memory_map *map) {
     bool found = false;
     size_t i;

@@ -15,7 +15,7 @@
 
 enum { LIMIT, JSON };
 
-/* Either form. */
+/* Writes either form. */
 struct writer {
     bool as_json;
     struct gb_json_writer json;
@@ -66,7 +66,7 @@ static void no(struct writer *w, const char *key) {
         gb_pickle_bool(&w->pickle, key, false);
 }
 
-/* What stands for a stack: one frame that says whose it is. */
+/* Writes one frame in place of a stack: it names the owner. */
 static void frames(struct writer *w, const char *where, const char *name) {
     open_(w, "frames", '[');
     if (where) {
@@ -91,7 +91,7 @@ static void write_block(struct writer *w, uint64_t address, uint64_t bytes, cons
     close_(w, '}');
 }
 
-/* The page knows where a block is by the sizes of those before it: they fill the segment. */
+/* The page computes the place of a block from the sizes of those before it, so blocks fill the segment. */
 static void write_blocks(struct writer *w, const struct gb_segment *g) {
     uint64_t at = g->address;
     size_t i;
@@ -146,7 +146,7 @@ static void write_step(struct writer *w, const struct gb_alloc_log_event *e, con
     close_(w, '}');
 }
 
-/* The page finds each piece in a segment: one that is not there any more has its beginning and end in the trace. */
+/* The page looks each piece up in a segment. A piece that is gone has its beginning and end in the trace. */
 static void write_event(struct writer *w, const struct gb_alloc_log_event *e) {
     bool single = gb_memory_map_single(w->map, e->device, e->kind, e->pool_id);
 

@@ -41,7 +41,7 @@ void gb_metrics_free(struct gb_metrics *metrics) {
     free(metrics);
 }
 
-/* 1: *ret is a copy of a text that is young enough; 0: there is none; -1: no memory. */
+/* Returns 1 with a copy of a text that is young enough, 0 when there is none, or -1 when memory is exhausted. */
 static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t now_ns, char **ret, size_t *ret_n) {
     struct gb_metrics_text *text = &metrics->text[form];
     int r = 0;
@@ -58,7 +58,7 @@ static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t no
     return r;
 }
 
-/* Keeps a copy for those who ask soon. Without memory for it they build their own. */
+/* Keeps a copy for the next readers. Without memory for it they build their own. */
 static void keep(struct gb_metrics *metrics, enum gb_exposition form, uint64_t now_ns, const char *s, size_t n) {
     struct gb_metrics_text *text = &metrics->text[form];
     char *copy = malloc(n);

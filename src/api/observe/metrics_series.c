@@ -10,7 +10,7 @@ void gb_series_label(struct gb_series *s, const char *name, const char *value) {
     gb_exposition_label(s->labels, sizeof(s->labels), name, value);
 }
 
-/* Never NULL: without memory it is one that is thrown away. */
+/* Adds a series. Never returns NULL: without memory the series is one that is thrown away. */
 static struct gb_series *add(struct gb_series_list *list, struct gb_series *spare, const void *v) {
     size_t room = list->room ? list->room * 2 : 16;
     struct gb_series *s = spare;
@@ -84,7 +84,7 @@ static void fill_MEMORY(struct gb_series_list *list, const struct gb_metrics_sna
         label_device(add(list, &spare, &snapshot->memory[i]), i);
 }
 
-/* Each reason that a pool or a device may have. */
+/* Adds a series for each reason that a pool or a device may have. */
 static void add_failures(struct gb_series_list *list, const struct gb_series *of, const struct gb_memory_numbers *m) {
     struct gb_series spare;
     int why;

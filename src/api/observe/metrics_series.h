@@ -1,10 +1,11 @@
-/* What there are numbers of, and the labels of each. */
+/* The objects that have numbers, and the labels of each. */
 #ifndef GB_API_OBSERVE_METRICS_SERIES_H
 #define GB_API_OBSERVE_METRICS_SERIES_H
 
 #include "api/observe/metrics_snapshot.h"
 
-/* GB_SCOPE(name, type of what the lines of metrics.def call v). One more is a line here and a function in metrics_series.c. */
+/* GB_SCOPE(name, type of v in the lines of metrics.def). Another scope takes a line here and a function in
+ * metrics_series.c. */
 #define GB_SCOPES(GB_SCOPE)                                                                                            \
     GB_SCOPE(DAEMON, struct gb_daemon_numbers)                                                                         \
     GB_SCOPE(PROCESS, struct gb_daemon_numbers)                                                                        \
@@ -33,10 +34,10 @@ enum gb_scope_of_metric {
         GB_METRIC_SCOPES
 };
 
-/* Two names and what stands around them. */
+/* The size of two names and the text around them. */
 #define GB_SERIES_LABELS_SIZE (2 * (GB_NAME_MAX + 1) + 96)
 
-/* One thing that a scope has numbers of. */
+/* One object of a scope. */
 struct gb_series {
     char labels[GB_SERIES_LABELS_SIZE];
     const void *v;
@@ -49,7 +50,8 @@ struct gb_series_list {
     bool failed; /* memory was exhausted */
 };
 
-/* Labels are the same in every family of a scope: written once. What v points to is the sheet's. Free items after. */
+/* Makes the series of all scopes. Labels are the same in every family of a scope, so they are written once. v points
+ * into the snapshot. The caller frees items. */
 void gb_series_fill(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot,
                     enum gb_scope_of_metric scope);
 

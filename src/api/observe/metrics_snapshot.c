@@ -66,7 +66,8 @@ static int read_devices(struct gb_metrics_snapshot *snapshot, const struct gb_ap
     return 0;
 }
 
-/* NVML names processes as the host does: inside a container this one is among the others. Where the memory of one is not known the sum is not. */
+/* NVML gives the process ids of the host: inside a container this process is among the others. If the memory of one
+ * process is not known, the sum is not. */
 static void read_processes(struct gb_metrics_snapshot_health *h) {
     unsigned i;
 
@@ -84,7 +85,7 @@ static void read_processes(struct gb_metrics_snapshot_health *h) {
     }
 }
 
-/* Not from a simulated device, which would fill pages with what nobody knows: those have no source. */
+/* A simulated device has no source, and no series of unknown numbers. */
 static int read_health(struct gb_metrics_snapshot *snapshot, const struct gb_api *api, struct gb_error *err) {
     size_t count = (size_t)api->devices;
     int64_t now_us = gb_wall_us();
@@ -146,7 +147,7 @@ static int add_session(void *arg, const struct gb_session_view *view, struct gb_
     walk->session = view->rec.name;
     if (gb_metrics_sessions_add(walk->sessions, view) < 0)
         return no_memory(err);
-    /* After no id at all: its own, without the devices' that every session sees. */
+    /* Starts after no id: the session's own pools, without those of the devices. */
     if (gb_pool_list(walk->core, &view->rec.name, -1, UINT_MAX, add_pool, walk, &more, &gone) == 0 ||
         gone.code == GB_ERR_SESSION_NOT_FOUND) /* deleted meanwhile */
         return 0;

@@ -1,5 +1,5 @@
-/* All numbers of the daemon as they were at one time, read from where they are counted: what /metrics is written from. Fixed in size
- * but for pools and the largest sessions: never one for each buffer. */
+/* All numbers of the daemon at one time; /metrics is written from them. The size is fixed but for pools and the largest
+ * sessions: there is no series for each buffer. */
 #ifndef GB_API_OBSERVE_METRICS_SNAPSHOT_H
 #define GB_API_OBSERVE_METRICS_SNAPSHOT_H
 
@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "format/exposition.h"
 
-/* What the lines of metrics.def call v. */
+/* The types of v in the lines of metrics.def. */
 struct gb_daemon_numbers {
     struct gb_core_stats core;
     struct gb_key_stats keys;
@@ -30,13 +30,14 @@ struct gb_direction_numbers {
 #define GB_METRICS_SNAPSHOT_DIRECTIONS 3
 #define GB_METRICS_SNAPSHOT_SOCKETS 2 /* the first of them */
 
-/* A pool and whose it is; session is "" for a device's own. */
+/* A pool and its owner; session is "" for a device's own. */
 struct gb_metrics_snapshot_pool {
     struct gb_name session;
     struct gb_pool_view view;
 };
 
-/* A session that has series of its own, or all others together: then the name is GB_SESSION_REST, and what cannot be added up is not known. */
+/* A session with series of its own, or all others together. The latter has the name GB_SESSION_REST; numbers that
+ * cannot be added up are not known. */
 struct gb_metrics_snapshot_session {
     struct gb_name name;
     bool rest;
@@ -76,7 +77,7 @@ struct gb_metrics_snapshot {
     size_t session_count;
 };
 
-/* [now] Asks neither device nor database. SATURATED. */
+/* Reads all numbers, and asks neither device nor database. [now] Returns 0, or -1 with SATURATED. */
 int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api *api, struct gb_http_server *server,
                              struct gb_error *err);
 void gb_metrics_snapshot_done(struct gb_metrics_snapshot *snapshot);

@@ -1,4 +1,4 @@
-/* From the numbers of a sheet to text. */
+/* Writes the numbers of a snapshot as text. */
 #include <stdlib.h>
 
 #include "api/observe/metrics.h"
@@ -47,7 +47,7 @@ struct writer {
 
 /* --- families ------------------------------------------------------------------------------------------------------------ */
 
-/* What nobody knows, or there is nothing of, has no family either. */
+/* A family without a known number is left out. */
 static bool known(const struct metric *m, const struct gb_series_list *list) {
     size_t i;
 
@@ -87,7 +87,7 @@ static void write_metrics(const struct writer *w) {
 
 /* --- routes ------------------------------------------------------------------------------------------------------------ */
 
-/* Of a route, or of requests that were refused before they had one. A path is shorter than a name may be. */
+/* Labels a route, or the requests that were refused before they had one. A path is shorter than a name may be. */
 static void label_route(const struct writer *w, struct gb_series *s, size_t route) {
     bool has = route < w->snapshot->route_count;
 
@@ -96,7 +96,7 @@ static void label_route(const struct writer *w, struct gb_series *s, size_t rout
     gb_series_label(s, "route", has ? w->snapshot->routes[route].path : "");
 }
 
-/* Routes that nobody asked for are left out. */
+/* Tells whether the route has had requests. */
 static bool asked(const struct gb_latency *l) {
     uint64_t sum = 0;
     unsigned i;

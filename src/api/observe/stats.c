@@ -1,4 +1,4 @@
-/* The statistics of the daemon, of a session, of a pool and of a device: now, or their past. */
+/* The statistics of the daemon, of a session, of a pool and of a device, now or over time. */
 #include "api/context.h"
 #include "api/middleware/longpoll.h"
 #include "api/middleware/operations.h"
@@ -30,7 +30,8 @@ static void render_store(struct gb_json_writer *out, const struct gb_store_stat 
     gb_json_close(out, '}');
 }
 
-/* Of sessions, which may have 640,000. So many are a quarter of a megabyte, which is made anew after each change that somebody polls. */
+/* Pools of sessions that are listed; there may be 640,000. So many make a quarter of a megabyte, which is rebuilt after
+ * each change that a client polls. */
 #define OWNED_POOLS_MAX 256
 
 struct pool_list {
@@ -50,7 +51,7 @@ static int render_owned(void *arg, const struct gb_name *session, const struct g
     return 0;
 }
 
-/* The devices' own, then those of sessions. */
+/* Writes the pools of the devices, then those of sessions. */
 static void render_pools(struct gb_json_writer *out, const struct gb_api *api) {
     struct pool_list list = {out, api};
     struct gb_pool_view view;
@@ -101,7 +102,7 @@ static void render_slots(struct gb_json_writer *out, const struct gb_core_stats 
     gb_json_close(out, '}');
 }
 
-/* Returns how much of the text the entity tag stands for: what follows moves by itself, and is as of when the text was made. */
+/* Returns how much of the text the entity tag covers. The rest moves by itself, and is as of the time of the text. */
 static size_t render_stats(struct gb_json_writer *out, struct gb_api *api, struct gb_http_server *server) {
     struct gb_http_server_stat http;
     struct gb_process process;

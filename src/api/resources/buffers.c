@@ -1,4 +1,4 @@
-/* /v1/sessions/{s}/buffers: metadata. The bytes are in upload.c and download.c. */
+/* /v1/sessions/{s}/buffers: metadata. The bytes are in transfer/upload.c and transfer/download.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const stru
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* What the device's driver knows of the memory: addresses are for administrators. */
+/* Replies with what the driver of the device knows of the memory. Addresses are for administrators. */
 static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
                                    const struct gb_name *name, struct gb_http_response *response,
                                    struct gb_error *err) {
@@ -176,8 +176,8 @@ enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_
 
 /* --- change ------------------------------------------------------------------------------------------------------- */
 
-/* The same bytes seen as another dtype and shape, and labels merged into what stands there. Both build on the record as it
- * is now; the conditions see to it that it still is when the change is made. */
+/* Reads another dtype and shape of the same bytes, and labels to be merged. Both build on the record as it is now; the
+ * conditions make sure that it is the same when the change is made. */
 static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
                       struct gb_error *err) {
     int has_dtype;

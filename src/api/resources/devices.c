@@ -76,7 +76,7 @@ static void render_capabilities(struct gb_json_writer *out, const struct gb_devi
     gb_json_close(out, '}');
 }
 
-/* One row of the matrix; a device is no peer of its own. */
+/* Writes one row of the matrix; a device is no peer of its own. */
 static void render_peers(struct gb_json_writer *out, const struct gb_api *api, int device) {
     int i;
 
@@ -144,7 +144,7 @@ enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_
     return gb_reply_tagged(&out, 'd', response, err);
 }
 
-/* The device of the path. */
+/* Reads the device of the path. */
 static int read_device(const struct gb_http_request *request, int *ret, struct gb_error *err) {
     return gb_device_text(gb_api_of(request), request->param[0].s, request->param[0].len, ret, err) < 0 ? -1 : 0;
 }

@@ -43,7 +43,7 @@ enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_re
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Created, or recorded. */
+/* Replies with the event, 201 when it was created. */
 static enum gb_step reply_event(struct gb_http_request *request, const struct gb_call *call,
                                 struct gb_http_response *response, struct gb_error *err) {
     struct gb_json_writer out = {0};
@@ -65,7 +65,7 @@ enum gb_step gb_api_event_delete(struct gb_http_request *request, struct gb_http
     return gb_path_call(request, response, "event name", gb_event_remove, gb_reply_nothing, err);
 }
 
-/* Recording on a stream, or letting it wait. */
+/* Records the event on a stream, or lets a stream wait for it. */
 static enum gb_step order(struct gb_http_request *request, struct gb_http_response *response,
                           void (*fn)(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
                                      const struct gb_name *stream, struct gb_call *call),

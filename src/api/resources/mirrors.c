@@ -70,7 +70,7 @@ static int read_release(const struct gb_http_request *request, struct gb_sides *
     return r;
 }
 
-/* Reads the conditions and begins the call. NULL with *err. */
+/* Reads the conditions and begins the call. Returns NULL with *err. */
 static struct gb_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check, struct gb_error *err) {
     struct gb_conditions *conditions;
     struct gb_call *call;
@@ -97,7 +97,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
 
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
         return GB_STEP_ERROR;
-    /* A wrong name is one also when there is nothing to copy. */
+    /* A wrong name is refused also when there is nothing to copy. */
     if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
     gb_request_hooks_stream(request, &stream);

@@ -13,10 +13,10 @@
 #include "api/route.h"
 #include "base/clock.h"
 
-/* How long a look waits for the end at most. */
+/* The longest wait for the end of an operation. */
 #define WAIT_MAX_S 3600
 
-/* The operation of the path, as far as the bearer may see it. */
+/* Finds the operation of the path, as far as the bearer may see it. */
 static struct gb_operation *find(const struct gb_http_request *request, enum gb_scope scope, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_operation *op = gb_operation_find(api->operations, request->param[0].s, err);
@@ -25,7 +25,7 @@ static struct gb_operation *find(const struct gb_http_request *request, enum gb_
     if (!op || gb_api_permit(request, scope, op->session.s, &why) == 0)
         return op;
     gb_operation_unref(api->operations, op);
-    /* Whether there is one of another session is nobody's business. */
+    /* An operation of another session is reported like one that does not exist. */
     if (why.code == GB_ERR_FORBIDDEN)
         gb_operation_find(api->operations, "", err);
     else
@@ -68,7 +68,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return reply(request, w->op, response, err);
 }
 
-/* Takes the reference to op. */
+/* Waits for the end. Takes the reference to op. */
 static enum gb_step wait(struct gb_http_request *request, struct gb_operation *op, unsigned wait_s,
                          struct gb_http_response *response, struct gb_error *err) {
     struct gb_operation_waiter *w = calloc(1, sizeof(*w));

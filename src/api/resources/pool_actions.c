@@ -12,7 +12,8 @@
 #include "api/resources/pools.h"
 #include "api/route.h"
 
-/* Whether the bearer may do this to the pool: a device's own pool, which all sessions share, takes an administrator. */
+/* Checks that the bearer may do this to the pool. A device's own pool, which all sessions share, takes an
+ * administrator. */
 static int permit(const struct gb_http_request *request, const struct gb_name *session, const struct gb_name *pool,
                   struct gb_error *err) {
     struct gb_pool_view view;

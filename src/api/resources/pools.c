@@ -14,8 +14,8 @@
 #include "api/resources/pools.h"
 #include "api/route.h"
 
-/* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
- * poll do without. */
+/* Writes what every reply about a pool says of it. Only these replies ask for the access of other devices; polled
+ * statistics do without. */
 static void render_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_name *session,
                            const struct gb_pool_view *view) {
     enum gb_pool_access access[GB_POOL_PEERS_MAX];
@@ -110,7 +110,7 @@ static int read_reuse(const json_t *body, struct gb_pool_params *params, struct 
     return r < 0 ? -1 : 0;
 }
 
-/* What may be given at creation and later. */
+/* The settings that may be given at creation and later. */
 static int read_settings(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
     int r = gb_json_limit(body, "release_threshold_bytes", &params->config.release_threshold_bytes, err);
 

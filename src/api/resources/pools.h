@@ -5,10 +5,10 @@
 #include "api/context.h"
 #include "base/json_writer.h"
 
-/* Devices whose access to a pool is shown. */
+/* The most devices whose access to a pool is shown. */
 #define GB_POOL_PEERS_MAX 64
 
-/* Adds the pool to the object that is open, closes it and makes it the reply. */
+/* Adds the pool to the object that is open, closes the object and makes it the reply. */
 enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_writer *out, const struct gb_pool_view *view,
                            int status, struct gb_http_response *response, struct gb_error *err);
 

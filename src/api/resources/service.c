@@ -1,4 +1,4 @@
-/* What the daemon says about itself. */
+/* The daemon itself: the root, its state, its description. */
 #include "api/context.h"
 #include "api/reply/reply_json.h"
 #include "api/request/query.h"

@@ -34,7 +34,7 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
     return r < 0 ? -1 : 0;
 }
 
-/* What create and patch share. old_labels: merged into; NULL for none. */
+/* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
     int r;
@@ -137,7 +137,7 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     return step;
 }
 
-/* Labels are merged into what stands there now; an equal text then guards the merge. */
+/* Labels are merged into the present ones; the check for an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
     struct gb_session_view view = {.rec = {.labels = NULL}};

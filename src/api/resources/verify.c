@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/verify: are the bytes still what they were? */
+/* POST /v1/sessions/{s}/buffers/{b}/verify: compares the bytes with their checksum or digests. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void render(struct gb_json_writer *out, const struct gb_call *call, unsig
     if (compared)
         gb_json_put_bool(out, "match", match);
     else
-        gb_json_put_null(out, "match"); /* there was nothing to compare with */
+        gb_json_put_null(out, "match"); /* there was no checksum to compare with */
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->scan.crc32c);
     gb_json_put_string(out, "crc32c", crc);
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
@@ -76,7 +76,7 @@ static void render(struct gb_json_writer *out, const struct gb_call *call, unsig
     gb_json_close(out, '}');
 }
 
-/* The body is read once more: it was good before, and lives as long as the request. */
+/* The body is read a second time. It was valid before, and lives as long as the request. */
 static enum gb_step reply_verified(struct gb_http_request *request, const struct gb_call *call,
                                    struct gb_http_response *response, struct gb_error *err) {
     struct gb_digest_set expected = {.given = 0};

@@ -1,5 +1,5 @@
-/* GET / and GET /ui/{file}. No token is asked for: these files are the same everywhere and tell nothing of this daemon; the
- * page asks the interface for all that it shows, with the token that its reader gives it. */
+/* GET / and GET /ui/{file}. These need no token: the files are the same for every daemon. The page asks the interface
+ * for all that it shows, with the token that its reader gives it. */
 #include "api/resources/web.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 #define INDEX "index.html"
 
-/* Nothing but what this daemon serves: no script or style within the page, no other host, no frame around it. Pictures of
- * tensors are drawn, not loaded. */
+/* The page loads only what this daemon serves: no inline script or style, no other host, no frame around it. Pictures
+ * of tensors are drawn, not loaded. */
 #define POLICY                                                                                                         \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "   \
     "form-action 'none'; frame-ancestors 'none'"
@@ -31,14 +31,14 @@ static const struct gb_web_file *find(const char *name, size_t n) {
     return NULL;
 }
 
-/* Whether one member of Accept-Encoding, at[0..n), permits gzip. */
+/* Tells whether one member of Accept-Encoding, at[0..n), permits gzip. */
 static bool permits(const char *at, size_t n) {
     size_t name = strcspn(at, ",; \t");
     const char *weight = memchr(at, '=', n);
 
     if (!(name == 4 && strncasecmp(at, "gzip", 4) == 0) && !(name == 1 && at[0] == '*'))
         return false;
-    /* A weight of nothing forbids. */
+    /* A weight of zero forbids the coding. */
     return !weight || strspn(weight + 1, "0. \t") < n - (size_t)(weight + 1 - at);
 }
 
@@ -61,7 +61,7 @@ static int write_headers(struct gb_http_response *response, const struct gb_web_
 
     r |= gb_http_response_header(response, err, "ETag", "\"%s\"", tag);
     r |= gb_http_response_header(response, err, "Vary", "Accept-Encoding");
-    /* Asked again each time, and answered 304: a new program brings a new page at once. */
+    /* The browser asks again each time and gets a 304, so that a new program brings its new page at once. */
     r |= gb_http_response_header(response, err, "Cache-Control", "no-cache");
     r |= gb_http_response_header(response, err, "Content-Security-Policy", "%s", POLICY);
     r |= gb_http_response_header(response, err, "Cross-Origin-Opener-Policy", "same-origin");

@@ -17,7 +17,7 @@
 
 #define FIELDS "way bytes dtype shape handle map_bytes offset device"
 
-/* A question whose descriptor is on its way. */
+/* A request whose descriptor is on its way. */
 struct adopting {
     struct gb_adopt_params params;
     struct gb_share *share; /* borrowed: lives as long as the request */
@@ -49,7 +49,7 @@ static int read_way(const json_t *body, struct gb_import *what, struct gb_error 
     return 0;
 }
 
-/* CUDA's older handle, which comes with the question; the others are descriptors. */
+/* CUDA's older handle comes in the body; the other handles are descriptors. */
 static int read_handle(const json_t *body, struct gb_import *what, struct gb_error *err) {
     struct gb_digest same = {.alg = GB_DIGEST_SHA512}; /* as long */
     const char *text = NULL;
@@ -113,7 +113,8 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
 
-/* The connection may end at any time: under the lock the holder has not. mailbox: has the descriptor; NULL: none is needed. */
+/* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL when
+ * none is needed. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
                  struct gb_http_fd_mailbox *mailbox, struct gb_error *err) {
     struct gb_call *call = NULL;
@@ -149,14 +150,14 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         nothing_came(request, err);
     if (r <= 0)
         return GB_STEP_ERROR;
-    request->state = NULL; /* the call's from here on */
+    request->state = NULL; /* belongs to the call from here on */
     request->state_free = NULL;
     r = start(request, a->share, &a->params, a->mailbox, err);
     adopting_free(a);
     return r < 0 ? GB_STEP_ERROR : gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
-/* Asks for the descriptor. */
+/* Asks the client for the descriptor. */
 static enum gb_step ask(struct gb_http_request *request, struct gb_share *share, const struct gb_adopt_params *params,
                         struct gb_error *err) {
     unsigned wait_s = gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL);

@@ -1,4 +1,4 @@
-/* POST /v1/sessions/{s}/buffers/{b}/export: CUDA's older handle as JSON, in the form in which Triton registers it. */
+/* POST /v1/sessions/{s}/buffers/{b}/export: CUDA's older handle as JSON, in the form that Triton registers. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,7 +13,8 @@
 #include "api/share/grant.h"
 #include "api/share/share.h"
 
-/* raw_handle, device_id and byte_size are Triton's words; it looks at nothing else. The bytes begin where the handle's do. */
+/* raw_handle, device_id and byte_size are Triton's words; it ignores the other members. The bytes begin at the start of
+ * the handle's memory. */
 static void render(struct gb_json_writer *out, const struct gb_http_request *request, const struct gb_call *call) {
     const struct gb_lease_grant *lease = call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;

@@ -11,7 +11,7 @@
 
 _Static_assert(GB_EXPORT_HANDLE_BYTES == 64, "as long as a SHA-512, whose base64 we have");
 
-/* The request's and the call's. Who is last with it when the client did not get the lease ends it. */
+/* One reference is the request's, one the call's. If the client did not get the lease, the last of the two ends it. */
 enum { WAITING, FINISHED, GIVEN, LEFT };
 
 struct grant {
@@ -19,7 +19,7 @@ struct grant {
     atomic_int state;
     struct gb_core *core;
     struct gb_call *call;
-    struct gb_share *share;          /* borrowed: lives as long as the request; NULL: no connection has it */
+    struct gb_share *share;          /* borrowed, lives as long as the request; NULL: no connection has it */
     struct gb_http_request *request; /* the call's reference */
     gb_grant_render *render;
 };
@@ -31,13 +31,13 @@ static void unref(struct grant *g) {
     free(g);
 }
 
-/* Without memory for it the lease ends with the connection, or when its time is over. */
+/* Ends the lease. Without memory for the call it ends with the connection, or when its time is over. */
 static void end_lease(const struct grant *g) {
     struct gb_call *call = g->call->error.code == GB_OK && g->call->lease ? gb_call_new(NULL, NULL) : NULL;
 
     if (!call)
         return;
-    gb_lease_end(g->core, g->call->lease->id, NULL, false, call); /* nobody was told how to reach the bytes */
+    gb_lease_end(g->core, g->call->lease->id, NULL, false, call); /* no client was told how to reach the bytes */
     gb_call_unref(call);
 }
 

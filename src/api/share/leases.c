@@ -1,4 +1,4 @@
-/* /v1/leases, and the holders in problem documents */
+/* /v1/leases, and the holders in problem documents. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "api/share/share.h"
 #include "base/parse.h"
 
-/* Named in one problem document; there may be thousands. */
+/* The most holders that a problem document names; there may be thousands. */
 #define HOLDERS_MAX 16
 
 static void render_id(struct gb_json_writer *out, int64_t id) {
@@ -33,9 +33,9 @@ static void render_who(struct gb_json_writer *out, const struct gb_lease_view *v
 
 struct walk {
     struct gb_json_writer out;
-    const char *session; /* of this one alone; "": of all */
+    const char *session; /* of this session alone; "": of all */
     unsigned left;
-    int64_t seen_id; /* the last that was looked at */
+    int64_t seen_id; /* the last lease looked at */
     int64_t last_id; /* the last on the page */
     bool more;
 };
@@ -75,7 +75,7 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
     return 0;
 }
 
-/* Pages of the core's, until one of ours is full: those of other sessions are skipped. */
+/* Walks pages of the core until one page here is full; leases of other sessions are skipped. */
 static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *err) {
     bool more = true;
 
@@ -129,8 +129,8 @@ static bool has(const struct gb_http_request *request, int64_t id) {
     return share && gb_share_has(share, id);
 }
 
-/* Whoever may read sees all of its session or of all, whoever may map what it has itself, and exports. view: NULL where
- * there is none, which is told to whoever would see it. */
+/* Checks that the bearer may see the lease. Scope read sees all leases of its session, or all; scope map sees those of
+ * its own connection, and exports. view: NULL when there is no such lease, which a bearer of scope read is told. */
 static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
     struct gb_name bound;
 
@@ -155,8 +155,8 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Somebody else's is for administrators of its session. An export is nobody's: whoever may make it may say that its
- * importers are through. */
+/* Checks that the bearer may end the lease. Another connection's lease is for administrators of its session. An export
+ * belongs to no connection: a bearer that may make one may end it. */
 static int permit_others(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
     struct gb_lease_view view;
 
@@ -233,7 +233,7 @@ static void find(const struct gb_http_request *request, struct holders *h) {
 
 void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response) {
-    struct gb_json_writer out = {.comma = true}; /* it goes on after others */
+    struct gb_json_writer out = {.comma = true}; /* its members follow others */
     struct holders h = {.count = 0};
     unsigned i;
 

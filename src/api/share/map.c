@@ -98,7 +98,7 @@ static int read_body(const struct gb_http_request *request, struct gb_lease_para
     return r;
 }
 
-/* The connection may end at any time: under the lock the holder has not. */
+/* Takes the holder under the lock, because the connection may end at any time. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_lease_params *params,
                  struct gb_error *err) {
     struct gb_call *call = NULL;

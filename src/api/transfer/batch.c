@@ -1,4 +1,4 @@
-/* What a batch says: read and checked as a whole, and put into waves. */
+/* Reads and checks a batch as a whole, and puts its operations into waves. */
 #include "api/transfer/batch.h"
 
 #include <stdio.h>
@@ -93,7 +93,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     struct gb_sides sides;
     struct gb_name stream;
 
-    /* That they can be read is known. */
+    /* They have been read before. */
     switch (item->what) {
     case GB_BATCH_COPY:
     case GB_BATCH_FILL:
@@ -121,7 +121,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
 
 /* --- waves -------------------------------------------------------------------------------------------------------- */
 
-/* What the present wave reads and writes. */
+/* The names that the present wave reads and writes. */
 struct waves {
     size_t wave;
     struct gb_map read;

@@ -1,4 +1,4 @@
-/* A batch's waves, one after the other, and its reply. */
+/* Runs the waves of a batch one after the other, and replies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "api/route.h"
 #include "api/transfer/batch.h"
 
-/* Begun at once, before others on the loop get their turn. */
+/* Operations begun in one go; then other requests of the loop have their turn. */
 #define TURN 32
 
 static void release(struct gb_batch *batch) {
@@ -25,7 +25,7 @@ static void call_done(void *arg) {
     gb_batch_unref(batch);
 }
 
-/* The request is over, whatever has begun goes on: what has not never will. */
+/* The request is over: operations that have begun go on, the others never begin. */
 static void batch_free(void *state) {
     struct gb_batch *batch = state;
     size_t never = 0;
@@ -73,7 +73,7 @@ static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
     gb_batch_begin(batch, item);
 }
 
-/* True: all of the wave have begun. */
+/* Returns true when all of the wave have begun. */
 static bool begin_some(struct gb_batch *batch) {
     size_t end = batch->begun + TURN < batch->wave_end ? batch->begun + TURN : batch->wave_end;
 
@@ -160,7 +160,7 @@ static enum gb_step reply(struct gb_batch *batch, struct gb_http_response *respo
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Of an atomic one: the failure that kept the others back. */
+/* The failure that kept the other operations of an atomic batch back. */
 static int refuse(const struct gb_batch *batch, struct gb_error *err) {
     const struct gb_error *error;
     size_t first = batch->count;

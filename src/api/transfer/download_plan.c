@@ -1,4 +1,4 @@
-/* What a download is to send: which bytes, in which form, which ranges of it. */
+/* Decides which bytes a download sends, in which form, and which ranges of them. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ static int check_state(const struct gb_buffer_rec *rec, struct gb_error *err) {
 
 /* --- which bytes -------------------------------------------------------------------------------------------------- */
 
-/* Bytes [offset, offset + length). */
+/* Picks bytes [offset, offset + length). */
 static int choose_cut(struct download *d, const struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
     uint64_t offset = 0;
@@ -74,7 +74,7 @@ static int choose_bytes(struct download *d, const struct gb_http_request *reques
 
 /* --- in which form ------------------------------------------------------------------------------------------------ */
 
-/* Bytes that are cut out have no shape: only raw tells no lie about them. */
+/* Bytes that are cut out have no shape, so only the raw form describes them truly. */
 static unsigned offered_forms(const struct download *d) {
     unsigned offered = 1u << GB_FORM_RAW;
 
@@ -133,7 +133,7 @@ static int make_head(struct download *d, struct gb_error *err) {
 
 /* --- which ranges ------------------------------------------------------------------------------------------------- */
 
-/* The header's share of each range is the source's business. */
+/* Computes each range's share of the bytes; the source computes that of the header. */
 static void span_ranges(struct download *d) {
     unsigned i;
 
@@ -155,7 +155,7 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     const char *if_range = gb_http_header(request, "If-Range");
     const char *range = gb_http_header(request, "Range");
 
-    /* Of all methods only GET knows ranges (RFC 9110, 14.2). */
+    /* Only GET knows ranges (RFC 9110, 14.2). */
     if (request->method == GB_HTTP_HEAD || (if_range && !gb_etag_if_range(if_range, d->etag)))
         range = NULL;
     d->range_kind = gb_range_parse(range, d->total, &d->ranges);

@@ -1,4 +1,4 @@
-/* What the headers of uploads that can be resumed say. */
+/* The headers of uploads that can be resumed. */
 #include "api/transfer/resumable.h"
 
 #include <inttypes.h>
@@ -18,7 +18,8 @@
 
 /* --- fields ----------------------------------------------------------------------------------------------------------- */
 
-/* A boolean of structured fields. 1 and *ret; 0: none, or something else, which counts as none. */
+/* Reads a boolean of structured fields. Returns 1 with *ret, or 0 when there is none; any other value counts as
+ * none. */
 static int read_complete(const struct gb_http_request *request, bool *ret) {
     const char *text = gb_http_header(request, "Upload-Complete");
 
@@ -28,7 +29,7 @@ static int read_complete(const struct gb_http_request *request, bool *ret) {
     return 1;
 }
 
-/* The same for a number. */
+/* Reads a number in the same way. */
 static int read_number(const struct gb_http_request *request, const char *name, uint64_t *ret) {
     const char *text = gb_http_header(request, name);
     char *end;
@@ -39,7 +40,7 @@ static int read_number(const struct gb_http_request *request, const char *name, 
     return 1;
 }
 
-/* A field that is misread here would make a part the whole. */
+/* Refuses a malformed field, because misreading it would take a part for the whole. */
 int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
     bool complete = true;
     uint64_t length;
@@ -84,7 +85,7 @@ static int inconsistent(struct gb_http_response *response, uint64_t length, uint
                         "the upload has %" PRIu64 " bytes in all, and this request makes it %" PRIu64, length, told);
 }
 
-/* All that this request tells about the length of the whole, held against what was told before. */
+/* Reads all that this request says of the length of the whole, and checks it against earlier requests. */
 static int read_lengths(const struct gb_http_request *request, struct gb_append *append, uint64_t offset,
                         bool completes, struct gb_http_response *response, struct gb_error *err) {
     struct gb_multipart_view view;
@@ -113,10 +114,11 @@ static void plan_free(void *arg) {
     struct gb_upload_request *plan = arg;
 
     gb_conditions_free(plan->params.check.arg);
+    gb_session_unref(plan->params.session);
     free(plan);
 }
 
-/* What is not known before the first bytes are there cannot be refused yet; everything else can. */
+/* Refuses early what can be refused before the first bytes are there. */
 static int check_early(const struct gb_http_request *request, const struct gb_upload_request *plan, bool has_length,
                        uint64_t length, struct gb_error *err) {
     struct gb_upload_params params = plan->params;
@@ -169,9 +171,9 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         plan_free(plan);
         return GB_STEP_ERROR;
     }
-    /* From here on the plan belongs to what is being made. */
-    if (gb_append_new(gb_api_of(request)->core, &plan->params.buffer.session, &plan->params.buffer.name,
-                      has_length ? &length : NULL, plan, plan_free, wake, request, &append, err) < 0)
+    /* From here on the plan belongs to the upload. */
+    if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free, wake,
+                      request, &append, err) < 0)
         return GB_STEP_ERROR;
     if (read_lengths(request, append, 0, false, response, err) < 0) {
         gb_append_free(append, true);
@@ -194,7 +196,7 @@ static int check_type(const struct gb_http_request *request, struct gb_http_resp
                         GB_PARTIAL_UPLOAD);
 }
 
-/* For clients that follow the draft. */
+/* Adds the members and headers of the draft to the problem document. */
 static void explain(struct gb_http_response *response, uint64_t stands, uint64_t offset, const struct gb_error *err) {
     struct gb_json_writer out = {.comma = true};
 

@@ -1,5 +1,5 @@
-/* The bytes of one append. What comes first may have to be understood before there is memory for the rest: a .npy's header,
- * which may itself come in pieces. */
+/* The bytes of one append. The first bytes may have to be read before there is memory for the rest: the header of a
+ * .npy, which may itself come in pieces. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +18,9 @@ struct sink {
     struct gb_upload_request *plan; /* the upload's */
     bool creates;
     bool completes;
-    bool spoiled; /* nothing can become of it */
+    bool spoiled; /* the upload cannot succeed */
     bool ended;
-    bool first;       /* nothing came yet */
+    bool first;       /* no byte has come yet */
     const char *room; /* where the next bytes go */
     char id[GB_MULTIPART_ID_SIZE];
 };
@@ -41,7 +41,7 @@ static int describe_raw(struct sink *s, const struct gb_multipart_view *view, st
     return describe(s, 0, err);
 }
 
-/* The header is there. */
+/* Describes the upload by its complete header. */
 static int describe_said(struct sink *s, const struct gb_multipart_view *view, enum gb_form form,
                          struct gb_error *err) {
     struct gb_npy npy;
@@ -70,7 +70,7 @@ static int too_short(enum gb_form form, struct gb_error *err) {
                         form == GB_FORM_SAFETENSORS ? "safetensors file" : ".npy");
 }
 
-/* How long the header is, by its first bytes; in *form what it is after all. */
+/* Finds the length of the header by its first bytes. *form: the form that they have. */
 static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *ret, struct gb_error *err) {
     if (*form == GB_FORM_RAW && gb_npy_magic(lead, n))
         *form = GB_FORM_NPY;
@@ -91,7 +91,7 @@ static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *
     return 0;
 }
 
-/* So many bytes of the beginning are needed before it goes on, and what they are as far as that is known. */
+/* Finds how many bytes of the beginning are needed before the payload, and the form as far as it is known. */
 static int lead_need(const struct sink *s, const struct gb_multipart_view *view, size_t *ret, enum gb_form *ret_form,
                      struct gb_error *err) {
     const char *lead;
@@ -107,7 +107,7 @@ static int lead_need(const struct sink *s, const struct gb_multipart_view *view,
         return -1;
     if (*ret_form != GB_FORM_SAFETENSORS || s->plan->said == *ret_form)
         return view->has_length && *ret > view->length ? too_short(*ret_form, err) : 0;
-    /* Nobody said that it is one, and then it is none. */
+    /* The client did not announce a safetensors file, and the bytes are none. */
     if (*ret < first || (view->has_length && *ret > view->length)) {
         *ret_form = GB_FORM_RAW;
         *ret = n;
@@ -115,7 +115,7 @@ static int lead_need(const struct sink *s, const struct gb_multipart_view *view,
     return 0;
 }
 
-/* Describes it as soon as that can be. */
+/* Describes the upload to the core as soon as that is possible. */
 static int look(struct sink *s, struct gb_error *err) {
     struct gb_multipart_view view;
     enum gb_form form;
@@ -191,13 +191,13 @@ static enum gb_step complete(struct sink *s, struct gb_http_request *request, st
                              struct gb_error *err) {
     gb_append_free(s->append, false);
     s->append = NULL;
-    /* Whatever becomes of it now is the answer to the whole. */
+    /* The reply from here on is that of the whole upload. */
     if (gb_http_response_header(response, err, "Upload-Complete", "?1") < 0)
         return GB_STEP_ERROR;
     return gb_multipart_finish(request, s->id, NULL, NULL, response, err);
 }
 
-/* The body has ended before it is known what it is. */
+/* The body has ended before its form is known. */
 static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     gb_append_view(s->append, view);
     if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
@@ -208,7 +208,7 @@ static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct 
     return too_short(s->plan->said, err);
 }
 
-/* 1: everything that came is in its place; 0: wait; -1. */
+/* Returns 1 when every byte that came is in its place, 0 to wait, or -1. */
 static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     int r = 1;
 
@@ -226,7 +226,7 @@ static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_er
     return gb_append_result(s->append, view, err);
 }
 
-/* Also what wakes call until it is over. */
+/* Also runs at each wake until the append is over. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_multipart_view view;

@@ -5,7 +5,8 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* A sink for the bytes; takes append, also on failure. completes: Upload-Complete: ?1. creates: the request made the upload. */
+/* Makes a sink for the bytes. Takes append, also on failure. creates: the request made the upload. completes:
+ * Upload-Complete is ?1. Returns NULL with *err. */
 struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
                                            bool completes, struct gb_error *err);
 

@@ -1,4 +1,4 @@
-/* PUT /v1/sessions/{s}/tensors: what the headers say. */
+/* PUT /v1/sessions/{s}/tensors: the headers. */
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ static int check_headers(const struct gb_http_request *request, struct gb_error 
     if (form == GB_FORM_NPY)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
                             "tensors come as " GB_MEDIA_SAFETENSORS "; send a .npy to a buffer's data");
-    /* To ignore them would do what the client did not want. */
+    /* Ignoring them would do what the client forbids. */
     for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (gb_http_header(request, refused[i]))
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,

@@ -57,7 +57,7 @@ static void source_sent(struct gb_http_source *source, size_t n) {
 static void source_pause(struct gb_http_source *source) {
     struct group *b = (struct group *)source;
 
-    b->block_n = 0; /* what is left of it comes again from the core */
+    b->block_n = 0; /* the core gives the rest of it again */
     gb_download_group_pause(b->core);
 }
 
@@ -80,13 +80,13 @@ static void wake(void *arg) {
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* Nothing that was prepared goes out with an error. */
+/* Drops the prepared headers, which do not belong to an error. */
 static enum gb_step fail(struct gb_http_response *response) {
     gb_http_response_done(response);
     return GB_STEP_ERROR;
 }
 
-/* Of the header and of the contents that follow it. */
+/* Makes the entity tag of the header and of the contents that follow it. */
 static int make_tag(const struct group *b, char tag[GB_BASE64_SIZE_MAX], struct gb_error *err) {
     struct gb_hash *hash = gb_hash_new(GB_DIGEST_SHA256, err);
     struct gb_digest digest;
@@ -125,7 +125,7 @@ static enum gb_step send(struct gb_http_request *request, struct gb_http_respons
     return GB_STEP_REPLY;
 }
 
-/* Waits for the first block, so that a device that fails is told by the status. */
+/* Waits for the first block, so that a failure of the device still becomes the status. */
 static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct group *b = request->state;
@@ -143,7 +143,7 @@ static enum gb_step first_block(struct gb_http_request *request, struct gb_http_
     return fail(response);
 }
 
-/* 1: send it; 0: the response is complete; -1. */
+/* Returns 1 to send, 0 when the response is complete, or -1. */
 static int prepare(struct gb_http_request *request, struct group *b, struct gb_http_response *response,
                    struct gb_error *err) {
     char tag[GB_BASE64_SIZE_MAX];

@@ -1,4 +1,4 @@
-/* Which buffers become one file, and its header. */
+/* Picks the buffers of one file, and makes its header. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct gb_name *)a)->s, ((const struct gb_name *)b)->s);
 }
 
-/* All that fit, by name. */
+/* Finds all buffers that match, by name. */
 static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
                            struct gb_error *err) {
     const struct gb_http_text *label = gb_http_query(request, "label");

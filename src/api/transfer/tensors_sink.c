@@ -1,5 +1,5 @@
-/* The body of PUT /v1/sessions/{s}/tensors: its header is gathered here, every byte after it is received where the core
- * wants it. */
+/* The body of PUT /v1/sessions/{s}/tensors. Its header is gathered here; every byte after it goes straight into the
+ * memory that the core gives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ struct describing {
     const struct gb_name *names;
 };
 
-/* What stands in the labels of a buffer that is replaced stays. */
+/* A buffer that is replaced keeps its other labels. */
 static int describe_labels(const struct sink *s, const char *tensor, struct gb_buffer_params *buffer,
                            struct gb_error *err) {
     struct gb_error absent = GB_ERROR_INIT;
@@ -110,7 +110,7 @@ static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_er
     return r;
 }
 
-/* The header is there, and needed no more afterwards. */
+/* Reads the complete header, which is not needed afterwards. */
 static int read_header(struct sink *s, struct gb_error *err) {
     struct gb_safetensors file;
     int r;
@@ -215,7 +215,7 @@ static enum gb_step reply(struct gb_http_request *request, const struct sink *s,
     return gb_json_reply(&out, response, created > 0 ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-/* The whole body has arrived. */
+/* Ends the group after the whole body has arrived. */
 static int conclude(struct sink *s, struct gb_error *err) {
     if (s->stage < STAGE_DATA)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its safetensors file");
@@ -229,7 +229,7 @@ static int conclude(struct sink *s, struct gb_error *err) {
     return gb_upload_group_end(s->group, err);
 }
 
-/* Also what wakes call until the result is there. */
+/* Also runs at each wake until the result is there. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_transfer_times times;
@@ -258,7 +258,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     return finish(request, response, err);
 }
 
-/* A body this long has at least so many bytes of tensors. */
+/* Refuses a body by the bytes that its tensors have at least. */
 static int check_early(const struct sink *s, struct gb_error *err) {
     const uint64_t header = GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX;
 

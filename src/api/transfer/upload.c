@@ -18,7 +18,7 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
     if (gb_filters_read(request, response, &filters, err) < 0)
         return GB_STEP_ERROR;
     if (gb_http_header(request, "Content-Range")) {
-        /* To ignore it would replace the whole by a part (RFC 9110, 14.5). */
+        /* Ignoring it would replace the whole by a part (RFC 9110, 14.5). */
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken; send the part to ?offset=N instead");
         return GB_STEP_ERROR;
     }
@@ -31,6 +31,8 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
     if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);
+    } else {
+        gb_session_unref(plan->params.session);
     }
     free(plan);
     if (sink)
@@ -49,7 +51,7 @@ enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_res
     return more ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
 }
 
-/* A write of a part: as PUT with an offset or a slice. */
+/* Writes a part, as PUT with an offset or a slice does. */
 enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     if (gb_resumable_refuse(request, err) < 0)
@@ -61,7 +63,7 @@ enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_r
     return GB_STEP_ERROR;
 }
 
-/* As a form or a client that resumes sends it. */
+/* POST is for clients that resume; forms send it by mistake. */
 enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
     if (gb_http_header(request, "Upload-Complete"))

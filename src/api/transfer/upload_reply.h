@@ -5,7 +5,7 @@
 #include "core/core.h"
 #include "http/http.h"
 
-/* The reply to a finished upload. */
+/* Replies to a finished upload. created: the buffer is new. recv_ns: when its last byte came. */
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
                              const struct gb_transfer_times *times, uint64_t recv_ns, struct gb_http_response *response,
                              struct gb_error *err);

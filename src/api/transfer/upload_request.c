@@ -94,7 +94,7 @@ static int read_placement(const struct gb_http_request *request, struct gb_uploa
     return 0;
 }
 
-/* Where in the buffer the bytes go. */
+/* Reads where in the buffer the bytes go. */
 static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
                      struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_http_text *slice = gb_http_query(request, "slice");
@@ -123,7 +123,10 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     struct gb_buffer_rec rec;
     bool in_place = false;
 
-    if (gb_buffer_get(gb_api_of(request)->core, &params->buffer.session, &params->buffer.name, &rec, &absent) < 0) {
+    params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
+    if (!params->session)
+        return -1;
+    if (gb_buffer_get_in(params->session, &params->buffer.name, &rec, &absent) < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
             return 0;
         *err = absent;
@@ -140,7 +143,7 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
         return -1;
     if (gb_query_bool(request, "in_place", &in_place, err) < 0)
         return -1;
-    /* Memory of another process is written in place, whatever was asked for. */
+    /* Memory of another process is written in place, whatever the request asks for. */
     plan->adopted = rec.adopted && rec.state != GB_BUFFER_LOST;
     in_place |= plan->adopted;
     /* Bytes written in place are bytes of the same tensor. */
@@ -288,7 +291,7 @@ int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *he
 
     *ret_raw = false;
     if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, &why) < 0) {
-        /* What is such a file but for a type that is not known here is no raw bytes by chance. */
+        /* A file whose only fault is a type unknown here is no raw bytes by chance. */
         *ret_raw = !said && why.code == GB_ERR_MALFORMED_REQUEST;
         if (*ret_raw)
             return 0;

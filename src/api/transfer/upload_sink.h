@@ -4,8 +4,9 @@
 
 #include "api/transfer/upload_request.h"
 
-/* A sink for the body; takes plan->params.check.arg even on failure. Where the plan is complete the upload begins here, so
- * that what can be refused is refused before the body. NULL with *err. */
+/* Makes a sink for the body. Takes plan->params.check.arg and the session, also on failure. If the request is
+ * complete the upload
+ * begins here, so that refusals come before the body. Returns NULL with *err. */
 struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err);
 

@@ -1,5 +1,5 @@
-/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. Parts come in uploads_part.c, appended bytes in
- * resumable.c. */
+/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. uploads_part.c receives parts, resumable.c
+ * appended bytes. */
 #include "api/transfer/uploads.h"
 
 #include <inttypes.h>
@@ -200,7 +200,7 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
 
     if (gb_path_upload(request, &session, &id, err) < 0)
         return GB_STEP_ERROR;
-    /* HEAD cuts an append off: a client that may only read has no part in that, and hears what is known. */
+    /* HEAD interrupts a running append. A client that may only read must not do that, and gets the present state. */
     if (request->method != GB_HTTP_HEAD || gb_api_permit(request, GB_SCOPE_WRITE, session.s, NULL) < 0) {
         if (gb_multipart_get(gb_api_of(request)->core, &session, id, &view, err) < 0)
             return GB_STEP_ERROR;
@@ -238,7 +238,7 @@ enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_
 
 /* --- complete ------------------------------------------------------------------------------------------------------- */
 
-/* Which bytes are missing, for programs. */
+/* Adds the missing ranges, for programs. */
 static enum gb_step incomplete(const struct gb_multipart_view *view, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_json_writer out = {.comma = true};

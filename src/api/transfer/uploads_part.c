@@ -1,5 +1,5 @@
-/* PUT .../parts?offset=N: any number at once. A part that arrived already and comes again, because the answer was lost, touches
- * nothing: its bytes are read for their checksum alone. */
+/* PUT .../parts?offset=N: any number at once. If a part that has arrived comes again because its reply was lost,
+ * nothing is written; its bytes are read for their checksum alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct sink {
     uint64_t offset;
     uint64_t bytes;
     bool replace;
-    char *scratch; /* it arrived: instead of part */
+    char *scratch; /* the part has arrived before: used instead of part */
     uint64_t read;
     uint32_t crc;
     uint32_t arrived_crc;
@@ -75,7 +75,7 @@ static enum gb_step reply(const struct sink *s, uint32_t crc, struct gb_http_res
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Also what wakes call until the last copy is done. */
+/* Also runs at each wake until the last copy is done. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     uint32_t crc;
@@ -91,7 +91,8 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* It may have been overwritten meanwhile: then there is nothing to compare with, and it is told as it was. */
+/* Compares the checksums. The part may have been overwritten meanwhile; then there is nothing to compare, and the reply
+ * repeats the first one. */
 static enum gb_step compare(const struct sink *s, struct gb_http_response *response, struct gb_error *err) {
     if (s->crc == s->arrived_crc)
         return reply(s, s->crc, response, err);

@@ -64,33 +64,36 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
     return d;
 }
 
-int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
-                     struct gb_error *err) {
-    struct gb_session *s;
+int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err) {
     struct gb_download *d;
     int r;
 
-    if (gb_core_alive(core, err) < 0)
+    if (gb_core_alive(s->core, err) < 0 || gb_session_alive(s, err) < 0)
         return -1;
-    s = gb_session_use(core, session, err);
-    if (!s)
-        return -1;
+    gb_session_touch(s);
     d = make(s, wake, arg);
-    if (!d) {
-        gb_session_unref(s);
+    if (!d)
         return gb_no_memory(err);
-    }
     pthread_mutex_lock(&s->lock);
     r = hold_locked(d, name, stream, err);
     pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
     if (r < 0) {
         gb_core_transfer_unref(&d->t);
         return -1;
     }
     *ret = d;
     return 0;
+}
+
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     struct gb_error *err) {
+    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, session, err);
+    int r = s ? gb_download_open_in(s, name, stream, wake, arg, ret, err) : -1;
+
+    gb_session_unref(s);
+    return r;
 }
 
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download) {

@@ -1,6 +1,5 @@
 /* Appending to a multipart upload: one request at a time, and what it brought before its line broke is kept. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
@@ -21,13 +20,13 @@ static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)
     return a;
 }
 
-int gb_append_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer,
-                  const uint64_t *length, void *app, void (*free_app)(void *app), void (*wake)(void *arg), void *arg,
-                  struct gb_append **ret, struct gb_error *err) {
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
+                  struct gb_error *err) {
     struct gb_multipart *multipart;
     struct gb_append *a;
 
-    if (gb_multipart_new(core, session, buffer, true, &multipart, err) < 0) {
+    if (gb_multipart_new(core, params, true, &multipart, err) < 0) {
         free_app(app);
         return -1;
     }
@@ -249,32 +248,22 @@ static int need_part(struct gb_append *a, struct gb_error *err) {
     return r;
 }
 
-/* What of the payload came before it was known what it is. 1: all of that is in its place; 0: wait; -1. */
-static int push_lead(struct gb_append *a, struct gb_error *err) {
-    struct gb_multipart *multipart = a->multipart;
-    uint64_t header = multipart->header_used - multipart->skip;
-    uint64_t at = a->part->at + a->part->filled;
-    void *room;
-    size_t n;
-    int r;
+/* The beginning of the payload that came with the header prefix. 1: all of that is in its place; 0: wait; -1. */
+static int push_prefix(struct gb_append *a, struct gb_error *err) {
+    const struct gb_multipart *multipart = a->multipart;
+    uint64_t at = a->part->plan.at + a->part->filled;
+    size_t n = multipart->header_used - multipart->skip;
+    size_t done = (size_t)at;
 
-    for (; at < header; at += n) {
-        r = gb_upload_room(a->part, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > header - at)
-            n = (size_t)(header - at);
-        memcpy(room, multipart->header + multipart->skip + at, n);
-        if (gb_upload_fill(a->part, n, err) < 0)
-            return -1;
-    }
-    return 1;
+    if (at >= n)
+        return 1;
+    return gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
 }
 
 static int ready(struct gb_append *a, struct gb_error *err) {
     int r = need_part(a, err);
 
-    return r > 0 ? push_lead(a, err) : r;
+    return r > 0 ? push_prefix(a, err) : r;
 }
 
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -297,7 +286,6 @@ int gb_append_end(struct gb_append *a, struct gb_error *err) {
 
     if (r <= 0)
         return r;
-    a->part->params.bytes = a->part->filled;
     if (gb_upload_flush(a->part, err) < 0 || gb_upload_end(a->part, err) < 0)
         return -1;
     return 1;

@@ -14,21 +14,6 @@ struct inspection {
     struct gb_digest_set expected;
 };
 
-/* --- the commit --------------------------------------------------------------------------------------------------- */
-
-/* Under the lock: takes check. */
-static void feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check) {
-    multipart->state = GB_MULTIPART_COMPLETING;
-    gb_upload_fed(multipart->target, check, &multipart->call->mark, gb_ranges_crc(&multipart->ranges));
-}
-
-static void commit(struct gb_multipart *multipart, struct gb_upload *target) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    (void)gb_upload_end(target, &err); /* what went wrong stands in it */
-    gb_multipart_look(multipart);
-}
-
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static void inspection_free(struct inspection *n) {
@@ -82,7 +67,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     if (multipart->state != GB_MULTIPART_HASHING) {
         good = false; /* it was ended */
     } else if (good) {
-        feed_locked(multipart, &n->check);
+        gb_multipart_feed_locked(multipart, &n->check);
         n->check = (struct gb_buffer_check){0};
     } else {
         multipart->state = GB_MULTIPART_OPEN;
@@ -92,7 +77,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     multipart->touched_ns = gb_clock_ns();
     pthread_mutex_unlock(&multipart->lock);
     if (good)
-        commit(multipart, n->target);
+        gb_multipart_commit(multipart, n->target);
     if (call)
         gb_multipart_finish_call(multipart, call, &err);
     inspection_free(n);
@@ -119,8 +104,8 @@ static struct inspection *inspection_new(struct gb_multipart *multipart, const s
 
 static int open_memory(struct inspection *n, struct gb_error *err) {
     struct gb_upload *u = n->target;
-    struct gb_download *d = gb_download_of(u->t.session, u->t.stream, gb_content_ref(u->content), u->kind, u->bytes,
-                                           gb_hash_reader_wake, &n->reader);
+    struct gb_download *d = gb_download_of(u->t.session, u->t.stream, gb_content_ref(u->content), u->plan.kind,
+                                           u->plan.bytes, gb_hash_reader_wake, &n->reader);
 
     if (!d) {
         gb_content_drop(u->content, NULL, NULL); /* never the last: the target has one */
@@ -130,8 +115,8 @@ static int open_memory(struct inspection *n, struct gb_error *err) {
     /* Managed memory that is in the CPU's hands: nobody else may read it. */
     d->direct = d->direct || u->attached;
     n->reader.download = d;
-    n->reader.left = u->bytes;
-    return gb_download_start(d, 0, u->bytes, err);
+    n->reader.left = u->plan.bytes;
+    return gb_download_start(d, 0, u->plan.bytes, err);
 }
 
 static void inspect(struct inspection *n) {
@@ -205,7 +190,7 @@ static int start(struct gb_multipart *multipart, const struct gb_buffer_check *c
         n->target = target;
         n->check = check ? *check : (struct gb_buffer_check){0};
     } else if (r > 0) {
-        feed_locked(multipart, check);
+        gb_multipart_feed_locked(multipart, check);
     }
     pthread_mutex_unlock(&multipart->lock);
     if (r <= 0)
@@ -213,7 +198,7 @@ static int start(struct gb_multipart *multipart, const struct gb_buffer_check *c
     if (n) {
         inspect(n);
     } else {
-        commit(multipart, target);
+        gb_multipart_commit(multipart, target);
         gb_core_transfer_unref(&target->t);
     }
     return 1;

@@ -43,9 +43,12 @@ struct gb_multipart {
     enum gb_multipart_state state;
     bool sealed; /* a commit was tried: nothing but that is left */
     struct gb_upload *target;
+    struct gb_buffer_check end_check; /* asked at the commit besides the target's own; the target's while it commits */
+    struct gb_store_mark mark;        /* of the call that completes it; committed with it */
+    struct gb_error refused;          /* the last commit, which may be tried again */
     struct gb_ranges ranges;
-    struct gb_upload *parts; /* under way */
-    unsigned running;        /* of them, those that have not arrived */
+    struct gb_part *parts; /* under way */
+    unsigned running;      /* of them, those that have not arrived */
     uint64_t touched_ns;
     uint64_t bytes; /* of the payload; from OPENING on */
     bool has_length;
@@ -66,6 +69,16 @@ struct gb_multipart {
     struct gb_task task;
 };
 
+/* An upload into the target's memory. */
+struct gb_part {
+    struct gb_upload upload;        /* first */
+    struct gb_multipart *multipart; /* a reference */
+    struct gb_upload *target;       /* a reference */
+    struct gb_part *next;
+    bool keeps;   /* what came of it counts even when its end does not come */
+    bool arrived; /* its range is marked */
+};
+
 struct gb_append {
     struct gb_multipart *multipart;
     struct gb_upload *part;
@@ -77,8 +90,9 @@ struct gb_append {
 
 /* --- multipart.c --------------------------------------------------------------------------------------------------------------- */
 
-/* In the session's list, with two references: the list's and the caller's. */
-int gb_multipart_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer, bool appends,
+/* In the list of the session of params (of which nothing but session and buffer's name is looked at), with two references:
+ * the list's and the caller's. */
+int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params, bool appends,
                      struct gb_multipart **ret, struct gb_error *err);
 void gb_multipart_unref(struct gb_multipart *multipart); /* NULL is accepted; without locks */
 struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart);
@@ -112,16 +126,17 @@ void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_call *ca
 bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_call *call);
 void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
 void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
-/* From abort.c: its memory is given back behind what stands on the lane. Drops its reference. */
-void gb_multipart_target_gone(struct gb_multipart *multipart, struct gb_core_device *device);
+
+/* Of the target, once it is complete: the caller takes check (may be NULL) over, and the commit may begin. Under the lock. */
+void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check);
+/* Commits what was fed; target has a reference. Without the lock. */
+void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target);
 
 /* --- part.c ------------------------------------------------------------------------------------------------------------- */
 
 /* Links a new part; the multipart upload is open. keeps: what came of it counts even when its end does not come. */
 struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
-void gb_part_arrived(struct gb_upload *part); /* instead of a commit; drops the reference that goes with it */
-void gb_part_gone(struct gb_upload *part);    /* nothing uses it any more; the target's reference stays */
 
 /* multipart.c: ends those of which nothing has come for a while; all of them. Without locks. */
 void gb_multiparts_expire(struct gb_session *session);

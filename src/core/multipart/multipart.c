@@ -46,9 +46,9 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
     return 0;
 }
 
-int gb_multipart_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer, bool appends,
+int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params, bool appends,
                      struct gb_multipart **ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_use(core, session, err);
+    struct gb_session *s = gb_session_use_held(core, params->session, &params->buffer.session, err);
     struct gb_multipart *multipart = s ? calloc(1, sizeof(*multipart)) : NULL;
     int r;
 
@@ -60,7 +60,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_name *session, const 
     multipart->core = core;
     multipart->session = s;
     multipart->number = atomic_fetch_add(&core->last_intake, 1) + 1;
-    multipart->buffer = *buffer;
+    multipart->buffer = params->buffer.name;
     multipart->appends = appends;
     multipart->created_at_us = gb_wall_us();
     multipart->touched_ns = gb_clock_ns();

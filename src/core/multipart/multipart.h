@@ -81,10 +81,10 @@ void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, con
 /* The turn to append, of one request. Functions are called by one thread at a time; wake as a transfer's. */
 struct gb_append;
 
-/* [now] A new multipart upload and the turn. app is kept with it and freed by free_app, at the latest with it; on failure at once. */
-int gb_append_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer,
-                  const uint64_t *length, void *app, void (*free_app)(void *app), void (*wake)(void *arg), void *arg,
-                  struct gb_append **ret, struct gb_error *err);
+/* [now] A new multipart upload and the turn; params name session and buffer, nothing else of them is looked at. app is kept with it and freed by free_app, at the latest with it; on failure at once. */
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
+                  struct gb_error *err);
 /* [now] The turn. UPLOAD_BUSY; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED with *ret_offset, where it stands. */
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                    void (*wake)(void *arg), void *arg, struct gb_append **ret, uint64_t *ret_offset,

@@ -4,48 +4,55 @@
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-static struct gb_upload *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes) {
-    struct gb_upload *target = multipart->target;
-    struct gb_upload *u = calloc(1, sizeof(*u));
-    unsigned i;
+static const struct gb_upload_role part_role;
 
-    if (!u)
+static struct gb_part *part_of(struct gb_upload *upload) {
+    return (struct gb_part *)upload;
+}
+
+static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps) {
+    struct gb_upload *target = multipart->target;
+    struct gb_part *part = (struct gb_part *)gb_upload_new(sizeof(*part), &part_role);
+    struct gb_upload_plan *plan;
+
+    if (!part)
         return NULL;
-    u->multipart = gb_multipart_ref(multipart);
-    u->target = target;
-    u->params.bytes = bytes;
-    u->bytes = multipart->bytes;
-    u->at = at;
-    u->kind = target->kind;
-    u->direct = target->direct;
-    u->placed = true;
-    u->open = true;
-    u->content = gb_content_ref(target->content);
-    for (i = 0; i < GB_UPLOAD_COPIES; i++)
-        u->copies[i].transfer = &u->t;
-    return u;
+    plan = gb_upload_plan_of(&part->upload);
+    plan->bytes = multipart->bytes;
+    plan->at = at;
+    plan->payload = bytes;
+    plan->open_ended = keeps;
+    plan->placed = true;
+    plan->direct = target->plan.direct;
+    plan->kind = target->plan.kind;
+    part->multipart = gb_multipart_ref(multipart);
+    part->target = target;
+    part->keeps = keeps;
+    part->upload.content = gb_content_ref(target->content);
+    gb_core_transfer_ref(&target->t);
+    return part;
 }
 
 struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err) {
-    struct gb_upload *u = NULL;
+    struct gb_part *part = NULL;
+    struct gb_upload *u;
 
     if (gb_ranges_reserve(&multipart->ranges, multipart->ranges.count + multipart->running + 1) == 0)
-        u = make_locked(multipart, at, bytes);
-    if (!u) {
+        part = make_locked(multipart, at, bytes, keeps);
+    if (!part) {
         gb_no_memory(err);
         return NULL;
     }
+    u = &part->upload;
     gb_core_transfer_init(&u->t, multipart->session, wake, arg, gb_upload_destroy);
-    u->t.device = multipart->target->t.device;
-    u->t.stream = gb_core_stream_use_more(multipart->target->t.stream);
-    gb_core_transfer_ref(&multipart->target->t);
-    u->keeps = keeps;
-    u->part_next = multipart->parts;
-    multipart->parts = u;
+    u->t.device = part->target->t.device;
+    u->t.stream = gb_core_stream_use_more(part->target->t.stream);
+    part->next = multipart->parts;
+    multipart->parts = part;
     multipart->running++;
-    atomic_fetch_add(&multipart->core->uploads_running, 1);
-    gb_core_changed(multipart->core);
+    (void)gb_upload_step(u, GB_UPLOAD_OPEN);
+    gb_upload_count_running(u, &multipart->core->uploads_running);
     return u;
 }
 
@@ -62,13 +69,15 @@ static int check_range(const struct gb_multipart *multipart, uint64_t offset, ui
 }
 
 static int check_others(const struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, struct gb_error *err) {
-    const struct gb_upload *u;
+    const struct gb_part *part;
 
-    for (u = multipart->parts; u; u = u->part_next) {
-        if (u->arrived || u->at >= offset + bytes || offset >= u->at + u->params.bytes)
+    for (part = multipart->parts; part; part = part->next) {
+        const struct gb_upload_plan *p = &part->upload.plan;
+
+        if (part->arrived || p->at >= offset + bytes || offset >= p->at + p->payload)
             continue;
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "another request is sending %llu bytes at offset %llu",
-                            (unsigned long long)u->params.bytes, (unsigned long long)u->at);
+                            (unsigned long long)p->payload, (unsigned long long)p->at);
     }
     return 0;
 }
@@ -140,15 +149,16 @@ bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, c
 
 /* --- the end ----------------------------------------------------------------------------------------------------------------------- */
 
-static void count_times(struct gb_upload *u) {
-    struct gb_core_transfer *whole = &u->target->t;
+static void count_times(struct gb_part *part) {
+    struct gb_core_transfer *t = &part->upload.t;
+    struct gb_core_transfer *whole = &part->target->t;
     uint64_t copy_ns;
     uint64_t queue_ns;
 
-    pthread_mutex_lock(&u->t.lock);
-    copy_ns = u->t.copy_ns;
-    queue_ns = u->t.queue_ns;
-    pthread_mutex_unlock(&u->t.lock);
+    pthread_mutex_lock(&t->lock);
+    copy_ns = t->copy_ns;
+    queue_ns = t->queue_ns;
+    pthread_mutex_unlock(&t->lock);
     pthread_mutex_lock(&whole->lock);
     whole->copy_ns += copy_ns;
     whole->queue_ns += queue_ns;
@@ -156,64 +166,80 @@ static void count_times(struct gb_upload *u) {
 }
 
 /* Under the lock: its bytes count now, and the next one may append. */
-static void mark_locked(struct gb_upload *u, struct gb_multipart_waiter **ret_settled) {
-    struct gb_multipart *multipart = u->multipart;
+static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipart_waiter **ret_drained) {
+    struct gb_multipart *multipart = part->multipart;
+    const struct gb_upload *u = &part->upload;
 
-    gb_ranges_add(&multipart->ranges, u->at, u->filled, u->crc, u->keeps);
+    gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->keeps);
     multipart->touched_ns = gb_clock_ns();
     multipart->running--;
-    u->arrived = true;
-    if (u->keeps)
+    part->arrived = true;
+    if (part->keeps)
         multipart->append_locked = false;
-    gb_multipart_drained_locked(multipart, ret_settled);
+    gb_multipart_drained_locked(multipart, ret_drained);
 }
 
-void gb_part_arrived(struct gb_upload *u) {
-    struct gb_multipart_waiter *settled;
+/* Instead of a commit. */
+static void complete(struct gb_upload *u) {
+    struct gb_part *part = part_of(u);
+    struct gb_multipart_waiter *drained;
 
-    count_times(u);
-    pthread_mutex_lock(&u->multipart->lock);
-    mark_locked(u, &settled);
-    pthread_mutex_unlock(&u->multipart->lock);
-    gb_multipart_tell(u->multipart, settled, NULL);
+    count_times(part);
+    pthread_mutex_lock(&part->multipart->lock);
+    mark_locked(part, u->filled, &drained);
+    pthread_mutex_unlock(&part->multipart->lock);
+    gb_multipart_tell(part->multipart, drained, NULL);
     gb_core_changed(u->t.core);
     pthread_mutex_lock(&u->t.lock);
-    u->finished = true;
+    (void)gb_upload_step_locked(u, GB_UPLOAD_DONE);
     gb_core_transfer_unlock_wake(&u->t);
     gb_core_transfer_unref(&u->t);
 }
 
-void gb_part_gone(struct gb_upload *u) {
-    struct gb_multipart *multipart = u->multipart;
-    struct gb_multipart_waiter *settled = NULL;
-    struct gb_upload **at;
+/* Takes the part out of the list. What came of one that keeps its bytes counts, unless a copy of them failed. */
+static void leave(struct gb_part *part) {
+    struct gb_multipart *multipart = part->multipart;
+    struct gb_multipart_waiter *drained = NULL;
+    struct gb_upload *u = &part->upload;
+    struct gb_part **at;
 
-    if (!u->arrived && u->keeps)
-        count_times(u);
+    if (!part->arrived && part->keeps)
+        count_times(part);
     pthread_mutex_lock(&multipart->lock);
-    for (at = &multipart->parts; *at != u; at = &(*at)->part_next)
+    for (at = &multipart->parts; *at != part; at = &(*at)->next)
         continue;
-    *at = u->part_next;
-    if (!u->arrived && u->keeps) {
-        if (u->t.error.code != GB_OK)
-            u->filled = 0; /* what of it was copied is not known */
-        mark_locked(u, &settled);
-    } else if (!u->arrived) {
+    *at = part->next;
+    if (!part->arrived && part->keeps)
+        mark_locked(part, u->t.error.code == GB_OK ? u->filled : 0, &drained);
+    else if (!part->arrived)
         multipart->running--;
-    }
     multipart->touched_ns = gb_clock_ns();
     pthread_mutex_unlock(&multipart->lock);
-    gb_multipart_tell(multipart, settled, NULL);
+    gb_multipart_tell(multipart, drained, NULL);
 }
+
+static void gone(struct gb_upload *u) {
+    struct gb_part *part = part_of(u);
+    struct gb_multipart *multipart = part->multipart;
+    struct gb_upload *target = part->target;
+
+    leave(part);
+    gb_upload_dispose(u);
+    /* The target goes last: a call that waits for the end of the multipart upload finds the memory given back. */
+    gb_core_transfer_unref(&target->t);
+    gb_multipart_unref(multipart);
+}
+
+static const struct gb_upload_role part_role = {.complete = complete, .gone = gone};
 
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err) {
     bool done;
     int r = 0;
 
     pthread_mutex_lock(&part->t.lock);
-    done = part->finished;
+    done = part->state == GB_UPLOAD_DONE;
     if (!done)
-        r = gb_core_transfer_check_locked(&part->t, err);
+        r = gb_upload_alive_locked(part, err);
     part->t.want_wake = !done && r == 0;
     pthread_mutex_unlock(&part->t.lock);
     if (!done)

@@ -42,6 +42,131 @@ void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waite
     }
 }
 
+/* --- the role of a target ------------------------------------------------------------------------------------------------ */
+
+/* A target receives no bytes itself: it holds the memory and the quota, and commits when all of its parts are there. */
+
+/* The commit changed nothing: it may be tried another time. */
+static void refuse(struct gb_upload *u, const struct gb_error *error) {
+    struct gb_multipart *multipart = u->owner;
+
+    gb_core_report_error(u->t.core, error);
+    pthread_mutex_lock(&u->t.lock);
+    multipart->refused = *error;
+    (void)gb_upload_step_locked(u, GB_UPLOAD_OPEN);
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
+}
+
+static void commit_end(struct gb_transaction *transaction) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+
+    if (transaction->error.code == GB_OK)
+        gb_upload_committed(u);
+    else
+        refuse(u, &transaction->error);
+}
+
+static void commit(struct gb_upload *u, const struct gb_error *error) {
+    const struct gb_multipart *multipart = u->owner;
+
+    if (!gb_upload_ready(u, error, commit_end))
+        return;
+    u->transaction.mark = multipart->mark;
+    gb_transaction_start(&u->transaction);
+}
+
+static void complete(struct gb_upload *u) {
+    gb_upload_hand_back(u, commit);
+}
+
+static void free_check(struct gb_buffer_check *check) {
+    if (check->free_arg)
+        check->free_arg(check->arg);
+    *check = (struct gb_buffer_check){0};
+}
+
+static void behind_frees(struct gb_task *task) {
+    struct gb_multipart *multipart = (struct gb_multipart *)((char *)task - offsetof(struct gb_multipart, task));
+    struct gb_multipart_waiter *end_waiters;
+
+    pthread_mutex_lock(&multipart->lock);
+    end_waiters = multipart->end_waiters;
+    multipart->end_waiters = NULL;
+    pthread_mutex_unlock(&multipart->lock);
+    gb_multipart_tell(multipart, end_waiters, NULL);
+    gb_multipart_unref(multipart);
+}
+
+static void gone(struct gb_upload *u) {
+    struct gb_multipart *multipart = u->owner;
+    struct gb_core_device *device = u->t.device;
+
+    gb_upload_count_failure(u);
+    free_check(&multipart->end_check);
+    gb_upload_dispose(u);
+    gb_multipart_release(multipart);
+    multipart->task.run = behind_frees;
+    gb_lane_post(&device->lane, &multipart->task); /* the free of its memory is ahead on the lane */
+}
+
+static const struct gb_upload_role target_role = {.complete = complete, .committed = gb_upload_count, .gone = gone};
+
+/* 1: bytes may be written into its memory; 0: wake follows; -1. */
+static int opened(struct gb_upload *target, struct gb_error *err) {
+    int r;
+
+    pthread_mutex_lock(&target->t.lock);
+    r = gb_upload_alive_locked(target, err);
+    if (r == 0)
+        r = target->state == GB_UPLOAD_OPEN;
+    target->t.want_wake = r == 0;
+    pthread_mutex_unlock(&target->t.lock);
+    return r;
+}
+
+static bool refused(struct gb_multipart *multipart) {
+    struct gb_core_transfer *t = &multipart->target->t;
+    bool r;
+
+    pthread_mutex_lock(&t->lock);
+    r = multipart->refused.code != GB_OK && t->error.code == GB_OK;
+    pthread_mutex_unlock(&t->lock);
+    return r;
+}
+
+/* 1: the call has the result; 0: not yet, wake follows; -1: failed; when it was refused alone, it may be tried again. */
+static int outcome(struct gb_multipart *multipart, struct gb_call *call, struct gb_error *err) {
+    if (refused(multipart)) {
+        *err = multipart->refused;
+        return -1;
+    }
+    gb_buffer_rec_done(&call->buffer);
+    return gb_upload_result(multipart->target, &call->buffer, &call->created, &call->times, err);
+}
+
+void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check) {
+    struct gb_upload *target = multipart->target;
+
+    free_check(&multipart->end_check);
+    if (check)
+        multipart->end_check = *check;
+    multipart->mark = multipart->call->mark;
+    multipart->state = GB_MULTIPART_COMPLETING;
+    target->filled = target->plan.payload;
+    target->crc = gb_ranges_crc(&multipart->ranges);
+    pthread_mutex_lock(&target->t.lock);
+    multipart->refused = GB_ERROR_INIT;
+    pthread_mutex_unlock(&target->t.lock);
+}
+
+void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    (void)gb_upload_end(target, &err); /* what goes wrong is recorded in the target */
+    gb_multipart_look(multipart);
+}
+
 /* --- what became of the target -------------------------------------------------------------------------------------------------- */
 
 /* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for good. */
@@ -54,13 +179,13 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_call **ret
     if (!target || (multipart->state != GB_MULTIPART_OPENING && multipart->state != GB_MULTIPART_COMPLETING))
         return false;
     if (multipart->state == GB_MULTIPART_OPENING)
-        r = gb_upload_opened(target, err);
+        r = opened(target, err);
     else
-        r = gb_upload_outcome(target, call, err);
+        r = outcome(multipart, call, err);
     if (r == 0)
         return false;
     multipart->touched_ns = gb_clock_ns();
-    *ret_dead = r < 0 && !gb_upload_refused(target);
+    *ret_dead = r < 0 && !refused(multipart);
     if (multipart->state == GB_MULTIPART_OPENING && r > 0) {
         multipart->state = GB_MULTIPART_OPEN;
         if (multipart->append)
@@ -115,16 +240,22 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
 
     if (gb_multipart_hold(multipart, p.bytes, err) < 0)
         return -1;
+    p.session = multipart->session;
     p.fresh = true;
     p.in_place = false;
     p.wake = woken;
     p.arg = multipart;
     gb_multipart_ref(multipart);
-    if (gb_upload_open_target(multipart->core, &p, multipart, &target, err) < 0) {
+    target = gb_upload_make(multipart->core, &p, &target_role, multipart, err);
+    if (!target) {
         gb_multipart_release(multipart);
         gb_multipart_unref(multipart);
         return -1;
     }
+    target->end_check = &multipart->end_check;
+    target->t.want_wake = true;
+    gb_core_transfer_silence(&target->t);
+    gb_upload_start(target, NULL);
     pthread_mutex_lock(&multipart->lock);
     multipart->bytes = p.bytes;
     if (multipart->state == GB_MULTIPART_HEADER) {
@@ -145,7 +276,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
     struct gb_multipart *multipart = NULL;
 
     gb_core_enter(core);
-    if (gb_multipart_new(core, &params->buffer.session, &params->buffer.name, false, &multipart, &err) == 0) {
+    if (gb_multipart_new(core, params, false, &multipart, &err) == 0) {
         multipart->call = call;
         if (gb_multipart_target_start(multipart, params, &err) == 0) {
             gb_multipart_unref(multipart);
@@ -168,33 +299,17 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------------ */
 
-static void behind_frees(struct gb_task *task) {
-    struct gb_multipart *multipart = (struct gb_multipart *)((char *)task - offsetof(struct gb_multipart, task));
-    struct gb_multipart_waiter *end_waiters;
-
-    pthread_mutex_lock(&multipart->lock);
-    end_waiters = multipart->end_waiters;
-    multipart->end_waiters = NULL;
-    pthread_mutex_unlock(&multipart->lock);
-    gb_multipart_tell(multipart, end_waiters, NULL);
-    gb_multipart_unref(multipart);
-}
-
-void gb_multipart_target_gone(struct gb_multipart *multipart, struct gb_core_device *device) {
-    gb_multipart_release(multipart);
-    multipart->task.run = behind_frees;
-    gb_lane_post(&device->lane, &multipart->task); /* its free stands there already */
-}
-
 /* Whoever is under way hears of it. */
 static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error *why) {
-    struct gb_upload *part;
+    struct gb_part *part;
 
-    for (part = multipart->parts; part; part = part->part_next) {
-        pthread_mutex_lock(&part->t.lock);
-        part->t.want_wake = true; /* though it waits for nothing but its client */
-        pthread_mutex_unlock(&part->t.lock);
-        gb_core_transfer_fail(&part->t, why);
+    for (part = multipart->parts; part; part = part->next) {
+        struct gb_upload *u = &part->upload;
+
+        pthread_mutex_lock(&u->t.lock);
+        u->t.want_wake = true; /* though it waits for nothing but its client */
+        pthread_mutex_unlock(&u->t.lock);
+        gb_upload_fail(u, why);
     }
     if (multipart->reader)
         gb_hash_reader_cut(multipart->reader);

@@ -344,21 +344,26 @@ void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *
 
 /* --- looking ------------------------------------------------------------------------------------------------------------------- */
 
-int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                  struct gb_buffer_rec *ret, struct gb_error *err) {
-    struct gb_session *s = gb_session_use(core, session, err);
+int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb_buffer_rec *ret,
+                     struct gb_error *err) {
     struct gb_buffer *b;
 
-    if (!s)
-        return -1;
     ret->labels = NULL;
     pthread_mutex_lock(&s->lock);
-    b = gb_buffer_find_locked(s, name, err);
+    b = gb_session_alive(s, err) < 0 ? NULL : gb_buffer_find_locked(s, name, err);
     if (b)
         gb_buffer_copy_locked(b, ret);
     pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
     return b ? 0 : -1;
+}
+
+int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                  struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, session, err);
+    int r = s ? gb_buffer_get_in(s, name, ret, err) : -1;
+
+    gb_session_unref(s);
+    return r;
 }
 
 /* The next one that can be seen; as gb_buffer_copy_locked. */

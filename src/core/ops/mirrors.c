@@ -4,20 +4,10 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
-#include "core/upload/upload.h"
+#include "core/upload/device_write_internal.h"
 #include "core/util/mirror.h"
 
-static int find_locked(struct gb_session *s, const struct gb_name *name, const struct gb_buffer_check *check,
-                       struct gb_buffer **ret, struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
-
-    if (!b || gb_buffer_check_locked(check, b, err) < 0)
-        return -1;
-    *ret = b;
-    return gb_mirror_check(b, err);
-}
-
-int gb_mirror_check(const struct gb_buffer *b, struct gb_error *err) {
+static int check_mirrored(const struct gb_buffer *b, struct gb_error *err) {
     if (!b->rec.mirrored)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
                             b->name);
@@ -26,6 +16,16 @@ int gb_mirror_check(const struct gb_buffer *b, struct gb_error *err) {
     if (b->rec.state == GB_BUFFER_LOST)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
     return 0;
+}
+
+static int find_locked(struct gb_session *s, const struct gb_name *name, const struct gb_buffer_check *check,
+                       struct gb_buffer **ret, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
+
+    if (!b || gb_buffer_check_locked(check, b, err) < 0)
+        return -1;
+    *ret = b;
+    return check_mirrored(b, err);
 }
 
 /* --- sync ---------------------------------------------------------------------------------------------------------------------- */
@@ -83,6 +83,7 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
         r = look_locked(s, &sync, to_host, &err);
         pthread_mutex_unlock(&s->lock);
     }
+    sync.params.session = s;
     if (r == 0 && sync.stale) {
         gb_device_write_start(core, &sync.params, sync.write);
     } else {

@@ -20,6 +20,9 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
 /* Readers of the bytes finish undisturbed. */
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                       const struct gb_buffer_check *check, struct gb_call *call);
+/* [now] The same of a session that is held. */
+int gb_buffer_get_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret,
+                     struct gb_error *err);
 /* [now] As gb_session_list. */
 int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,

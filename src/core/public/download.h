@@ -13,6 +13,9 @@ struct gb_download;
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                      const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
                      struct gb_error *err);
+/* [now] The same of a session that is held. */
+int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
+                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts: [offset, offset + length) of the bytes. Once. RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);

@@ -30,4 +30,12 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err);
 
+/* A request that makes several calls finds its session once and holds it. The session may end meanwhile; each function
+ * that takes a held one then says SESSION_NOT_FOUND. */
+
+/* [now] A live session with a reference; resets the idle timer. NULL with SESSION_NOT_FOUND. */
+struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+/* Drops a reference; NULL is accepted. Without the session's lock. */
+void gb_session_unref(struct gb_session *session);
+
 #endif

@@ -122,7 +122,10 @@ struct gb_buffer_params {
 
 /* --- transfers ------------------------------------------------------------------------------------------------------- */
 
+struct gb_session;
+
 struct gb_upload_params {
+    struct gb_session *session;     /* held by the caller during the call; NULL: that of buffer.session */
     struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
     uint64_t bytes;                 /* of the payload */
     bool partial;                   /* write payload at offset of an existing buffer, its shape stays */

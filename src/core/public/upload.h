@@ -26,6 +26,9 @@ int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params,
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 /* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
+/* Copies bytes[*done..n) in, which are in memory already, and counts *done up. 1: all are in; 0: wait for wake and call
+ * it again; -1. */
+int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err);
 /* The client has nothing to give now: a slot that others wait for is let go, an empty one at once, one in part filled
  * when stalled, or when it has been filling for long. What room gave is void. */
 void gb_upload_pause(struct gb_upload *upload, bool stalled);

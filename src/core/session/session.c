@@ -193,6 +193,16 @@ struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *na
     return s;
 }
 
+struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
+                                       struct gb_error *err) {
+    if (!held)
+        return gb_session_use(core, name, err);
+    if (gb_session_alive(held, err) < 0)
+        return NULL;
+    gb_session_touch(held);
+    return gb_session_ref(held);
+}
+
 struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {
     struct gb_session *s;
 

@@ -66,8 +66,7 @@ struct gb_session {
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state);
 struct gb_session *gb_session_ref(struct gb_session *session);
 
-/* Drops a reference; the last one takes the streams down. NULL is accepted. Not under the session's lock. */
-void gb_session_unref(struct gb_session *session);
+/* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 
 /* Puts the session into map and list if there are fewer than max; on success the map takes the reference.
  * SESSION_EXISTS, LIMIT_REACHED. */
@@ -77,8 +76,9 @@ void gb_session_withdraw(struct gb_session *session); /* and drops the map's ref
 /* A live session with a reference, or NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_find(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
-/* The same, and it resets the idle timer. */
-struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+/* The session that the caller holds (NULL: the one of that name) with a reference of its own, as gb_session_use. */
+struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
+                                       struct gb_error *err);
 void gb_session_touch(struct gb_session *session);
 
 /* The next by id with a reference, whatever its state; NULL at the end. */

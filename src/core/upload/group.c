@@ -1,12 +1,20 @@
+#include "core/upload/group.h"
+
 #include <stdlib.h>
 
 #include "core/upload/upload.h"
+
+struct member {
+    struct gb_upload_group *group;
+    struct gb_upload *upload; /* the caller's reference */
+    bool joined;              /* it waits for the others, with a reference; the group's lock */
+};
 
 struct gb_upload_group {
     atomic_uint refs; /* the caller's, the commit's, and one of each upload */
     struct gb_session *session;
     size_t count;
-    struct gb_upload **uploads; /* the caller's references; NULL: not begun */
+    struct member *members;
     struct gb_transaction **transactions;
     struct gb_transaction_group tx_group;
 
@@ -53,13 +61,13 @@ static int check(struct gb_upload_group *j, struct gb_error *err) {
     return r;
 }
 
-void gb_upload_group_unref(struct gb_upload_group *j) {
+static void group_unref(struct gb_upload_group *j) {
     if (!j || atomic_fetch_sub(&j->refs, 1) != 1)
         return;
     gb_session_unref(j->session);
     pthread_mutex_destroy(&j->wake_lock);
     pthread_mutex_destroy(&j->lock);
-    free(j->uploads);
+    free(j->members);
     free(j->transactions);
     free(j->tx_group.edits);
     free(j);
@@ -67,7 +75,8 @@ void gb_upload_group_unref(struct gb_upload_group *j) {
 
 /* --- the commit ------------------------------------------------------------------------------------------------------- */
 
-void gb_upload_group_finished(struct gb_upload_group *j) {
+/* One of those that the commit waits for is over. */
+static void one_finished(struct gb_upload_group *j) {
     bool last;
 
     pthread_mutex_lock(&j->lock);
@@ -77,7 +86,7 @@ void gb_upload_group_finished(struct gb_upload_group *j) {
     if (!last)
         return;
     wake_caller(j);
-    gb_upload_group_unref(j); /* the commit's */
+    group_unref(j); /* the commit's */
 }
 
 static void committed(struct gb_transaction_group *tx_group) {
@@ -87,15 +96,17 @@ static void committed(struct gb_transaction_group *tx_group) {
 
     if (tx_group->error.code != GB_OK) {
         fail(j, &tx_group->error);
-        for (i = 0; i < j->count; i++)
-            gb_core_transfer_unref(&j->uploads[i]->t);
+        for (i = 0; i < j->count; i++) {
+            (void)gb_upload_step(j->members[i].upload, GB_UPLOAD_FAILED);
+            gb_core_transfer_unref(&j->members[i].upload->t);
+        }
         wake_caller(j);
-        gb_upload_group_unref(j);
+        group_unref(j);
         return;
     }
     for (i = 0; i < j->count; i++)
-        gb_upload_committed(j->uploads[i]);
-    gb_upload_group_finished(j); /* this function's own */
+        gb_upload_committed(j->members[i].upload);
+    one_finished(j); /* this function's own */
 }
 
 /* All are there. */
@@ -105,7 +116,7 @@ static void commit(struct gb_upload_group *j) {
     atomic_fetch_add(&j->refs, 1);
     j->unfinished = j->count + 1;
     for (i = 0; i < j->count; i++)
-        j->transactions[i] = &j->uploads[i]->transaction;
+        j->transactions[i] = &j->members[i].upload->transaction;
     j->tx_group.session = j->session;
     j->tx_group.transactions = j->transactions;
     j->tx_group.count = j->count;
@@ -121,15 +132,19 @@ static bool complete_locked(struct gb_upload_group *j) {
     return true;
 }
 
-void gb_upload_group_ready(struct gb_upload *u) {
-    struct gb_upload_group *j = u->group;
+/* The copies of one are done: its commit waits for the others. Takes over a reference of it. */
+static void join(struct gb_upload *u, const struct gb_error *error) {
+    struct member *member = u->owner;
+    struct gb_upload_group *j = member->group;
     bool complete;
     bool late;
 
+    if (!gb_upload_ready(u, error, NULL))
+        return;
     pthread_mutex_lock(&j->lock);
     late = j->abandoned;
     if (!late)
-        u->joined = true;
+        member->joined = true;
     j->ready++;
     complete = complete_locked(j);
     pthread_mutex_unlock(&j->lock);
@@ -139,19 +154,45 @@ void gb_upload_group_ready(struct gb_upload *u) {
         gb_core_transfer_unref(&u->t);
 }
 
+/* --- a member --------------------------------------------------------------------------------------------------------- */
+
+static void member_complete(struct gb_upload *u) {
+    gb_upload_hand_back(u, join);
+}
+
+static void member_committed(struct gb_upload *u) {
+    struct member *member = u->owner;
+
+    gb_upload_count(u);
+    gb_upload_stop_running(u); /* before the caller is woken */
+    one_finished(member->group);
+}
+
+static void member_gone(struct gb_upload *u) {
+    struct gb_upload_group *j = ((struct member *)u->owner)->group;
+
+    gb_upload_count_failure(u);
+    gb_upload_dispose(u);
+    group_unref(j);
+}
+
+static const struct gb_upload_role member_role = {
+    .complete = member_complete, .committed = member_committed, .gone = member_gone};
+
 /* --- beginning -------------------------------------------------------------------------------------------------------- */
 
 /* One of the uploads: it failed, or there is room. */
 static void upload_woke(void *arg) {
     struct gb_upload *u = arg;
+    struct gb_upload_group *j = ((struct member *)u->owner)->group;
     struct gb_error error;
 
     pthread_mutex_lock(&u->t.lock);
     error = u->t.error;
     pthread_mutex_unlock(&u->t.lock);
     if (error.code != GB_OK)
-        fail(u->group, &error);
-    wake_caller(u->group);
+        fail(j, &error);
+    wake_caller(j);
 }
 
 static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload_group_params *params) {
@@ -169,18 +210,19 @@ static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload
     j->session = gb_session_ref(s);
     j->wake = params->wake;
     j->arg = params->arg;
-    j->uploads = calloc(params->count + 1, sizeof(*j->uploads));
+    j->members = calloc(params->count + 1, sizeof(*j->members));
     j->transactions = calloc(params->count + 1, sizeof(*j->transactions));
     j->tx_group.edits = calloc(params->count + 1, sizeof(*j->tx_group.edits));
-    if (j->uploads && j->transactions && j->tx_group.edits)
+    if (j->members && j->transactions && j->tx_group.edits)
         return j;
-    gb_upload_group_unref(j);
+    group_unref(j);
     return NULL;
 }
 
 static int begin_one(struct gb_core *core, struct gb_upload_group *j, const struct gb_upload_group_params *params,
                      size_t i, struct gb_error *err) {
     struct gb_upload_params p = {.fresh = true};
+    struct member *member = &j->members[i];
     struct gb_upload *u;
 
     if (params->describe(params->describe_arg, i, &p, err) < 0)
@@ -188,16 +230,15 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
     p.buffer.session = params->session;
     p.check = (struct gb_buffer_check){.check = NULL};
     p.wake = upload_woke;
-    u = gb_upload_make(core, &p, NULL, err);
+    member->group = j;
+    u = gb_upload_make(core, &p, &member_role, member, err);
     gb_text_unref(p.buffer.labels);
     if (!u)
         return -1;
     u->t.arg = u;
     u->t.wake_on_error = true;
-    u->group = j;
-    u->unstarted = true;
     atomic_fetch_add(&j->refs, 1);
-    j->uploads[i] = u;
+    member->upload = u;
     j->count = i + 1;
     if (u->t.session == j->session)
         return 0;
@@ -226,10 +267,13 @@ int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, u
 
 /* What is full is told to the core, as far as the present one. */
 static int advance(struct gb_upload_group *j, struct gb_error *err) {
-    while (j->at < j->count && j->uploads[j->at]->filled == j->uploads[j->at]->params.bytes) {
-        if (gb_upload_end(j->uploads[j->at], err) < 0)
+    for (; j->at < j->count; j->at++) {
+        struct gb_upload *u = j->members[j->at].upload;
+
+        if (u->filled < u->plan.payload)
+            break;
+        if (gb_upload_end(u, err) < 0)
             return -1;
-        j->at++;
     }
     return 0;
 }
@@ -257,7 +301,7 @@ int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_par
         return -1;
     }
     for (i = 0; i < j->count; i++)
-        gb_upload_start(j->uploads[i]);
+        gb_upload_start(j->members[i].upload, &core->uploads_running);
     *ret = j;
     return 0;
 }
@@ -269,18 +313,18 @@ int gb_upload_group_room(struct gb_upload_group *j, void **ret_ptr, size_t *ret_
         return -1;
     if (j->at == j->count)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "more bytes than all tensors have");
-    return gb_upload_room(j->uploads[j->at], ret_ptr, ret_n, err);
+    return gb_upload_room(j->members[j->at].upload, ret_ptr, ret_n, err);
 }
 
 int gb_upload_group_fill(struct gb_upload_group *j, size_t n, struct gb_error *err) {
-    if (gb_upload_fill(j->uploads[j->at], n, err) < 0)
+    if (gb_upload_fill(j->members[j->at].upload, n, err) < 0)
         return -1;
     return advance(j, err);
 }
 
 void gb_upload_group_pause(struct gb_upload_group *j, bool stalled) {
     if (j->at < j->count)
-        gb_upload_pause(j->uploads[j->at], stalled);
+        gb_upload_pause(j->members[j->at].upload, stalled);
 }
 
 int gb_upload_group_end(struct gb_upload_group *j, struct gb_error *err) {
@@ -311,7 +355,7 @@ int gb_upload_group_result(struct gb_upload_group *j, struct gb_transfer_times *
     if (!done)
         return check(j, err);
     for (i = 0; i < j->count; i++) {
-        gb_transfer_times(&j->uploads[i]->t, &one);
+        gb_transfer_times(&j->members[i].upload->t, &one);
         sum.copy_ms += one.copy_ms;
         if (one.queue_ms > sum.queue_ms)
             sum.queue_ms = one.queue_ms;
@@ -321,15 +365,15 @@ int gb_upload_group_result(struct gb_upload_group *j, struct gb_transfer_times *
 }
 
 const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group *j, size_t i, bool *ret_created) {
-    *ret_created = j->uploads[i]->created;
-    return &j->uploads[i]->transaction.rec;
+    *ret_created = j->members[i].upload->created;
+    return &j->members[i].upload->transaction.rec;
 }
 
 void gb_upload_group_blame(struct gb_upload_group *j, enum gb_code why) {
     size_t i;
 
     for (i = 0; j && i < j->count; i++)
-        gb_upload_blame(j->uploads[i], why);
+        gb_upload_blame(j->members[i].upload, why);
 }
 
 void gb_upload_group_free(struct gb_upload_group *j) {
@@ -346,12 +390,13 @@ void gb_upload_group_free(struct gb_upload_group *j) {
     j->abandoned = abandoned;
     pthread_mutex_unlock(&j->lock);
     for (i = 0; i < j->count; i++) {
-        struct gb_upload *u = j->uploads[i];
+        struct member *member = &j->members[i];
+        struct gb_upload *u = member->upload;
 
         /* Those that waited for the others wait no more. */
-        if (abandoned && u->joined)
+        if (abandoned && member->joined)
             gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
         gb_upload_free(u);
     }
-    gb_upload_group_unref(j);
+    group_unref(j);
 }

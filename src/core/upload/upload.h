@@ -1,92 +1,117 @@
-/* An upload, for the files that make it up: upload_plan.c says what it needs, upload.c begins, prepare.c queues what
- * comes first, receive.c takes bytes, pipeline.c sends them, commit.c commits, abort.c cleans up. A device write (device_write.c) is an
- * upload whose payload is queued on the lane. */
+/* An upload, for the files that make it up, lowest first: state.c makes every step, scatter.c places bytes that are not
+ * contiguous, pipeline.c sends slots, receive.c takes bytes, prepare.c queues what comes first, commit.c commits, abort.c
+ * cleans up, plan.c decides, upload.c begins.
+ *
+ * What differs between uploads is their role: a plain upload (commit.c), a member of a group (group.c), a device write
+ * (device_write.c), and two in multipart/: the target, which owns the memory, and a part, which writes into it. */
 #ifndef GB_CORE_UPLOAD_UPLOAD_H
 #define GB_CORE_UPLOAD_UPLOAD_H
 
 #include "core/buffer/transaction.h"
 #include "core/public/upload.h"
-#include "core/transfer/transfer.h"
-#include "core/upload/device_write.h"
-#include "core/upload/group.h"
+#include "core/upload/pipeline.h"
 
-#define GB_UPLOAD_COPIES 4 /* one that fills, the others under way */
+/* --- the plan --------------------------------------------------------------------------------------------------------- */
 
-enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC };
-
-/* What makes an upload a device write. */
-struct gb_device_write {
-    enum gb_device_write_what what;
-    struct gb_call *call;
-    struct gb_upload *upload;
-    struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
-    struct gb_buffer_rec source_rec;
-    uint64_t from;
-    uint64_t pattern;
-    unsigned width;
-    uint64_t offset;
-    bool has_bytes;
-    uint64_t bytes;
-    enum gb_copy_way way;
-    struct gb_error error;
-    bool ended; /* nobody is to be told any more */
+/* What an upload does. Made once, under the session's lock; constant afterwards. */
+struct gb_upload_plan {
+    struct gb_buffer_params buffer; /* what the buffer is to be; a partial write: only session, name, stream */
+    struct gb_view view;            /* scattered: where the payload goes */
+    struct gb_buffer_check check;   /* check.arg is the upload's */
+    struct gb_name pool_name;       /* of the buffer; "" for kinds that have none */
+    unsigned wait_ms;
+    uint64_t bytes;   /* of the buffer */
+    uint64_t at;      /* where in the buffer the payload begins */
+    uint64_t payload; /* bytes */
+    bool open_ended;  /* the payload may end earlier */
+    bool partial;     /* the buffer keeps its shape */
+    bool scattered;
+    bool merge;      /* bytes of the buffer outside the payload stay */
+    bool zero;       /* and they are zeros */
+    bool placed;     /* content has its memory already */
+    bool in_place;   /* content is the buffer's own; what readers see is overwritten */
+    bool direct;     /* the caller's bytes go into the memory itself */
+    bool mirrored;   /* the next three: of a mirrored buffer */
+    bool has_crc32c; /* the payload's checksum is known without reading the memory */
+    uint32_t crc32c; /* of the payload, as far as it is known before the first byte */
+    enum gb_side side;
+    enum gb_head head;            /* afterwards */
+    const struct gb_content *was; /* the side as it was found; compared only */
+    enum gb_kind kind;            /* of content */
+    int64_t base_id;              /* what a merge is built upon */
+    int64_t base_generation;
 };
 
-/* What a write needs; pointers are borrowed, under the session's lock. */
-struct gb_plan {
+/* A plan in the making; pointers are borrowed, under the session's lock. */
+struct gb_upload_draft {
     struct gb_buffer *buffer;  /* NULL: a new one */
     struct gb_core_pool *pool; /* the device's own for kinds that have none */
-    struct gb_name pool_name;  /* of the buffer; "" for kinds that have none */
-    enum gb_kind kind;         /* of the memory that is written */
-    uint64_t bytes;            /* of the buffer */
-    uint64_t at;               /* where the payload begins */
+    struct gb_name pool_name;
+    enum gb_kind kind;
+    uint64_t bytes;
+    uint64_t at;
     uint64_t payload;
-    bool merge;    /* bytes of the buffer outside the payload stay */
-    bool zero;     /* and they are zeros */
-    bool in_place; /* what readers see is overwritten */
+    bool merge;
+    bool zero;
+    bool in_place;
     bool mirrored;
     enum gb_side side;
-    enum gb_head head;        /* afterwards */
+    enum gb_head head;
     struct gb_content *place; /* memory that is there is written; NULL: fresh memory */
     struct gb_content *base; /* where the other bytes come from; NULL: they are in place, or zeros, or there are none */
+
+    /* Of a device write, set by the role's plan: */
+    struct gb_content *source; /* NULL: a fill, or the source is all zeros */
+    uint64_t from;             /* where in source its bytes begin */
+    bool by_device;            /* it is a device write */
+    bool sync;                 /* one side of a mirrored buffer becomes as the other: no byte changes */
+    bool all_or_nothing;       /* one of a transaction batch */
+    bool has_crc32c;
+    uint32_t crc32c;
 };
+
+/* --- the state -------------------------------------------------------------------------------------------------------- */
+
+/* state.c has the table of the steps that are permitted. */
+enum gb_upload_state {
+    GB_UPLOAD_PLANNED,    /* nothing runs yet */
+    GB_UPLOAD_ALLOCATING, /* memory is being got and prepared */
+    GB_UPLOAD_OPEN,       /* bytes may come */
+    GB_UPLOAD_ENDED,      /* all bytes came, or the device brings them; copies may be under way */
+    GB_UPLOAD_COMMITTING, /* nothing is pending any more */
+    GB_UPLOAD_DONE,
+    GB_UPLOAD_FAILED /* the transfer's error says why */
+};
+#define GB_UPLOAD_STATES (GB_UPLOAD_FAILED + 1)
+
+/* --- the role --------------------------------------------------------------------------------------------------------- */
+
+/* What differs between uploads. plan, queue and committed may be NULL: a plan of params alone, a payload that the caller
+ * brings, nothing to do. */
+struct gb_upload_role {
+    /* Under the session's lock: how many bytes are written and where. draft->buffer, kind and mirrored are set. 0 or -1. */
+    int (*plan)(void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
+                struct gb_error *err);
+    /* On the lane, behind gb_staged_copy_open of copies[0]: queues the payload and watches it. 0 or -1. */
+    int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+    /* The upload is COMMITTING: commits it. Takes over a reference. Without locks, on any thread. */
+    void (*complete)(struct gb_upload *upload);
+    /* The commit has succeeded and what it replaced is gone: counts it. Without locks; DONE follows. */
+    void (*committed)(struct gb_upload *upload);
+    /* Nothing uses the upload any more: calls gb_upload_dispose, and gives back what the role holds. */
+    void (*gone)(struct gb_upload *upload);
+};
+
+extern const struct gb_upload_role gb_upload_plain;
+
+/* --- the upload ------------------------------------------------------------------------------------------------------- */
 
 struct gb_upload {
     struct gb_core_transfer t; /* first */
-    struct gb_upload_params params;
-    struct gb_device_write *write; /* NULL: the caller brings the payload */
-    struct gb_upload_group *group; /* a reference; NULL: by itself */
-    bool unstarted;                /* of a upload group: nothing runs yet */
-    bool joined;                   /* it waits there for the others; the upload group's lock */
-
-    /* One of a multipart upload's; see internal.h. The list is the multipart upload's lock's. */
-    struct gb_multipart *multipart; /* a reference; NULL: none of this */
-    struct gb_upload *target;       /* whose part this is, with a reference; NULL: it is the target */
-    struct gb_upload *part_next;
-    bool keeps;                       /* what came counts even when the end does not */
-    bool arrived;                     /* its range is marked */
-    struct gb_buffer_check end_check; /* asked besides params.check */
-    struct gb_error refused;          /* the commit; it may be tried again */
-    struct gb_store_mark mark;        /* of who completes it */
-
-    /* Decided at the beginning: */
-    uint64_t bytes;    /* of the buffer; those of the payload are params.bytes */
-    uint64_t at;       /* where in the buffer the payload begins */
-    bool merge;        /* bytes of the buffer outside the payload stay */
-    enum gb_kind kind; /* of content */
-    bool direct;       /* the caller's bytes go into the memory itself */
-    bool zero;         /* bytes outside the payload are zeros */
-    bool placed;       /* content has its memory already */
-    bool mirrored;
-    enum gb_side side;      /* of a mirrored buffer: the one that is written */
-    enum gb_head head;      /* of a mirrored buffer, afterwards */
-    bool mirror_copied;     /* bytes came from the other side */
-    struct gb_content *was; /* sync: the side as it was found; compared only */
-    struct gb_name pool_name;
-    bool in_place; /* content is the buffer's own, and the buffer is marked so until this has ended */
-    int64_t base_id;
-    int64_t base_generation; /* what a merge is built upon */
-    bool counted;            /* a new buffer's place in the quota is reserved; the session's lock */
+    const struct gb_upload_plan plan;
+    const struct gb_upload_role *role;
+    void *owner;               /* the role's: its group's member, device write or multipart upload */
+    _Atomic uint64_t *running; /* the core's number of those under way that this is one of; NULL: none, or no more */
 
     struct gb_content *content; /* a reference; the buffer's own after the commit */
     struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
@@ -94,134 +119,135 @@ struct gb_upload {
     struct gb_alloc alloc;
     struct gb_task task;
     struct gb_ev *usable;
-    bool attached; /* managed memory is in the CPU's hands */
     void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
     uint64_t prepared_ns;
+    bool attached;      /* managed memory is in the CPU's hands */
+    bool mirror_copied; /* bytes came from the other side */
+    bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
+    bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
+    bool created;
     enum gb_code blamed; /* gb_upload_blame */
 
-    /* The caller's: */
-    uint64_t filled;
+    /* The caller's thread: */
     bool touched; /* the buffer's memory may differ from what it was */
+    uint32_t crc; /* of what came */
+    uint64_t filled;
     size_t room;
-    uint32_t crc;
-    struct gb_staged_copy *filling;
-    struct gb_staged_copy *unwatched; /* sent, and not watched; the oldest first */
-    struct gb_staged_copy *unwatched_last;
-    unsigned unwatched_count;
-    size_t filling_max;  /* bytes that it is to hold */
-    uint64_t filling_ns; /* since when */
-    char *scratch;       /* scattered, where the CPU writes: gathered here first */
+    char *scratch; /* scattered, where the CPU writes: gathered here first */
     size_t scratch_n;
+    struct gb_upload_pipeline pipe;
 
     /* The transfer's lock: */
-    bool open;  /* bytes may come */
-    bool ended; /* all are there */
-    bool committing;
-    bool finished;
-    unsigned pending; /* watches that must fire before the commit */
-    unsigned in_flight;
-    struct gb_staged_copy copies[GB_UPLOAD_COPIES];
+    enum gb_upload_state state;
+    unsigned pending; /* what must be over before the commit: the preparation, watches */
 
+    const struct gb_buffer_check *end_check; /* asked at the commit besides plan.check; NULL: none. The role's */
     struct gb_transaction transaction;
-    bool created;
 };
 
 static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
     return (struct gb_upload *)transfer;
 }
 
-/* upload_plan.c, under the session's lock: says what params and write (may be NULL) need, or why not. */
-int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params,
-                        struct gb_device_write *write, struct gb_plan *plan, struct gb_error *err);
-int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err);
+/* --- state.c ------------------------------------------------------------------------------------------------------------ */
 
-/* upload.c: an upload that nothing was queued for yet, with the caller's reference; and its start. */
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
-                                 struct gb_device_write *write, struct gb_error *err);
-void gb_upload_start(struct gb_upload *upload);
+bool gb_upload_step_permitted(enum gb_upload_state from, enum gb_upload_state to);
+/* Makes every step. The transfer's lock is held. False: the table does not permit it; the upload has failed. */
+bool gb_upload_step_locked(struct gb_upload *upload, enum gb_upload_state to);
+/* As gb_upload_step_locked, without the lock. */
+bool gb_upload_step(struct gb_upload *upload, enum gb_upload_state to);
 
-/* group.c: one of several is there: its copies are done, its commit waits for the others. Takes over a reference of it. */
-void gb_upload_group_ready(struct gb_upload *upload);
-/* It was committed, and what it replaced is gone. */
-void gb_upload_group_finished(struct gb_upload_group *group);
-void gb_upload_group_unref(struct gb_upload_group *group);
-/* commit.c: after the commit; finished() for it follows. */
-void gb_upload_committed(struct gb_upload *upload);
+/* The first error wins. A commit that runs goes on: what becomes of it is its own. The lock is held. */
+void gb_upload_fail_locked(struct gb_upload *upload, const struct gb_error *error);
+/* The same without the lock: reports the error and wakes the caller. */
+void gb_upload_fail(struct gb_upload *upload, const struct gb_error *error);
+/* 0, or -1 with the error: the upload has failed, its session is gone, or the core closes. The lock is held. */
+int gb_upload_alive_locked(struct gb_upload *upload, struct gb_error *err);
 
-/* upload.c: a device write. write is the upload's from success on; its call is finished at the end. */
-int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_device_write *write,
-                   struct gb_error *err);
-
-/* device_write.c */
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what,
-                                            struct gb_call *call); /* NULL when memory is exhausted */
-void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
-/* Frees it (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write, struct gb_call *call,
-                          const struct gb_error *error);
-void gb_device_write_end(struct gb_device_write *write); /* finishes the call, frees */
-int gb_device_write_plan(struct gb_device_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
-                         struct gb_error *err);
-int gb_device_write_check_overlap(const struct gb_device_write *write, const struct gb_plan *plan,
-                                  struct gb_error *err);
-/* On the lane, after gb_staged_copy_open of staged copies[0]: queues the payload and watches it. */
-int gb_device_write_queue(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
-
-/* mirrors.c: may it be synced or released at all? */
-int gb_mirror_check(const struct gb_buffer *buffer, struct gb_error *err);
-
-/* prepare.c, on the lane: the memory is there, queues what comes before the payload. */
-void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
-void gb_upload_prepare(struct gb_task *task);
-
-/* commit.c */
-/* Something of it is done. Unlocks t.lock; commits what is complete, whose end will wake, else wakes whoever waits. */
+/* Something that the commit waits for; it is over. The second takes an error (NULL: success). The lock is held. */
+void gb_upload_pend_locked(struct gb_upload *upload);
+void gb_upload_pended_locked(struct gb_upload *upload, const struct gb_error *error);
+/* Makes the commit wait for an event. fn runs at the event, on any thread, with a reference that it drops; it calls
+ * gb_upload_pended_locked. Without locks. 0, or -1 without a reference and without fn. */
+int gb_upload_watch(struct gb_upload *upload, struct gb_ev *event, void (*fn)(void *arg, const struct gb_error *error),
+                    void *arg, struct gb_error *err);
+/* The preparation is over: bytes may come. The lock is held. */
+void gb_upload_opened_locked(struct gb_upload *upload);
+/* Makes an upload COMMITTING whose bytes are all there and which waits for nothing. True: the caller unlocks and calls the
+ * role's complete. The lock is held. */
+bool gb_upload_complete_locked(struct gb_upload *upload);
+/* Unlocks t.lock; completes the upload if that can be; else wakes the caller. */
 void gb_upload_unlock_advance(struct gb_upload *upload);
 
-/* Is what it writes in place still the buffer's? */
-bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+/* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------------- */
 
-/* upload.c: what a multipart upload's bytes belong to. */
-int gb_upload_open_target(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart *multipart,
-                          struct gb_upload **ret, struct gb_error *err);
-
-/* commit.c, of a target. Are its bytes to be written now? 1; 0: wake follows; -1. */
-int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
-/* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). mark: committed with it. */
-void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
-                   uint32_t crc);
-/* After gb_upload_end. 1: the call has the result; 0: not yet, wake follows; -1: failed, and when it was refused alone it may
- * be tried again. */
-int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);
-bool gb_upload_refused(struct gb_upload *upload);
-
-/* scatter.c: a payload that does not lie side by side. Room in the scratch; the scratch's bytes to their places; so
- * many bytes are to be in a slot; a full slot's copies, between gb_staged_copy_open and _shut. */
+/* Room in the scratch. The lock is held. 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
-void gb_scatter_fill(struct gb_upload *upload, size_t n);
-size_t gb_scatter_slot(const struct gb_upload *upload);
+void gb_scatter_fill(struct gb_upload *upload, size_t n); /* the scratch's bytes to their places */
+size_t gb_scatter_slot(const struct gb_upload *upload);   /* so many bytes are to be in a slot */
+/* A full slot's copies, between gb_staged_copy_open and _close. 0 or -1. */
 int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
 
-/* receive.c: sends what stands in a slot on its way. */
-int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
+/* --- prepare.c ---------------------------------------------------------------------------------------------------------- */
 
-/* pipeline.c, by the caller's thread, without locks. Sends the slot that fills. */
-int gb_upload_send(struct gb_upload *upload, struct gb_error *err);
-/* Adds what came to the checksum; not yet, where the whole payload comes into the one slot: that is summed up while it is copied. */
-void gb_upload_sum(struct gb_upload *upload);
-/* Takes back the slots whose copies are done. */
-void gb_upload_reap(struct gb_upload *upload);
-/* The end of a copy is to wake: watches the oldest, unless one is watched. What goes wrong stands in the transfer. */
-void gb_upload_watch_first(struct gb_upload *upload);
-/* Nobody will ask any more: watches all. -1: the upload has failed, and nothing of it is loose all the same. */
-int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
-
-/* prepare.c: managed memory goes back to the device; then runs on the lane when that is queued,
- * or cannot be. */
+/* On the lane: the memory is there; queues what comes before the payload. */
+void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
+void gb_upload_prepare(struct gb_task *task);
+/* Managed memory in the CPU's hands goes back to the device; then runs on the lane when that is queued, or cannot be. For
+ * other memory then runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
 
-/* abort.c */
-void gb_upload_destroy(struct gb_core_transfer *transfer);
+/* --- commit.c ----------------------------------------------------------------------------------------------------------- */
+
+/* For a role's complete, after gb_upload_hand_back: fills in the transaction, whose end is to be `end`. False: error is set;
+ * the upload has failed and the reference is dropped. */
+bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
+                     void (*end)(struct gb_transaction *transaction));
+/* The transaction's end for a role whose upload fails when the commit does. */
+void gb_upload_commit_end(struct gb_transaction *transaction);
+/* After the commit; the role's committed follows. */
+void gb_upload_committed(struct gb_upload *upload);
+/* For a role's committed: bytes and times of an upload. */
+void gb_upload_count(struct gb_upload *upload);
+/* Is the memory that it writes in place still the buffer's? The session's lock is held. */
+bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+/* The upload that a transaction belongs to. */
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction);
+
+/* --- abort.c ------------------------------------------------------------------------------------------------------------ */
+
+void gb_upload_destroy(struct gb_core_transfer *transfer); /* of a transfer: calls the role's gone at the end */
+/* For a role's gone: counts an upload that was started and is not DONE as failed. */
+void gb_upload_count_failure(struct gb_upload *upload);
+/* The core counts it no longer among those under way. */
+void gb_upload_stop_running(struct gb_upload *upload);
+/* For a role's gone: gives everything back and frees the upload. */
+void gb_upload_dispose(struct gb_upload *upload);
+
+/* --- plan.c ------------------------------------------------------------------------------------------------------------- */
+
+/* What params and the role need, or why not. The session's lock is held. 0 or -1. */
+int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_params *params,
+                           const struct gb_upload_role *role, void *owner, struct gb_upload_draft *draft,
+                           struct gb_error *err);
+/* For a role's plan: refuses a write in part where the other bytes are lost. 0 or -1. */
+int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
+
+/* --- upload.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Zeroed memory of `size` bytes, which begins with an upload. NULL when memory is exhausted. */
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role);
+/* The plan of an upload that is being made: nobody else knows it yet. */
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
+/* A planned upload that has its memory in the quota, with the caller's reference; nothing runs yet. Takes
+ * params->check.arg on success. NULL with err. */
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err);
+/* Starts it. running: the core's number of those under way; NULL: it is not counted. */
+void gb_upload_start(struct gb_upload *upload, _Atomic uint64_t *running);
+/* The same for an upload that has made its first step. */
+void gb_upload_run(struct gb_upload *upload, _Atomic uint64_t *running);
+void gb_upload_count_running(struct gb_upload *upload, _Atomic uint64_t *running);
 
 #endif

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/message/problem.h"
 #include "http/message/response.h"
 
 /* Says in numbers which limit was reached. */
@@ -28,31 +29,31 @@ static void explain(const struct gb_http_server *server, enum gb_refusal why, bo
 
 void gb_refuse(struct gb_loop *loop, int fd, bool local, enum gb_refusal why) {
     struct gb_http_server *server = loop->server;
-    enum gb_code code = why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED;
-    uint64_t id = gb_loop_id(loop);
+    struct gb_error error = GB_ERROR_INIT;
     char detail[160];
     char text[640];
+    struct gb_json_writer out = gb_json_fixed(text, sizeof(text));
     char head[640];
-    int body;
+    char id[24];
     int n;
 
     explain(server, why, local, detail, sizeof(detail));
-    body = snprintf(text, sizeof(text),
-                    "{\"type\": \"urn:gpubuf:error:%s\", \"title\": \"%s\", \"status\": 503, "
-                    "\"detail\": \"%s\", \"instance\": \"\", \"code\": \"%s\", "
-                    "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
-                    gb_code_slug(code), gb_code_title(code), detail, gb_code_slug(code), (unsigned long long)id);
+    gb_error_set(&error, why == GB_REFUSAL_DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED, "%s", detail);
+    snprintf(id, sizeof(id), "%016llx", (unsigned long long)gb_loop_id(loop));
+    gb_problem_open(&out, &error, NULL, "", id);
+    gb_json_close(&out, '}');
+    gb_json_end(&out);
     n = snprintf(head, sizeof(head),
                  "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
                  "Cache-Control: no-store\r\nRetry-After: 1\r\n"
-                 "Connection: close\r\nContent-Length: %d\r\n\r\n",
-                 body);
+                 "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                 out.used);
     atomic_fetch_add(&server->refused, 1);
     if (why == GB_REFUSAL_SOURCE)
         atomic_fetch_add(&server->refused_source, 1);
     /* A fresh socket has room for this; the rest is not worth waiting for. */
     if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
-        (void)!send(fd, text, (size_t)body, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)!send(fd, text, out.used, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
     close(fd);
 }

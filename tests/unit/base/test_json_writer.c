@@ -1,4 +1,4 @@
-/* The JSON writer (what it writes is read back by jansson). */
+/* The JSON writer, whose output is read back by jansson. */
 #include "gb_test.h"
 
 #include <jansson.h>
@@ -74,7 +74,8 @@ START_TEST(test_growth) {
 }
 END_TEST
 
-/* What a client chose: no byte of it ends the string, or is no UTF-8, and a character is written whole or not at all. */
+/* Text that clients choose: no byte of it ends the JSON string, the output is UTF-8, and each character is written
+ * whole or not at all. */
 START_TEST(test_untrusted) {
     static const struct {
         const char *text;
@@ -109,7 +110,7 @@ START_TEST(test_untrusted) {
 }
 END_TEST
 
-/* A fixed buffer takes what fits, says so when more comes, and is not freed. */
+/* A fixed buffer takes the text that fits, reports an overflow, and is not freed. */
 START_TEST(test_fixed) {
     char text[16];
     struct gb_json_writer out = gb_json_fixed(text, sizeof(text));

@@ -1,4 +1,4 @@
-/* libgpubuf: what a server can do wrong, and what is tried again. */
+/* libgpubuf: faulty replies of a server, and the requests that the library retries. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ START_TEST(sent_again) {
 }
 END_TEST
 
-/* Parts of another generation, of other bytes, or none at all. */
+/* A part has another generation, another range, or no body. */
 static const char *const parts[][3] = {
     {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", GOOD, NULL},
     {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", REST("\"1\"", "4"), NULL},

@@ -76,7 +76,7 @@ START_TEST(every_field_of_a_pool_comes_back) {
     assert_pool(&seen.rec[0], &pool[0]);
     assert_pool(&seen.rec[1], &pool[1]);
     assert_pool(&seen.rec[2], &pool[3]);
-    store_del(f.store, GB_STORE_DEL_SESSION, 1, NULL, NULL); /* takes its pools along */
+    store_del(f.store, GB_STORE_DEL_SESSION, 1, NULL, NULL); /* removes its pools, too */
     store_del(f.store, GB_STORE_DEL_POOL, 8, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);

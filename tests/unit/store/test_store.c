@@ -1,4 +1,4 @@
-/* Records go in and come back: every field, after the process that wrote them. */
+/* Records survive: every field is read back after the store was closed and opened again. */
 #include <string.h>
 
 #include "gb_test.h"

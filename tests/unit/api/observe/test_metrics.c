@@ -1,4 +1,5 @@
-/* The text formats of metrics, the choice between them, the table of times by route, and what is read of the process. */
+/* The text formats of metrics, the choice between them, the table of times by route, and what is read of the
+ * process. */
 #include "gb_test.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* The fault decorator over kinds, places and peers: each operation fails when it is named, and alone; unnamed it does
- * what the backend below does. */
+/* The fault decorator over kinds, places and peers. A rule makes the operation that it names fail, and no other.
+ * Operations without a rule behave as in the backend below. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static int export_once(void) {
     return r;
 }
 
-/* Calls op once, after what it needs. */
+/* Makes the objects that op needs, then calls it once. */
 static int call(enum gb_fault_op op) {
     enum gb_pool_access access = GB_POOL_ACCESS_NONE;
     enum gb_copy_way way = GB_WAY_COUNT;
@@ -144,7 +144,7 @@ START_TEST(what_is_not_named_passes_through) {
 }
 END_TEST
 
-/* What the host backend has not, and says so: the fault comes before that. */
+/* Operations that the host backend refuses as unsupported: the fault decorator fails them first. */
 START_TEST(events_for_others_fail_by_name) {
     unsigned char handle[GB_EXPORT_HANDLE_BYTES];
     struct gb_event *shared = NULL;

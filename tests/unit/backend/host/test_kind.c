@@ -110,7 +110,7 @@ START_TEST(wrong_places_are_refused) {
     gb_assert_fails(gb_location_fill(be, &place, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
     place.ptr = NULL;
     ck_assert_int_eq(gb_mem_attributes(be, &place, NULL, &(struct gb_mem_attr){.device = 0}, &err), -1);
-    close_all(); /* frees the other */
+    close_all(); /* the caller frees the other */
 }
 END_TEST
 
@@ -143,11 +143,12 @@ START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
 }
 END_TEST
 
-/* Managed memory in the device's hands, at the start and after it was handed back; hidden memory of kinds shared and ipc. */
+/* Managed memory that the device owns, at the start and after the CPU gave it back; hidden memory of kinds shared and
+ * ipc. */
 START_TEST(what_the_cpu_may_not_touch_kills) {
     struct gb_location place;
 
-    signal(SIGSEGV, SIG_DFL); /* also where a sanitizer has taken it */
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer may have installed its own handler */
     open_spec(_i < 2 ? "host:managed=attach,bytes=64M" : "host:discrete,bytes=64M");
     place = place_of(_i < 2 ? GB_KIND_MANAGED : _i == 2 ? GB_KIND_SHARED : GB_KIND_IPC, 0, MIB);
     if (_i == 1) {
@@ -157,7 +158,7 @@ START_TEST(what_the_cpu_may_not_touch_kills) {
         gb_assert_ok(gb_mem_attach(be, &place, false, stream, &err), err);
         gb_assert_ok(gb_stream_sync(be, stream, &err), err);
     }
-    *(volatile char *)place.ptr = 1; /* dies here */
+    *(volatile char *)place.ptr = 1; /* faults here */
 }
 END_TEST
 
@@ -182,8 +183,9 @@ START_TEST(devices_apart_do_not_open_pools) {
 }
 END_TEST
 
-/* In a process of its own, where nothing is mounted: 0, or which of the checks failed; 77 where it cannot be had. It opens the
- * backend itself: whoever is forked while other threads run may find the allocator locked for ever. */
+/* Runs the checks in a child process without mounts, and returns 0, the number of the failed check, or 77 if there can
+ * be no such process. The child opens the backend itself: after a fork beside other threads, the allocator's lock may
+ * be held for ever. */
 static int export_without_proc(const char *empty) {
     struct gb_export got = GB_EXPORT_INIT;
     struct gb_location place;
@@ -200,7 +202,7 @@ static int export_without_proc(const char *empty) {
     return gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_MEMFD, true, &got, &err) == 0 && got.fd >= 0 ? 0 : 3;
 }
 
-/* Where /proc is not mounted, a descriptor for writing is all that there is. */
+/* Without /proc the backend cannot open a descriptor for reading only. */
 START_TEST(without_proc_the_reason_is_said) {
     char empty[] = "/tmp/gb-no-proc-XXXXXX";
     int status = -1;

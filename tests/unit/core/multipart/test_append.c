@@ -172,14 +172,14 @@ START_TEST(what_comes_first_is_kept) {
     struct intake_result r;
     struct gb_append *a;
     struct core_wake w;
-    struct gb_name b = core_name("x");
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
     struct gb_multipart_view view;
     uint64_t length = BYTES;
     size_t n;
     unsigned i;
 
     core_wake_init(&w);
-    gb_assert_ok(gb_append_new(x->core, &x->s, &b, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
     gb_append_view(a, &view);
     memcpy(x->id, view.id, sizeof(x->id));
     ck_assert(!view.has_bytes);

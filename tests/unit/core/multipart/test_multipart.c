@@ -275,8 +275,7 @@ START_TEST(a_session_takes_them_along) {
     gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
     gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
     gb_assert_ok(core_upload_send(part, &w, x->data, CORE_SLOT_BYTES + 5, &x->err), x->err);
-    gb_assert_ok(gb_append_new(x->core, &s, &p.buffer.name, &length, malloc(1), free, core_wake, &w, &append, &x->err),
-                 x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(1), free, core_wake, &w, &append, &x->err), x->err);
     gb_assert_ok(core_session_delete(x->core, "gone", &x->err), x->err);
     gb_assert_fails(gb_upload_room(part, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_fails(gb_append_header_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);

@@ -74,7 +74,7 @@ START_TEST(each_gets_its_own_error) {
         shutdown(fd, SHUT_WR);
         status = gb_client_reply(fd, body, sizeof(body), NULL, NULL);
         ck_assert_msg(status == a->status, "%s: %d instead of %d", a->what, status, a->status);
-        snprintf(want, sizeof(want), "\"code\": \"%s\"", a->code);
+        snprintf(want, sizeof(want), "\"code\":\"%s\"", a->code);
         ck_assert_msg(strstr(body, want) != NULL, "%s: %s not in %s", a->what, want, body);
         close(fd);
     }

@@ -363,7 +363,7 @@ START_TEST(replies_have_a_budget) {
         await(one_waits, "the reply counts");
         memset(body, 0, sizeof(body));
         ck_assert_int_eq(status_of("GET", "/memory/70000", body, sizeof(body) - 1), 503);
-        ck_assert_ptr_nonnull(strstr(body, "\"code\": \"saturated\""));
+        ck_assert_ptr_nonnull(strstr(body, "\"code\":\"saturated\""));
         ck_assert_ptr_nonnull(strstr(body, "--max-reply-memory"));
         ck_assert_int_eq(status_of("POST", "/grow/70000", body, sizeof(body)), 503);
         refused += 2;

@@ -1,0 +1,35 @@
+/* A device write, for the files that make one. It is an upload whose payload is queued on the lane. */
+#ifndef GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
+#define GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
+
+#include "core/upload/device_write.h"
+#include "core/upload/upload.h"
+
+enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVICE_WRITE_SYNC };
+
+struct gb_device_write {
+    enum gb_device_write_what what;
+    struct gb_call *call;
+    struct gb_upload *upload;
+    struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
+    struct gb_buffer_rec source_rec;
+    uint64_t from;
+    uint64_t pattern;
+    unsigned width;
+    uint64_t offset;
+    bool has_bytes;
+    uint64_t bytes;
+    enum gb_copy_way way;
+    struct gb_error error;
+    bool ended; /* the upload was freed: later wakes mean nothing */
+};
+
+/* NULL when memory is exhausted. */
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_call *call);
+/* Takes write and params->check.arg in every case; finishes the call at the end. Sets params->wake and arg. */
+void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
+/* Frees write (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write, struct gb_call *call,
+                          const struct gb_error *error);
+
+#endif
