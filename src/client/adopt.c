@@ -138,7 +138,7 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
     return 0;
 }
 
-/* --- releasing --------------------------------------------------------------------------------------------------- */
+/* --- releasing ---------------------------------------------------------------------------------------------------- */
 
 /* record may be NULL: the answer is not looked at. */
 static int ask_of(const gpubuf_adoption *a, const char *method, struct gpubuf_buffer *record,

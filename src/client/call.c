@@ -6,7 +6,7 @@
 
 #include "client/client.h"
 
-/* --- the answer, as it is shown ---------------------------------------------------------------------------------- */
+/* --- the answer, as it is shown ----------------------------------------------------------------------------------- */
 
 void gbc_answer_clear(gpubuf_client *client) {
     client->answer = (struct gpubuf_answer){

@@ -27,7 +27,7 @@ int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *
     return 0;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 struct reader {
     struct gb_json_text text;
@@ -187,7 +187,7 @@ static int read_object(struct reader *r) {
     return t->at == t->end ? 0 : gb_json_text_fail(t, "something follows the object");
 }
 
-/* --- the layout ------------------------------------------------------------------------------------------------------ */
+/* --- the layout --------------------------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b) {
     const struct gb_safetensor *x = a;
@@ -283,7 +283,7 @@ void gb_safetensors_done(struct gb_safetensors *file) {
     *file = (struct gb_safetensors){0};
 }
 
-/* --- writing --------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 void gb_safetensors_open(struct gb_json_writer *out) {
     gb_json_put_raw(out, NULL, "12345678"); /* the length, when it is known */

@@ -41,7 +41,7 @@ bool gb_json_text_more(struct gb_json_text *t, char close, bool *first, bool *fa
     return !*failed;
 }
 
-/* --- strings ------------------------------------------------------------------------------------------------------- */
+/* --- strings ------------------------------------------------------------------------------------------------------ */
 
 static void put(struct gb_json_text *t, char c) {
     if (t->out)
@@ -182,7 +182,7 @@ int gb_json_text_string(struct gb_json_text *t, struct gb_json_word *ret) {
     return 0;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------- */
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
 
 int gb_json_text_u64(struct gb_json_text *t, uint64_t *ret) {
     const char *digits;

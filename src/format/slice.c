@@ -29,7 +29,7 @@ struct items {
     struct item item[GB_DIMS_MAX + 1]; /* an index for each axis, and one "..." */
 };
 
-/* --- reading ---------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static int malformed(const struct item *item, const char *why, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];
@@ -136,7 +136,7 @@ static int read_items(const char *text, size_t len, const struct gb_shape *shape
     return items->count - ellipsis > shape->dims ? too_many(shape, err) : 0;
 }
 
-/* --- picking ---------------------------------------------------------------------------------------------------------- */
+/* --- picking ------------------------------------------------------------------------------------------------------ */
 
 /* The state from axis to axis. */
 struct picked {

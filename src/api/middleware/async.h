@@ -17,9 +17,9 @@
 typedef enum gb_step gb_async_reply(struct gb_http_request *request, const void *result,
                                     struct gb_http_response *response, struct gb_error *err);
 
-/* A call (struct gb_call, or a type that begins with it) of `size` bytes whose end wakes the request. The request keeps it
- * in request->state. A function of the core that takes the call must follow, and then gb_async_end. NULL with SATURATED
- * when memory is exhausted. */
+/* A call (struct gb_call, or a type that begins with it) of `size` bytes whose end wakes the request. The request keeps
+ * it in request->state. A function of the core that takes the call must follow, and then gb_async_end. NULL with
+ * SATURATED when memory is exhausted. */
 void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err);
 
 /* Replies at once when the call has finished, else waits for it. deadline_ns: as gb_http_request.deadline_ns; the reply

@@ -43,7 +43,7 @@ struct gb_polls {
     bool stopping;
 };
 
-/* --- the thread ----------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void look_locked(struct gb_polls *polls, struct gb_poll *p) {
     uint64_t sequence = gb_core_sequence(polls->core);
@@ -146,7 +146,7 @@ void gb_polls_recheck(struct gb_polls *polls) {
     wake_all(polls, false);
 }
 
-/* --- those that wait ------------------------------------------------------------------------------------------------ */
+/* --- those that wait ---------------------------------------------------------------------------------------------- */
 
 static void poll_free(void *arg) {
     struct gb_poll *p = arg;

@@ -19,7 +19,7 @@
 /* An id that was never given belongs to another database, so the events since are unknown. */
 #define UNKNOWN "the log does not know the id that you give; it goes on from here"
 
-/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+/* --- what is asked for -------------------------------------------------------------------------------------------- */
 
 struct asked {
     bool json;
@@ -69,7 +69,7 @@ static int read_asked(const struct gb_http_request *request, struct asked *a, st
     return gb_api_bound(request, GB_SCOPE_READ, &a->filter.session, err) < 0 ? -1 : read_after(request, a, err);
 }
 
-/* --- a page --------------------------------------------------------------------------------------------------------- */
+/* --- a page ------------------------------------------------------------------------------------------------------- */
 
 /* One reference is the request's, one the call's. */
 struct page {
@@ -175,7 +175,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
     return resume(request, response, err);
 }
 
-/* --- listening ------------------------------------------------------------------------------------------------------ */
+/* --- listening ---------------------------------------------------------------------------------------------------- */
 
 static int headers(struct gb_http_response *response, struct gb_error *err) {
     if (gb_http_response_header(response, err, "Content-Type", "text/event-stream") < 0 ||

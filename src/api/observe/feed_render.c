@@ -60,7 +60,7 @@ void gb_render_event_text(struct gb_json_writer *out, const struct gb_api *api, 
     gb_json_put_text(out, "\n\n");
 }
 
-/* --- hooks ---------------------------------------------------------------------------------------------------------- */
+/* --- hooks -------------------------------------------------------------------------------------------------------- */
 
 static struct gb_http_frame *frame_of(const struct gb_api *api, const struct gb_notice *n) {
     struct gb_http_frame *frame = NULL;

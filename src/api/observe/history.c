@@ -21,7 +21,7 @@ bool gb_history_wanted(const struct gb_http_request *request) {
     return gb_http_query(request, "since") || gb_http_query(request, "until") || gb_http_query(request, "step");
 }
 
-/* --- the question ---------------------------------------------------------------------------------------------------------- */
+/* --- the question ------------------------------------------------------------------------------------------------- */
 
 static int read_query(const struct gb_http_request *request, struct gb_history_query *query, struct gb_error *err) {
     int64_t now_us = gb_wall_us();
@@ -46,7 +46,7 @@ static int read_query(const struct gb_http_request *request, struct gb_history_q
     return 0;
 }
 
-/* --- the answer ------------------------------------------------------------------------------------------------------------ */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void render_point(struct gb_json_writer *out, const struct gb_history_plan *plan, enum gb_history_scope scope,
                          const struct gb_history_point *point) {
@@ -129,7 +129,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* --- waiting ----------------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 static void wake(void *arg) {
     gb_http_wake(arg);

@@ -168,8 +168,8 @@ bool gb_memory_map_single(const struct gb_memory_map *map, int device, enum gb_k
     return single(map, device, owner(kind, pool_id));
 }
 
-/* Tells whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after the
- * log had been read. Pieces of one address follow each other, the existing one first. */
+/* Tells whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after
+ * the log had been read. Pieces of one address follow each other, the existing one first. */
 static bool is_there(const struct gb_memory_map *map, size_t i) {
     const struct gb_map_span *s = &map->spans[i];
 

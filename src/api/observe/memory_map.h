@@ -31,8 +31,8 @@ struct gb_map_owner {
 };
 
 /* Addresses that one pool has or had, without a hole larger than GB_MAP_HOLE. A piece of a kind without pools, or of a
- * pool that gave memory back, is a segment of its own. CUDA does not tell which addresses a pool has reserved, so unused
- * memory at the ends is missing here. */
+ * pool that gave memory back, is a segment of its own. CUDA does not tell which addresses a pool has reserved, so
+ * unused memory at the ends is missing here. */
 struct gb_segment {
     size_t first; /* of the spans */
     size_t count;

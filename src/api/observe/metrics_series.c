@@ -43,7 +43,7 @@ static void label_uuid(struct gb_series *s, const struct gb_metrics_snapshot *sn
     gb_series_label(s, "uuid", snapshot->devices[device].uuid);
 }
 
-/* --- one function for each scope ---------------------------------------------------------------------------------------- */
+/* --- one function for each scope ---------------------------------------------------------------------------------- */
 
 typedef void fill_fn(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot);
 

@@ -45,7 +45,7 @@ struct writer {
     struct gb_series_list scopes[GB_METRIC_SCOPES];
 };
 
-/* --- families ------------------------------------------------------------------------------------------------------------ */
+/* --- families ----------------------------------------------------------------------------------------------------- */
 
 /* A family without a known number is left out. */
 static bool known(const struct metric *m, const struct gb_series_list *list) {
@@ -85,7 +85,7 @@ static void write_metrics(const struct writer *w) {
     }
 }
 
-/* --- routes ------------------------------------------------------------------------------------------------------------ */
+/* --- routes ------------------------------------------------------------------------------------------------------- */
 
 /* Labels a route, or the requests that were refused before they had one. A path is shorter than a name may be. */
 static void label_route(const struct writer *w, struct gb_series *s, size_t route) {

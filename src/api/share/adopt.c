@@ -31,7 +31,7 @@ static void adopting_free(void *state) {
     free(a);
 }
 
-/* --- the question --------------------------------------------------------------------------------------------------- */
+/* --- the question ------------------------------------------------------------------------------------------------- */
 
 static int read_way(const json_t *body, struct gb_import *what, struct gb_error *err) {
     const char *word = NULL;
@@ -111,7 +111,7 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
     return r;
 }
 
-/* --- the work ------------------------------------------------------------------------------------------------------- */
+/* --- the work ----------------------------------------------------------------------------------------------------- */
 
 /* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL when
  * none is needed. */

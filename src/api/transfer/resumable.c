@@ -16,7 +16,7 @@
 #include "base/json_writer.h"
 #include "base/parse.h"
 
-/* --- fields ----------------------------------------------------------------------------------------------------------- */
+/* --- fields ------------------------------------------------------------------------------------------------------- */
 
 /* Reads a boolean of structured fields. Returns 1 with *ret, or 0 when there is none; any other value counts as
  * none. */
@@ -77,7 +77,7 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-/* --- lengths ------------------------------------------------------------------------------------------------------------ */
+/* --- lengths ------------------------------------------------------------------------------------------------------ */
 
 static int inconsistent(struct gb_http_response *response, uint64_t length, uint64_t told, struct gb_error *err) {
     gb_http_response_problem(response, GB_PROBLEM_LENGTH, NULL, 0);
@@ -108,7 +108,7 @@ static int read_lengths(const struct gb_http_request *request, struct gb_append 
     return completes ? gb_append_length(append, end, err) : 0;
 }
 
-/* --- begin -------------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
 static void plan_free(void *arg) {
     struct gb_upload_request *plan = arg;
@@ -183,7 +183,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
     return request->sink ? GB_STEP_BODY : GB_STEP_ERROR;
 }
 
-/* --- append --------------------------------------------------------------------------------------------------------------- */
+/* --- append ------------------------------------------------------------------------------------------------------- */
 
 static int check_type(const struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const char *type = gb_http_header(request, "Content-Type");

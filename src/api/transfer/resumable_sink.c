@@ -25,7 +25,7 @@ struct sink {
     char id[GB_MULTIPART_ID_SIZE];
 };
 
-/* --- what it is --------------------------------------------------------------------------------------------------------- */
+/* --- what it is --------------------------------------------------------------------------------------------------- */
 
 static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     if (gb_append_describe(s->append, &s->plan->params, skip, err) < 0)
@@ -133,7 +133,7 @@ static int look(struct sink *s, struct gb_error *err) {
     return r;
 }
 
-/* --- the bytes ------------------------------------------------------------------------------------------------------------ */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
@@ -175,7 +175,7 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
     gb_append_pause(((struct sink *)sink)->append, stalled);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_multipart_view *view,
                              struct gb_http_response *response, struct gb_error *err) {

@@ -20,7 +20,7 @@ static int too_many(struct gb_error *err) {
                         GB_SAFETENSORS_TENSORS_MAX);
 }
 
-/* --- selecting --------------------------------------------------------------------------------------------------------- */
+/* --- selecting ---------------------------------------------------------------------------------------------------- */
 
 struct selection {
     struct gb_name prefix; /* "": any */
@@ -146,7 +146,7 @@ int gb_tensors_select(const struct gb_http_request *request, const struct gb_nam
     return 0;
 }
 
-/* --- the header -------------------------------------------------------------------------------------------------------- */
+/* --- the header --------------------------------------------------------------------------------------------------- */
 
 struct entry {
     char *tensor;

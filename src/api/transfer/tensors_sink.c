@@ -37,7 +37,7 @@ static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
 }
 
-/* --- the header -------------------------------------------------------------------------------------------------------- */
+/* --- the header --------------------------------------------------------------------------------------------------- */
 
 struct describing {
     const struct sink *sink;
@@ -140,7 +140,7 @@ static int read_length(struct sink *s, struct gb_error *err) {
     return 0;
 }
 
-/* --- as a sink --------------------------------------------------------------------------------------------------------- */
+/* --- as a sink ---------------------------------------------------------------------------------------------------- */
 
 static int too_long(const struct sink *s, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
@@ -188,7 +188,7 @@ static void sink_free(struct gb_http_sink *sink) {
     free(s);
 }
 
-/* --- the reply --------------------------------------------------------------------------------------------------------- */
+/* --- the reply ---------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply(struct gb_http_request *request, const struct sink *s, const struct gb_transfer_times *times,
                           struct gb_http_response *response, struct gb_error *err) {

@@ -54,7 +54,7 @@ int gb_uploads_filters(const struct gb_http_request *request, bool digests, stru
     return 0;
 }
 
-/* --- how it looks --------------------------------------------------------------------------------------------------- */
+/* --- how it looks ------------------------------------------------------------------------------------------------- */
 
 static int64_t seconds_left(const struct gb_multipart_view *view) {
     int64_t left = (view->expires_at_us - gb_wall_us()) / 1000000;
@@ -124,7 +124,7 @@ enum gb_step gb_multipart_reply(struct gb_http_request *request, const struct gb
     return gb_reply_json(&out, status, response, err);
 }
 
-/* --- begin ---------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply_begun(struct gb_http_request *request, const void *result, struct gb_http_response *response,
                                 struct gb_error *err) {
@@ -176,7 +176,7 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     return gb_async_end(request, response, reply_begun, 0, err);
 }
 
-/* --- look ----------------------------------------------------------------------------------------------------------- */
+/* --- look --------------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply_stands(const struct gb_multipart_view *view, struct gb_http_response *response,
                                  struct gb_error *err) {
@@ -240,7 +240,7 @@ enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_
     return gb_reply_page(request, response, list, err);
 }
 
-/* --- complete ------------------------------------------------------------------------------------------------------- */
+/* --- complete ----------------------------------------------------------------------------------------------------- */
 
 /* Adds the missing ranges, for programs. */
 static enum gb_step incomplete(const struct gb_multipart_view *view, struct gb_http_response *response,
@@ -328,7 +328,7 @@ enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_h
     return gb_multipart_finish(request, id, &check, &expected, response, err);
 }
 
-/* --- abandon -------------------------------------------------------------------------------------------------------- */
+/* --- abandon ------------------------------------------------------------------------------------------------------ */
 
 enum gb_step gb_api_upload_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {

@@ -23,7 +23,7 @@ void gb_buffer_free(struct gb_buffer *b) {
     free(b);
 }
 
-/* --- the record ------------------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
     const struct gb_buffer_kept *kept = &buffer->rec;
@@ -91,7 +91,7 @@ int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_
     return check->check(check->arg, buffer ? &rec : NULL, err);
 }
 
-/* --- what it holds ---------------------------------------------------------------------------------------------------------- */
+/* --- what it holds ------------------------------------------------------------------------------------------------ */
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);

@@ -51,9 +51,9 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
 
-/* The text that buffer keeps for the name of a pool or stream: the buffer's own, or that of the session's pool or stream, or
- * a new one if neither is known. A reference goes to *at, which gives back what it had. Returns 0, or -1 if memory is
- * exhausted. */
+/* The text that buffer keeps for the name of a pool or stream: the buffer's own, or that of the session's pool or
+ * stream, or a new one if neither is known. A reference goes to *at, which gives back what it had. Returns 0, or -1 if
+ * memory is exhausted. */
 int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffer *buffer, const struct gb_name *pool,
                                struct gb_text **at);
 int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
@@ -66,14 +66,14 @@ int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_
 /* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 
-/* For readers: the record, as gb_buffer_copy_locked, and a reference to the bytes; NULL for a mirrored buffer that was never written: zeros.
- * BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+/* For readers: the record, as gb_buffer_copy_locked, and a reference to the bytes; NULL for a mirrored buffer that was
+ * never written: zeros. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
 int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
                           struct gb_content **ret_content, struct gb_error *err);
 
-/* Swaps the buffer's content and record, and keeps the sums right. The names of pool and stream stay: only a transaction
- * changes them. The buffer takes its own reference to the labels. content's reference goes to the buffer; the old content's
- * comes back, to be dropped without the lock. */
+/* Swaps the buffer's content and record, and keeps the sums right. The names of pool and stream stay: only a
+ * transaction changes them. The buffer takes its own reference to the labels. content's reference goes to the buffer;
+ * the old content's comes back, to be dropped without the lock. */
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content);
 

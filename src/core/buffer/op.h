@@ -13,8 +13,9 @@ struct gb_buffer_op {
     struct gb_transaction transaction;
 };
 
-/* An operation of `size` bytes that begins with a gb_buffer_op, its transaction described but for the functions. check may
- * be NULL; its argument is released when the operation ends. As gb_op_new of gb_op_session: NULL when the call has ended. */
+/* An operation of `size` bytes that begins with a gb_buffer_op, its transaction described but for the functions. check
+ * may be NULL; its argument is released when the operation ends. As gb_op_new of gb_op_session: NULL when the call has
+ * ended. */
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                        const struct gb_buffer_check *check, struct gb_buffer_call *call);
 

@@ -17,7 +17,8 @@ struct gb_transaction_batch;
 struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark);
 bool gb_transaction_batch_atomic(const struct gb_transaction_batch *batch); /* NULL: no */
 struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *batch);
-/* The call is one of them: before it is started. It has a reference to the batch until its transaction is there, or it ends. */
+/* The call is one of them: before it is started. It has a reference to the batch until its transaction is there, or it
+ * ends. */
 void gb_transaction_batch_add(struct gb_transaction_batch *batch, struct gb_call *call);
 /* So many of the calls will never be made. */
 void gb_transaction_batch_skip(struct gb_transaction_batch *batch, size_t calls);

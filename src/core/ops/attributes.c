@@ -1,4 +1,5 @@
-/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked about. */
+/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked
+ * about. */
 #include "base/container.h"
 #include "core/buffer/buffer.h"
 #include "core/memory/kind.h"

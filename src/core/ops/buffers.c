@@ -29,7 +29,7 @@ static void op_end(struct buffer_op *op, const struct gb_error *error) {
     gb_buffer_op_end(&op->base, error);
 }
 
-/* --- create ------------------------------------------------------------------------------------------------------------------- */
+/* --- create ------------------------------------------------------------------------------------------------------- */
 
 static int create_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct buffer_op *op = op_of(transaction);
@@ -86,7 +86,8 @@ static void create_end(struct gb_transaction *transaction) {
     gb_content_drop(op->content, content_gone, op);
 }
 
-/* On the lane. Most buffers are written before they are read: across a bus their zeros wait until somebody needs them. */
+/* On the lane. Most buffers are written before they are read: across a bus their zeros wait until somebody needs
+ * them. */
 static int zero(struct gb_content *c, struct gb_error *err) {
     if (c->bytes == 0)
         return 0;
@@ -187,7 +188,7 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
         op_end(op, &err);
 }
 
-/* --- patch -------------------------------------------------------------------------------------------------------------------- */
+/* --- patch -------------------------------------------------------------------------------------------------------- */
 
 static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct buffer_op *op = op_of(transaction);
@@ -238,7 +239,7 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
     gb_transaction_start(&op->base.transaction);
 }
 
-/* --- delete ------------------------------------------------------------------------------------------------------------------- */
+/* --- delete ------------------------------------------------------------------------------------------------------- */
 
 static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
@@ -289,7 +290,7 @@ void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *
     delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), true);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb_buffer_rec *ret,
                      struct gb_error *err) {

@@ -1,5 +1,5 @@
-/* Use cases of events. A record covers a stream's parts on all devices; what it covers is kept by a mark, which those who
- * wait for it hold while another record takes its place. */
+/* Use cases of events. A record covers a stream's parts on all devices; what it covers is kept by a mark, which those
+ * who wait for it hold while another record takes its place. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "core/session/op.h"
 #include "core/session/streams.h"
 
-/* --- marks and events ------------------------------------------------------------------------------------------------------ */
+/* --- marks and events --------------------------------------------------------------------------------------------- */
 
 static struct gb_event_mark *mark_new(struct gb_core *core) {
     struct gb_event_mark *m = calloc(1, sizeof(*m) + (size_t)core->device_count * sizeof(m->evs[0]));
@@ -44,7 +44,7 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     return e;
 }
 
-/* --- looking ----------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 /* *ret_mark is referenced: ask it, without the lock, whether it is done. */
 static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct gb_event_mark **ret_mark) {
@@ -114,7 +114,7 @@ int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t a
     return r;
 }
 
-/* --- making and removing --------------------------------------------------------------------------------------------------- */
+/* --- making and removing ------------------------------------------------------------------------------------------ */
 
 static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.events_max ? s->core->config.events_max : GB_EVENTS_MAX;
@@ -192,7 +192,7 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
     gb_session_unref(s);
 }
 
-/* --- recording and waiting ------------------------------------------------------------------------------------------------- */
+/* --- recording and waiting ---------------------------------------------------------------------------------------- */
 
 /* Goes from lane to lane. */
 struct order_op {

@@ -28,7 +28,7 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
     return check_mirrored(b, err);
 }
 
-/* --- sync ---------------------------------------------------------------------------------------------------------------------- */
+/* --- sync --------------------------------------------------------------------------------------------------------- */
 
 struct sync {
     struct gb_device_write *write;
@@ -94,7 +94,7 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
     gb_session_unref(s);
 }
 
-/* --- release ---------------------------------------------------------------------------------------------------------------------- */
+/* --- release ------------------------------------------------------------------------------------------------------ */
 
 struct release_op {
     struct gb_buffer_op base; /* first */

@@ -1,7 +1,7 @@
 /* What changing and removing a pool does once it is decided. */
 #include "core/ops/pool_op.h"
 
-/* --- patch ---------------------------------------------------------------------------------------------------------------- */
+/* --- patch -------------------------------------------------------------------------------------------------------- */
 
 /* The database would not have it: back. */
 static void unpatch_on_lane(struct gb_task *task) {
@@ -47,7 +47,7 @@ void gb_pool_patch_on_lane(struct gb_task *task) {
         gb_store_put_pool(op->base.session->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
 }
 
-/* --- remove --------------------------------------------------------------------------------------------------------------- */
+/* --- remove ------------------------------------------------------------------------------------------------------- */
 
 static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct gb_core_pool *p) {
     struct gb_content *list = NULL;

@@ -79,7 +79,7 @@ static void merge_params(const struct gb_pool_params *p, struct gb_pool_config *
         c->allow_internal_dependencies = p->config.allow_internal_dependencies;
 }
 
-/* --- in turn -------------------------------------------------------------------------------------------------------------- */
+/* --- in turn ------------------------------------------------------------------------------------------------------ */
 
 static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;

@@ -1,4 +1,5 @@
-/* One call that makes, changes or removes a pool, for the files that make it up: pool_op.c, pool_make.c, pool_change.c. */
+/* One call that makes, changes or removes a pool, for the files that make it up: pool_op.c, pool_make.c,
+ * pool_change.c. */
 #ifndef GB_CORE_OPS_POOL_OP_H
 #define GB_CORE_OPS_POOL_OP_H
 

@@ -4,7 +4,7 @@
 #include "base/container.h"
 #include "core/session/op.h"
 
-/* --- looking ------------------------------------------------------------------------------------------------------------ */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 unsigned gb_pool_count(struct gb_core *core) {
     return (unsigned)core->device_count;
@@ -81,7 +81,7 @@ int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const str
     return 0;
 }
 
-/* --- asking the device ---------------------------------------------------------------------------------------------------- */
+/* --- asking the device -------------------------------------------------------------------------------------------- */
 
 struct pool_op {
     struct gb_op base; /* first */

@@ -28,8 +28,8 @@ struct gb_scan_call {
     struct gb_digest digest[GB_DIGEST_ALGS];
 };
 
-/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the device's
- * memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
+/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the
+ * device's memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
  * CONTENT_LOST; SATURATED beyond GB_SCANS_MAX; DRAINING when the core closes before the end. */
 void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_scan_call *call);
 

@@ -40,7 +40,7 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
         gb_text_set(&rec->labels, p->labels);
 }
 
-/* --- create ------------------------------------------------------------------------------------------------------------------- */
+/* --- create ------------------------------------------------------------------------------------------------------- */
 
 static void created(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
@@ -93,7 +93,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
     gb_session_rec_done(&rec);
 }
 
-/* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
+/* --- patch and delete --------------------------------------------------------------------------------------------- */
 
 static void run(struct session_op *op);
 
@@ -140,8 +140,8 @@ static void patched(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which come
- * behind the last free; when it has been through again those have ended too. */
+/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which
+ * come behind the last free; when it has been through again those have ended too. */
 static void behind_frees(struct gb_task *task) {
     struct session_op *op = gb_container_of(task, struct session_op, task);
     struct gb_session *s = op->base.session;
@@ -269,7 +269,7 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
     transaction(s, NULL, check, &err, call, NULL);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 static int look(struct gb_session *s, struct gb_session_view *ret) {
     if (!s)

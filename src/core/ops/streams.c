@@ -90,7 +90,7 @@ int gb_stream_list(struct gb_core *core, const struct gb_name *session, int64_t 
     return r;
 }
 
-/* --- making and removing --------------------------------------------------------------------------------------------------- */
+/* --- making and removing ------------------------------------------------------------------------------------------ */
 
 static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.streams_max ? s->core->config.streams_max : GB_STREAMS_MAX;

@@ -28,19 +28,20 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
                    struct gb_error *err);
 
-/* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is permitted, and so
- * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
- * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once. Result: call->buffer. */
+/* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is
+ * permitted, and so are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for
+ * writing lives; BUFFER_BUSY while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once.
+ * Result: call->buffer. */
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                     const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is freed
- * when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
+/* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is
+ * freed when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                                     const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* Of a mirrored buffer both sides in one: the device address of the one, the host address of the other. A buffer without
- * memory has type UNREGISTERED and no address. CONTENT_LOST. Result: call->buffer, call->attr. */
+/* Of a mirrored buffer both sides in one: the device address of the one, the host address of the other. A buffer
+ * without memory has type UNREGISTERED and no address. CONTENT_LOST. Result: call->buffer, call->attr. */
 void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                           struct gb_attributes_call *call);
 

@@ -1,13 +1,13 @@
 /* Calls: work that a function of the core starts, and how it went. Comes with core.h.
  *
  * A call and its result are one block of memory with a reference count. Each result has a type of its own that begins
- * with struct gb_call (struct gb_buffer_call and so on); a function of the core names the type it fills in. Work without
- * a result takes the plain struct gb_call.
+ * with struct gb_call (struct gb_buffer_call and so on); a function of the core names the type it fills in. Work
+ * without a result takes the plain struct gb_call.
  *
- * gb_call_new returns the block with two references. One belongs to the caller, who gives it back with gb_call_unref. The
- * other belongs to the core from the function that starts the work until done has returned. The core writes the result
- * and the error, from any thread, until `finished` is true; whoever has a reference may read them from then on. After an
- * error only the error means something, unless the function says otherwise. */
+ * gb_call_new returns the block with two references. One belongs to the caller, who gives it back with gb_call_unref.
+ * The other belongs to the core from the function that starts the work until done has returned. The core writes the
+ * result and the error, from any thread, until `finished` is true; whoever has a reference may read them from then on.
+ * After an error only the error means something, unless the function says otherwise. */
 #ifndef GB_CORE_PUBLIC_CALL_H
 #define GB_CORE_PUBLIC_CALL_H
 
@@ -52,12 +52,12 @@ void *gb_call_new(size_t size, void (*done)(void *arg), void *arg);
 /* Gives a reference back; the last one frees call and result. NULL is accepted. */
 void gb_call_unref(struct gb_call *call);
 
-/* [now] Whether the call can still be undone as if it had never been made: it waits for memory, or what it queued writes
- * into fresh memory and is not done. act: does so; it ends with CANCELLED, and its memory is free once the stream has passed
- * what is queued. False: it cannot be, any more or at all. The caller holds a reference. */
+/* [now] Whether the call can still be undone as if it had never been made: it waits for memory, or what it queued
+ * writes into fresh memory and is not done. act: does so; it ends with CANCELLED, and its memory is free once the
+ * stream has passed what is queued. False: it cannot be, any more or at all. The caller holds a reference. */
 bool gb_call_cancel(struct gb_call *call, bool act);
 
-/* --- results ---------------------------------------------------------------------------------------------------------- */
+/* --- results ------------------------------------------------------------------------------------------------------ */
 
 struct gb_session_call {
     struct gb_call base;

@@ -26,8 +26,8 @@ int gb_download_start_view(struct gb_download *download, const struct gb_view *v
  * block is in flight meanwhile. */
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
 void gb_download_sent(struct gb_download *download, size_t n);
-/* The client takes nothing now: blocks in slots that others wait for are let go and copied again later. What next gave is
- * void. */
+/* The client takes nothing now: blocks in slots that others wait for are let go and copied again later. What next gave
+ * is void. */
 void gb_download_pause(struct gb_download *download);
 /* Times so far; complete once everything was given. */
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret);

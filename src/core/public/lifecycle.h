@@ -10,7 +10,8 @@ struct gb_core;
  * "default" when absent, pins the slots, starts the threads. */
 int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
 
-/* All calls and transfers must have ended. Frees device memory, saves the counters, joins the threads. NULL accepted. */
+/* All calls and transfers must have ended. Frees device memory, saves the counters, joins the threads. NULL
+ * accepted. */
 void gb_core_close(struct gb_core *core);
 
 /* [now] The device is dead: -1 with DEVICE_LOST (or what the backend said). Readiness asks this. */

@@ -1,7 +1,7 @@
 /* Pools: what users can do with them. Comes with core.h.
  *
- * Every session sees the devices' own pools, "default" (device 0) and "default.N", and has those that it made. Those are
- * persisted and made again at the next start, empty. */
+ * Every session sees the devices' own pools, "default" (device 0) and "default.N", and has those that it made. Those
+ * are persisted and made again at the next start, empty. */
 #ifndef GB_CORE_PUBLIC_POOL_H
 #define GB_CORE_PUBLIC_POOL_H
 
@@ -59,8 +59,8 @@ struct gb_pool_check {
     void (*free_arg)(void *arg);
 };
 
-/* config.max_bytes (0: the device) is the device's own hard limit. POOL_EXISTS, POOL_PROTECTED for the names of devices'
- * own pools, LIMIT_REACHED, DEVICE_NOT_FOUND. Result: call->pool. */
+/* config.max_bytes (0: the device) is the device's own hard limit. POOL_EXISTS, POOL_PROTECTED for the names of
+ * devices' own pools, LIMIT_REACHED, DEVICE_NOT_FOUND. Result: call->pool. */
 void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call);
 
 /* Changes what a device lets change: threshold and policies. POOL_PROTECTED for a device's own pool, which all share.
@@ -68,8 +68,9 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
                    struct gb_pool_call *call);
 
-/* MAPPED while other processes map memory of it. POOL_BUSY while buffers have or get their bytes there; with force those buffers are lost. Readers finish undisturbed,
- * and the memory goes when the last is through. POOL_PROTECTED for a device's own pool. Result: call->pool, as it was. */
+/* MAPPED while other processes map memory of it. POOL_BUSY while buffers have or get their bytes there; with force
+ * those buffers are lost. Readers finish undisturbed, and the memory goes when the last is through. POOL_PROTECTED for
+ * a device's own pool. Result: call->pool, as it was. */
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
                     struct gb_pool_call *call);
 
@@ -87,8 +88,8 @@ int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t af
 unsigned gb_pool_count(struct gb_core *core);
 int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err);
 
-/* [now] Those that sessions made, with the session's name: of the oldest session first. At most limit; the others are counted.
- * Costs nothing for sessions without. */
+/* [now] Those that sessions made, with the session's name: of the oldest session first. At most limit; the others are
+ * counted. Costs nothing for sessions without. */
 int gb_pool_list_owned(struct gb_core *core, unsigned limit,
                        int (*visit)(void *, const struct gb_name *, const struct gb_pool_view *, struct gb_error *),
                        void *arg, uint64_t *ret_omitted, struct gb_error *err);

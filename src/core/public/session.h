@@ -7,8 +7,8 @@
 struct gb_call;
 struct gb_core;
 
-/* Looking at a session (get, list, statistics) is no sign of life: a dashboard that polls keeps nothing alive. Everything
- * else that names it is, and so is a transfer while it runs. */
+/* Looking at a session (get, list, statistics) is no sign of life: a dashboard that polls keeps nothing alive.
+ * Everything else that names it is, and so is a transfer while it runs. */
 
 /* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
@@ -24,8 +24,8 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
 /* [now] A sign of life and nothing else. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
-/* [now] Sessions with id > after_id, by id, at most limit. A visitor that returns -1 ends the walk. It is called without
- * locks held. *ret_more: there are more. */
+/* [now] Sessions with id > after_id, by id, at most limit. A visitor that returns -1 ends the walk. It is called
+ * without locks held. *ret_more: there are more. */
 int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err);

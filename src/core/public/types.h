@@ -46,7 +46,7 @@ struct gb_core_config {
     uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
 };
 
-/* --- memory ---------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 struct gb_level_numbers {
     uint64_t bytes; /* now */
@@ -66,7 +66,7 @@ struct gb_memory_numbers {
     uint64_t failure[GB_FAILURES]; /* of them */
 };
 
-/* --- preconditions --------------------------------------------------------------------------------------------------- */
+/* --- preconditions ------------------------------------------------------------------------------------------------ */
 
 /* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
  * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
@@ -83,7 +83,7 @@ struct gb_session_check {
     bool expires; /* a deletion: nobody asked for it */
 };
 
-/* --- sessions and buffers -------------------------------------------------------------------------------------------- */
+/* --- sessions and buffers ----------------------------------------------------------------------------------------- */
 
 /* Fields given; the others keep their default (create) or value (patch). */
 struct gb_session_params {
@@ -120,7 +120,7 @@ struct gb_buffer_params {
     struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
 };
 
-/* --- transfers ------------------------------------------------------------------------------------------------------- */
+/* --- transfers ---------------------------------------------------------------------------------------------------- */
 
 struct gb_session;
 
@@ -155,8 +155,8 @@ struct gb_transfer_times {
 };
 
 /* Bytes of a view's sequence. */
-/* The same for what a view picks (NULL: all bytes), which must lie within the buffer, and of it the spans, one after the other
- * (NULL: all of it). spans is borrowed until gb_download_free. */
+/* The same for what a view picks (NULL: all bytes), which must lie within the buffer, and of it the spans, one after
+ * the other (NULL: all of it). spans is borrowed until gb_download_free. */
 struct gb_span {
     uint64_t first;
     uint64_t length;
@@ -169,7 +169,8 @@ struct gb_gap {
 
 #define GB_MULTIPART_ID_SIZE 32
 #define GB_MULTIPART_GAPS_MAX 100 /* missing ranges told at once */
-/* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do not. */
+/* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do
+ * not. */
 struct gb_multipart_view {
     char id[GB_MULTIPART_ID_SIZE];
     int64_t number; /* for lists: in the order of beginning */
@@ -191,11 +192,12 @@ struct gb_multipart_view {
     int64_t expires_at_us;
 };
 
-/* --- reading for checksums -------------------------------------------------------------------------------------------- */
+/* --- reading for checksums ---------------------------------------------------------------------------------------- */
 
 #define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
 
-/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
+/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a
+ * writer. */
 enum gb_hash_reader_use {
     GB_HASH_READER_LOOK,  /* a client wants to know */
     GB_HASH_READER_WRITE, /* a change waits for it */

@@ -1,8 +1,8 @@
 /* Bytes into a buffer.
  *
- * A transfer's functions are called by one thread at a time. Where one says "wait for wake", the wake may come before it
- * has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that is held
- * while the transfer is freed. Comes with core.h. */
+ * A transfer's functions are called by one thread at a time. Where one says "wait for wake", the wake may come before
+ * it has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that
+ * is held while the transfer is freed. Comes with core.h. */
 #ifndef GB_CORE_PUBLIC_UPLOAD_H
 #define GB_CORE_PUBLIC_UPLOAD_H
 
@@ -34,7 +34,8 @@ int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, siz
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
 /* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
-/* 1: done, outputs set, and the record holds a reference (gb_buffer_rec_done); 0: not yet; -1: failed, the old bytes stand (state PARTIAL for in_place). */
+/* 1: done, outputs set, and the record holds a reference (gb_buffer_rec_done); 0: not yet; -1: failed, the old bytes
+ * stand (state PARTIAL for in_place). */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
 /* [now] As gb_call_cancel, once all bytes are there. */

@@ -8,8 +8,8 @@
  * the call has already stays. Without locks. */
 void gb_call_finish(struct gb_call *call, const struct gb_error *error);
 
-/* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it is
- * called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */
+/* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it
+ * is called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */
 void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)(void *arg, bool act), void *arg);
 
 /* Not any more, before arg ends. -1 with CANCELLED when it was cancelled (not where hold is given: arg knows). */

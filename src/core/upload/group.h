@@ -12,7 +12,8 @@ struct gb_upload_group_params {
     size_t count;           /* may be 0 */
     uint64_t bytes;         /* of all payloads */
     /* Says what the i-th in the order of the bytes is to be: all of params but the session, wake and arg; check is not
-     * looked at, and a reference to labels goes to the group. Names must differ. 0 or -1. Called from gb_upload_group_begin alone. */
+     * looked at, and a reference to labels goes to the group. Names must differ. 0 or -1. Called from
+     * gb_upload_group_begin alone. */
     int (*describe)(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err);
     void *describe_arg;
     void (*wake)(void *arg); /* as gb_upload_params */

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 
-/* Opens a document and writes the members that all have. type: NULL for the URN of the code. instance: the target of the
- * request. id: the request's. The caller adds members and closes the object. */
+/* Opens a document and writes the members that all have. type: NULL for the URN of the code. instance: the target of
+ * the request. id: the request's. The caller adds members and closes the object. */
 void gb_problem_open(struct gb_json_writer *out, const struct gb_error *error, const char *type, const char *instance,
                      const char *id);
 

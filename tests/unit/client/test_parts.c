@@ -24,7 +24,7 @@ static void teardown(void) {
     client_fixture_stop(&f);
 }
 
-/* --- several connections --------------------------------------------------------------------------------------------- */
+/* --- several connections ------------------------------------------------------------------------------------------ */
 
 struct watched {
     unsigned calls;
@@ -182,7 +182,7 @@ START_TEST(refused) {
 }
 END_TEST
 
-/* --- uploads in several requests  --------------------------------------------------------------------------- */
+/* --- uploads in several requests  --------------------------------------------------------------------------------- */
 
 START_TEST(uploads) {
     struct gpubuf_buffer_params what = {.bytes = gpubuf_some(10)};

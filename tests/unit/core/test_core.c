@@ -15,7 +15,7 @@ static struct gb_session_params session_params(const char *name) {
     return p;
 }
 
-/* --- sessions ----------------------------------------------------------------------------------------------------------- */
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(sessions_are_made_changed_and_deleted) {
     struct core_fixture f;
@@ -206,7 +206,7 @@ END_TEST
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 
-/* --- devices, pools, streams -------------------------------------------------------------------------------------------- */
+/* --- devices, pools, streams -------------------------------------------------------------------------------------- */
 
 static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
     struct gb_name name = core_name(pool);
@@ -322,7 +322,7 @@ START_TEST(sync_waits_for_the_stream) {
 }
 END_TEST
 
-/* --- tokens ------------------------------------------------------------------------------------------------------------- */
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(tokens_permit_what_they_say) {
     struct core_fixture f;

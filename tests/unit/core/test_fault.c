@@ -1,4 +1,5 @@
-/* What the core does when memory runs out or the device refuses: tells, leaks nothing, goes on; and when the device dies. */
+/* What the core does when memory runs out or the device refuses: tells, leaks nothing, goes on; and when the device
+ * dies. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,7 +269,7 @@ START_TEST(a_slot_is_kept_until_its_copy_is_done) {
 }
 END_TEST
 
-/* --- death -------------------------------------------------------------------------------------------------------------- */
+/* --- death -------------------------------------------------------------------------------------------------------- */
 
 static bool all_lost(void *arg) {
     struct core_fixture *f = arg;
@@ -328,7 +329,7 @@ START_TEST(a_device_dies) {
 }
 END_TEST
 
-/* --- start -------------------------------------------------------------------------------------------------------------- */
+/* --- start -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_start_that_fails_leaves_nothing) {
     static const char *const faults[] = {"pin_alloc", "device_get", "pool_default", "pool_config"};

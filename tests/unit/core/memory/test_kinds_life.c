@@ -207,7 +207,7 @@ START_TEST(managed_memory_is_handed_back) {
 }
 END_TEST
 
-/* --- failures ------------------------------------------------------------------------------------------------------------------ */
+/* --- failures ----------------------------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"kind_alloc",   "kind_free", "move",     "place_fill",  "attach",
                                      "event_record", "watch",     "complete", "event_query", "event_create"};

@@ -1,5 +1,5 @@
-/* Uploads in several requests when the device refuses at any operation, and when it dies: told, nothing leaks, and it can
- * be done again. */
+/* Uploads in several requests when the device refuses at any operation, and when it dies: told, nothing leaks, and it
+ * can be done again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -67,8 +67,8 @@ static void fetch(struct core_fixture *f, void *ptr, char *back) {
     gb_stream_destroy(f->backend, stream);
 }
 
-/* x is written on a, which stands. What waits on b for the event recorded on a comes after it: when y is there, x's bytes
- * are in x's memory. c waits for nothing. */
+/* x is written on a, which stands. What waits on b for the event recorded on a comes after it: when y is there, x's
+ * bytes are in x's memory. c waits for nothing. */
 START_TEST(bytes_come_in_order) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -206,7 +206,7 @@ START_TEST(across_devices) {
 }
 END_TEST
 
-/* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
+/* --- what the device may refuse ----------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"event_record", "event_create",        "stream_create",
                                      "stream_wait",  "event_record_device", "watch",

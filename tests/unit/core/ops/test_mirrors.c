@@ -1,4 +1,5 @@
-/* Mirrored buffers: every cell of the state table, driven by real buffers; what is allocated when; what excludes what. */
+/* Mirrored buffers: every cell of the state table, driven by real buffers; what is allocated when; what excludes
+ * what. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void remove_it(struct core_fixture *f, const char *name) {
     gb_assert_ok(core_buffer_delete(f->core, "default", name, &err), err);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 enum comes { PLAIN, COPIES, AVOIDS, REFUSED };
 
@@ -186,7 +187,7 @@ START_TEST(every_cell) {
 }
 END_TEST
 
-/* --- what is allocated when ------------------------------------------------------------------------------------------------------ */
+/* --- what is allocated when --------------------------------------------------------------------------------------- */
 
 static struct gb_mem_attr attr(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
@@ -300,7 +301,7 @@ START_TEST(sides_are_lazy_and_grow_only) {
 }
 END_TEST
 
-/* --- device writes ------------------------------------------------------------------------------------------------------------------ */
+/* --- device writes ------------------------------------------------------------------------------------------------ */
 
 START_TEST(device_writes_take_a_side) {
     struct core_fixture f;

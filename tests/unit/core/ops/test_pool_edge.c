@@ -12,7 +12,7 @@
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 
-/* --- out of memory -------------------------------------------------------------------------------------------------------- */
+/* --- out of memory ------------------------------------------------------------------------------------------------ */
 
 static int create(struct core_fixture *f, const char *name, const char *pool, uint64_t bytes, unsigned wait_ms,
                   struct gb_error *err) {
@@ -78,7 +78,7 @@ START_TEST(idle_pools_give) {
 }
 END_TEST
 
-/* --- many at once ----------------------------------------------------------------------------------------------------------- */
+/* --- many at once ------------------------------------------------------------------------------------------------- */
 
 #define THREADS 64
 #define ROUNDS 30
@@ -194,7 +194,7 @@ START_TEST(sixty_four_at_the_edge) {
 }
 END_TEST
 
-/* --- isolation -------------------------------------------------------------------------------------------------------------- */
+/* --- isolation ---------------------------------------------------------------------------------------------------- */
 
 #define PIECE (256u * 1024u)
 #define PATTERN 0x5a
@@ -284,7 +284,7 @@ START_TEST(no_old_bytes) {
 }
 END_TEST
 
-/* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
+/* --- what the device may refuse ----------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"pool_create",     "pool_configure", "pool_trim", "pool_reset_peak",
                                      "pool_access_set", "alloc@1+",       "free",      "stream_create",

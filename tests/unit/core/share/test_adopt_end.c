@@ -37,7 +37,7 @@ static void expect_lost(struct core_fixture *f, const char *name) {
     ck_assert_ptr_nonnull(strstr(err.detail, "another process"));
 }
 
-/* --- lost, and what may follow -------------------------------------------------------------------------------------------- */
+/* --- lost, and what may follow ------------------------------------------------------------------------------------ */
 
 START_TEST(lost_with_the_owner_and_had_again) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
@@ -100,7 +100,7 @@ START_TEST(deleted_before_the_owner_goes) {
 }
 END_TEST
 
-/* --- in the middle ---------------------------------------------------------------------------------------------------------- */
+/* --- in the middle ------------------------------------------------------------------------------------------------ */
 
 /* Who reads reads on, and the mapping goes after the last of them. */
 START_TEST(while_it_is_read) {
@@ -205,7 +205,7 @@ START_TEST(while_a_copy_is_queued) {
 }
 END_TEST
 
-/* --- while the database is busy ----------------------------------------------------------------------------------------------- */
+/* --- while the database is busy ----------------------------------------------------------------------------------- */
 
 /* An upload breaks off, and its record, "partial", is on its way when the owner goes: the bytes stay lost. */
 START_TEST(lost_before_partial_is_committed) {
@@ -270,7 +270,7 @@ START_TEST(lost_before_it_is_committed) {
 }
 END_TEST
 
-/* --- the device refuses ------------------------------------------------------------------------------------------------------- */
+/* --- the device refuses ------------------------------------------------------------------------------------------- */
 
 START_TEST(the_device_refuses) {
     static const char *const faults[] = {"import", "import_end"};
@@ -298,7 +298,7 @@ START_TEST(the_device_refuses) {
 }
 END_TEST
 
-/* --- many, at once -------------------------------------------------------------------------------------------------------------- */
+/* --- many, at once ------------------------------------------------------------------------------------------------ */
 
 struct owner {
     pthread_t thread;

@@ -196,7 +196,8 @@ START_TEST(zeros_come_first) {
 }
 END_TEST
 
-/* Who alone maps a buffer may have the daemon write it; and may itself go on writing, so that nobody knows a checksum. */
+/* Who alone maps a buffer may have the daemon write it; and may itself go on writing, so that nobody knows a
+ * checksum. */
 START_TEST(a_holder_has_the_daemon_write) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -234,7 +235,7 @@ START_TEST(a_holder_has_the_daemon_write) {
 }
 END_TEST
 
-/* --- who maps what ----------------------------------------------------------------------------------------------------------- */
+/* --- who maps what ------------------------------------------------------------------------------------------------ */
 
 START_TEST(leases_are_listed) {
     struct core_fixture f;

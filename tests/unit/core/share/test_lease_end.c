@@ -1,5 +1,5 @@
-/* The ends of leases: by request, with their connection, while they are made, in many threads, with the device, with the core.
- * Nothing is left of any. */
+/* The ends of leases: by request, with their connection, while they are made, in many threads, with the device, with
+ * the core. Nothing is left of any. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ START_TEST(memory_goes_with_the_last_unmap) {
 }
 END_TEST
 
-/* --- while it is made ------------------------------------------------------------------------------------------------------ */
+/* --- while it is made --------------------------------------------------------------------------------------------- */
 
 /* The connection ends while its mapping waits for the bytes; or the buffer is deleted meanwhile. */
 START_TEST(a_holder_ends_while_it_maps) {
@@ -166,7 +166,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
 }
 END_TEST
 
-/* --- many -------------------------------------------------------------------------------------------------------------------- */
+/* --- many --------------------------------------------------------------------------------------------------------- */
 
 #define THREADS 4
 #define HOLDERS 1000
@@ -295,9 +295,10 @@ START_TEST(a_thousand_holders_leave_nothing) {
 }
 END_TEST
 
-/* --- the core ends ----------------------------------------------------------------------------------------------------------- */
+/* --- the core ends ------------------------------------------------------------------------------------------------ */
 
-/* Whoever stops the daemon ends the connections first; a lease that is left all the same does not keep it from closing. */
+/* Whoever stops the daemon ends the connections first; a lease that is left all the same does not keep it from
+ * closing. */
 START_TEST(the_core_closes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -17,7 +17,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 static char data[BYTES];
 static char back[BYTES];
 
-/* --- the device refuses ------------------------------------------------------------------------------------------------------ */
+/* --- the device refuses ------------------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"export", "place_fill", "kind_alloc",  "kind_free",   "event_record",
                                      "watch",  "complete",   "event_query", "event_create"};
@@ -88,7 +88,7 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-/* --- the database refuses ------------------------------------------------------------------------------------------------------ */
+/* --- the database refuses ----------------------------------------------------------------------------------------- */
 
 START_TEST(the_database_refuses) {
     struct store_vfs_faults *disk = store_vfs_install();
@@ -128,7 +128,7 @@ START_TEST(the_database_refuses) {
 }
 END_TEST
 
-/* --- the device dies ----------------------------------------------------------------------------------------------------------- */
+/* --- the device dies ---------------------------------------------------------------------------------------------- */
 
 static bool is_lost(void *arg) {
     struct core_fixture *f = arg;
@@ -178,7 +178,7 @@ START_TEST(the_device_dies) {
 }
 END_TEST
 
-/* --- events for other processes -------------------------------------------------------------------------------------------------- */
+/* --- events for other processes ----------------------------------------------------------------------------------- */
 
 /* The host backend's own operations but for three, which do as a GPU would. */
 struct shared_events {

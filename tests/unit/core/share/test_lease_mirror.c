@@ -60,7 +60,8 @@ START_TEST(a_mirrored_buffer_has_its_host_side_mapped) {
 }
 END_TEST
 
-/* All of it is new: beside the mapped side, as with any buffer; through the other side the mapped one is out of date. */
+/* All of it is new: beside the mapped side, as with any buffer; through the other side the mapped one is out of
+ * date. */
 START_TEST(a_mirrored_buffer_is_replaced_beside_it) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

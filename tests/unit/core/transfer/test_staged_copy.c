@@ -1,4 +1,5 @@
-/* Slots on their way: an upload asks itself which copies are done, and has watched only those that nobody would ask for. */
+/* Slots on their way: an upload asks itself which copies are done, and has watched only those that nobody would ask
+ * for. */
 #include <sched.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Downloads and uploads of what does not lie side by side, on memory that the CPU reaches and on memory that only copies
- * reach. */
+/* Downloads and uploads of what does not lie side by side, on memory that the CPU reaches and on memory that only
+ * copies reach. */
 #include <stdlib.h>
 #include <string.h>
 

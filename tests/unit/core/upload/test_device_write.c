@@ -259,7 +259,7 @@ START_TEST(refusals_name_the_numbers) {
 }
 END_TEST
 
-/* --- between devices ------------------------------------------------------------------------------------------------------- */
+/* --- between devices ---------------------------------------------------------------------------------------------- */
 
 static void across(const char *spec, enum gb_copy_way way) {
     struct core_fixture f;

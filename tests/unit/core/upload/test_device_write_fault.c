@@ -30,8 +30,8 @@ static bool at_rest(void *arg) {
     return stats.writes_running == 0;
 }
 
-/* A copy, a part of one, one in place, a fill: what was acknowledged is there, what failed changed nothing, or, in place,
- * says that it may have. */
+/* A copy, a part of one, one in place, a fill: what was acknowledged is there, what failed changed nothing, or, in
+ * place, says that it may have. */
 static unsigned play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params up = core_upload_params("default", "a", 5000);
@@ -101,8 +101,8 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-/* What one small copy costs of the device: two records around it, a mark, one watch, and it is never asked whether it is
- * done. Calls beyond that would fail here; the upload that comes first has one copy, and asks once. */
+/* What one small copy costs of the device: two records around it, a mark, one watch, and it is never asked whether it
+ * is done. Calls beyond that would fail here; the upload that comes first has one copy, and asks once. */
 START_TEST(a_copy_costs_so_much) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

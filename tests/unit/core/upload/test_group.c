@@ -159,7 +159,7 @@ START_TEST(more_than_all) {
 }
 END_TEST
 
-/* --- refusals --------------------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(quota_for_all) {
     struct gb_session_params session = {.has_quota_bytes = true, .has_quota_buffers = true};
@@ -275,7 +275,7 @@ START_TEST(one_is_busy) {
 }
 END_TEST
 
-/* --- in line ---------------------------------------------------------------------------------------------------------- */
+/* --- in line ------------------------------------------------------------------------------------------------------ */
 
 /* Two of the same names in other orders, and single changes, while the database waits: all end, one after the other. */
 START_TEST(those_that_cross) {
@@ -315,7 +315,7 @@ START_TEST(those_that_cross) {
 }
 END_TEST
 
-/* --- other kinds ------------------------------------------------------------------------------------------------------ */
+/* --- other kinds -------------------------------------------------------------------------------------------------- */
 
 START_TEST(every_kind) {
     struct gb_error err = GB_ERROR_INIT;
