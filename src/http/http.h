@@ -306,11 +306,11 @@ struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char
 struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame);
 void gb_http_frame_unref(struct gb_http_frame *frame); /* NULL is accepted */
 
-/* Called on the feed's thread, which they may hold up for some milliseconds. */
+/* Called on the feed's thread. A hook may block it for some milliseconds. */
 struct gb_http_feed_hooks {
-    /* Reads the frames after `after` of these topics and this owner ("": all), at most max of them, oldest first.
-     * *ret_through: no other frame comes up to that id. Returns their number; 0 with *ret_through == after means that
-     * there is no more now. */
+    /* Reads the frames after `after` of these topics and this owner ("": all), oldest first, at most max of them.
+     * *ret_through: the result is complete up to that id. Returns the number of frames; 0 with *ret_through == after
+     * means that there are no newer frames. */
     size_t (*read)(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
                    size_t max, uint64_t *ret_through);
     uint64_t (*newest)(void *app);

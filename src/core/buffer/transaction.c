@@ -4,7 +4,7 @@
 
 #include "core/buffer/guard.h"
 
-/* Why there is no session any more goes before any other reason. */
+/* If the session is gone, that is reported instead of an earlier error. */
 static int no_session(struct gb_session *session, struct gb_error *error) {
     *error = GB_ERROR_INIT;
     return gb_session_alive(session, error);
@@ -29,7 +29,7 @@ static int number_locked(struct gb_transaction *c) {
     return 0;
 }
 
-/* What the buffer is to keep is got before the database is asked: what follows the commit cannot fail. */
+/* The buffer's names are allocated before the store gets the record, because nothing after the commit may fail. */
 static int prepare_names_locked(struct gb_transaction *c) {
     if (c->removes || (gb_buffer_pool_text_locked(c->session, c->buffer, &c->rec.pool, &c->pool) == 0 &&
                        gb_buffer_stream_text_locked(c->session, c->buffer, &c->rec.stream, &c->stream) == 0))
@@ -57,7 +57,7 @@ static int validate_locked(struct gb_transaction *c) {
     return 0;
 }
 
-/* Passes the turn on. Returns who has it now. */
+/* Releases the buffer's fifo lock. Returns the transaction that has it now; NULL: none. The session's lock is held. */
 static struct gb_transaction *leave_locked(struct gb_session *session, struct gb_buffer *b) {
     struct gb_transaction *next = (struct gb_transaction *)gb_fifo_lock_release(&b->fifo);
 
@@ -84,7 +84,8 @@ static void rollback_locked(struct gb_transaction *c) {
         c->rollback_locked(c, b);
 }
 
-/* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
+/* If the pool was deleted during the commit, the buffer is lost. The record is not written again, because the next
+ * start marks it lost anyway. */
 static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
     const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
 
@@ -93,7 +94,7 @@ static struct gb_content *lose_homeless_locked(struct gb_session *session, struc
     return gb_buffer_lose_locked(session, b);
 }
 
-/* Bytes that went while the database was busy stay gone, whatever the record says that was on its way. */
+/* If the bytes were freed during the commit, the buffer is lost although the committed record says otherwise. */
 static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
     bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
 
@@ -101,7 +102,7 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
         gb_buffer_lose_locked(session, b);
 }
 
-/* Under the lock, so that those of one buffer come in order. */
+/* Posts the notice under the session's lock, so that the notices of one buffer come in order. */
 static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
     struct gb_buffer_rec rec;
@@ -114,13 +115,13 @@ static void note_locked(struct gb_transaction *c, bool was_live, int64_t generat
     else if (c->rec.generation != generation)
         type = GB_NOTICE_BUFFER_REPLACED;
     else if (c->rec.version == version)
-        return; /* a checksum was found out: nobody's business */
+        return; /* only a checksum was filled in: clients see no change */
     gb_buffer_look_locked(c->buffer, &rec);
     notice = gb_notice_of_buffer(c->session, &rec, type);
     gb_notice_post(c->session->core, &notice);
 }
 
-/* Leases come and go while the database is busy: they are no part of the change. */
+/* Leases may have begun or ended during the commit; they are no part of the transaction. */
 static void publish_locked(struct gb_transaction *c) {
     bool was_live = c->buffer->live;
     int64_t generation = c->buffer->rec.generation;
@@ -143,7 +144,7 @@ static void committed(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&session->lock);
     if (error)
         c->error = *error;
-    /* A session that was deleted meanwhile took the record with it, or let it not in. */
+    /* If the session was deleted meanwhile, its deletion removed the record, or the store refused it. */
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
@@ -163,7 +164,7 @@ static const struct gb_store_mark *mark_of(const struct gb_transaction *c) {
     return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
 }
 
-/* Returns who has the turn instead, when it came to nothing. */
+/* Validates and stores one transaction. If it is refused, returns the transaction that has the fifo lock next. */
 static struct gb_transaction *run_one(struct gb_transaction *c) {
     struct gb_session *session = c->session;
     struct gb_transaction *next;
@@ -184,7 +185,7 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
-/* Puts a list, linked by the turns that its members need no more, before another. */
+/* Puts one list before another. The lists are linked by waiters that their members no longer need. */
 static struct gb_transaction *join(struct gb_transaction *first, struct gb_transaction *then) {
     struct gb_transaction *last = first;
 
@@ -196,7 +197,7 @@ static struct gb_transaction *join(struct gb_transaction *first, struct gb_trans
     return first;
 }
 
-/* Passes all turns on. Returns who has them now. */
+/* Releases the fifo locks of all members. Returns the list of transactions that have them now. */
 static struct gb_transaction *leave_all_locked(struct gb_transaction_group *g) {
     struct gb_transaction *list = NULL;
     size_t i;
@@ -238,7 +239,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-/* All turns are there. As run_one. */
+/* As run_one, for a group that has all its fifo locks. */
 static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
     struct gb_transaction *next = NULL;
@@ -276,7 +277,7 @@ static struct gb_transaction *granted(struct gb_transaction_group *g) {
     return all ? run_group(g) : NULL;
 }
 
-/* Each in the list has its turn, and no lock is held. */
+/* Each transaction in the list has its fifo lock. No mutex is held. */
 static void run(struct gb_transaction *list) {
     while (list) {
         struct gb_transaction *c = list;
@@ -287,7 +288,7 @@ static void run(struct gb_transaction *list) {
     }
 }
 
-/* The place of that name, made when there is none. NULL when memory is exhausted. */
+/* The entry of that name, made if there is none. NULL when memory is exhausted. */
 static struct gb_buffer *place_locked(struct gb_session *session, const struct gb_name *name) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
 
@@ -319,7 +320,7 @@ void gb_transaction_start(struct gb_transaction *transaction) {
     else
         gb_no_memory(&transaction->error);
     pthread_mutex_unlock(&session->lock);
-    /* One that waits in line may have had its turn, and its end, by now. */
+    /* A transaction that waits in line may have run and ended by now. */
     if (mine)
         run(transaction);
     else if (!b)
@@ -358,7 +359,7 @@ void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_
     run(transaction);
 }
 
-/* A place for every name, each once. */
+/* Finds or makes the entry of every name. Each name may occur only once. */
 static int places_locked(struct gb_transaction_group *g) {
     size_t i;
 
@@ -383,7 +384,7 @@ static void enter_all_locked(struct gb_transaction_group *g) {
         g->waiting += !gb_fifo_lock_acquire(&g->transactions[i]->buffer->fifo, &g->transactions[i]->waiter);
 }
 
-/* The places that nobody has are given up again. */
+/* Removes the entries that no transaction uses. */
 static void forget_places_locked(struct gb_transaction_group *g) {
     size_t i;
 
@@ -414,7 +415,7 @@ void gb_transaction_group_start(struct gb_transaction_group *group) {
         forget_places_locked(group);
     }
     pthread_mutex_unlock(&session->lock);
-    /* One that waits in line may have had its turns, and its end, by now. */
+    /* A group that waits in line may have run and ended by now. */
     if (r < 0)
         group->end(group);
     else if (mine)

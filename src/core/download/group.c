@@ -206,7 +206,7 @@ void gb_download_group_sent(struct gb_download_group *b, size_t n) {
 void gb_download_group_pause(struct gb_download_group *b) {
     unsigned i;
 
-    /* The last first: what is sent next is let go last. */
+    /* In reverse order, because the download that is sent next must be the last to release its slots. */
     for (i = b->opened; i > 0; i--)
         gb_download_pause(opened(b, i - 1));
 }

@@ -192,9 +192,9 @@ void gb_download_ahead(struct gb_download *d) {
         gb_core_transfer_fail(&d->t, &err);
 }
 
-/* --- letting go --------------------------------------------------------------------------------------------------- */
+/* --- releasing slots ---------------------------------------------------------------------------------------------- */
 
-/* The copy has ended, and no watch on it is to come. */
+/* True if the copy has ended and no watch on it is pending. */
 static bool at_rest(struct gb_download *d, struct gb_block *b) {
     bool watched;
     bool done;

@@ -5,7 +5,7 @@
 #include "base/container.h"
 #include "core/multipart/internal.h"
 
-/* --- who waits ---------------------------------------------------------------------------------------------------- */
+/* --- waiting calls ------------------------------------------------------------------------------------------------ */
 
 bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call) {
     struct gb_multipart_waiter *w = malloc(sizeof(*w));
@@ -48,7 +48,7 @@ void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waite
 
 /* A target receives no bytes itself: it holds the memory and the quota, and commits when all of its parts are there. */
 
-/* The commit changed nothing: it may be tried another time. */
+/* The commit failed and changed nothing: the client may try it again. */
 static void refuse(struct gb_upload *u, const struct gb_error *error) {
     struct gb_multipart *multipart = u->owner;
 

@@ -13,7 +13,7 @@ struct buffer_op {
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
     struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
-    bool unmapped;                 /* delete: the memory goes when nobody maps it any more */
+    bool unmapped;                 /* delete: the memory is freed when its last mapping ends */
     bool counted;                  /* create: a place in the quota is reserved */
 };
 
@@ -86,8 +86,8 @@ static void create_end(struct gb_transaction *transaction) {
     gb_content_drop(op->content, content_gone, op);
 }
 
-/* On the lane. Most buffers are written before they are read: across a bus their zeros wait until somebody needs
- * them. */
+/* Runs on the lane. Most buffers are written before they are read. Memory that the CPU cannot access is therefore
+ * zeroed only when its bytes are needed. */
 static int zero(struct gb_content *c, struct gb_error *err) {
     if (c->bytes == 0)
         return 0;
@@ -110,7 +110,7 @@ static void create_allocated(struct gb_alloc *alloc, const struct gb_error *erro
     gb_transaction_abandon(&op->base.transaction, &err);
 }
 
-/* While it waits for memory. */
+/* Cancels a creation that waits for memory. */
 static bool create_cancel(void *arg, bool act) {
     struct buffer_op *op = arg;
 

@@ -3,7 +3,7 @@
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
-/* The database would not have it: back. */
+/* The database refused the record: restores the old configuration. */
 static void unpatch_on_lane(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
 
@@ -61,7 +61,8 @@ static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct
     return list;
 }
 
-/* Once through the lane: the frees have been queued; twice: the backend's pool is destroyed, unless somebody reads. */
+/* Passes through the lane until the frees are queued, then drops the reference to the pool. The call ends a round later,
+ * when the backend's pool is destroyed, unless a reader still holds it. */
 static void behind_frees(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
 
@@ -75,7 +76,7 @@ static void behind_frees(struct gb_task *task) {
     gb_lane_post(&op->device->lane, &op->task);
 }
 
-/* Not written to the database that the buffers are lost: the next start says so of all. */
+/* The loss of the buffers is not written to the database, because the next start marks every buffer lost. */
 void gb_pool_removed(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
     struct gb_session *s = op->base.session;

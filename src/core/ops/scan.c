@@ -93,7 +93,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
         if (reader->hash[i])
             gb_hash_get(reader->hash[i], &call->digest[i]);
     }
-    gb_download_free(reader->download, true); /* nobody need wait for the database to write again */
+    gb_download_free(reader->download, true); /* writers need not wait for the database */
     reader->download = NULL;
     if (reader->sums && !call->had_crc32c)
         fill_in(s);

@@ -1,4 +1,5 @@
-/* Waiting for work: a record on everything that is meant, a watch on each record, and nobody waits. */
+/* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched;
+ * the call ends with the last event. */
 #include <stdlib.h>
 
 #include "base/container.h"

@@ -74,7 +74,8 @@ static void break_end(struct gb_transaction *transaction) {
     struct gb_error none = GB_ERROR_INIT;
     struct gb_buffer *b;
 
-    /* The database would not have it: true in memory all the same, and the next start calls it lost anyway. */
+    /* The database refused the write: apply the change in memory anyway, because the next start marks the buffer
+     * lost. */
     if (transaction->error.code != GB_OK) {
         pthread_mutex_lock(&s->lock);
         b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
@@ -85,7 +86,7 @@ static void break_end(struct gb_transaction *transaction) {
     u->role->gone(u);
 }
 
-/* Nothing was written: as if it had never begun. */
+/* Nothing was written: the buffer is as it was before the upload. */
 static void undo_in_place(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
     struct gb_buffer *b;
