@@ -41,7 +41,7 @@ struct gb_download {
     uint64_t sent;
     bool unsettled; /* a copy failed and may still be under way */
     bool ordered;   /* the stream waits for the content's last write */
-    bool asked;     /* behind is recorded */
+    bool asked;     /* behind is recorded, or not needed */
     bool ready;     /* the CPU may read */
     bool watching;  /* or the part is being made */
     char *scratch;  /* where the CPU packs bytes that are not contiguous */

@@ -61,8 +61,8 @@ static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct
     return list;
 }
 
-/* Passes through the lane until the frees are queued, then drops the reference to the pool. The call ends a round later,
- * when the backend's pool is destroyed, unless a reader still holds it. */
+/* Passes through the lane until the frees are queued, then drops the reference to the pool. The call ends one round
+ * later, when the backend's pool is destroyed, unless a reader still holds it. */
 static void behind_frees(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
 

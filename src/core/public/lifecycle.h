@@ -1,4 +1,4 @@
-/* The core's beginning and end, and whether it works. Comes with core.h. */
+/* Opens and closes the core, and reports whether it works. Included by core.h. */
 #ifndef GB_CORE_PUBLIC_LIFECYCLE_H
 #define GB_CORE_PUBLIC_LIFECYCLE_H
 
@@ -6,17 +6,17 @@
 
 struct gb_core;
 
-/* Loads sessions and buffer records (their bytes are LOST: they died with the earlier process), makes the session
- * "default" when absent, pins the slots, starts the threads. */
+/* Opens the core: loads sessions and buffer records, makes the session "default" if it is absent, pins the slots and
+ * starts the threads. Every loaded buffer is LOST, because its bytes ended with the earlier process. */
 int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
 
-/* All calls and transfers must have ended. Frees device memory, saves the counters, joins the threads. NULL
- * accepted. */
+/* Closes the core: frees device memory, saves the counters and joins the threads. All calls and transfers must have
+ * ended. NULL is accepted. */
 void gb_core_close(struct gb_core *core);
 
-/* [now] The device is dead: -1 with DEVICE_LOST (or what the backend said). Readiness asks this. */
+/* [now] For the readiness check. Returns 0; -1 with DEVICE_LOST or the backend's error if the device has failed. */
 int gb_core_health(struct gb_core *core, struct gb_error *err);
-/* [now] The database refuses changes: -1 with STORE_UNAVAILABLE. So does this. */
+/* [now] For the readiness check. Returns 0; -1 with STORE_UNAVAILABLE if the database refuses writes. */
 int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
 #endif

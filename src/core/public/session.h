@@ -1,4 +1,4 @@
-/* Sessions. Comes with core.h. */
+/* Sessions. Included by core.h. */
 #ifndef GB_CORE_PUBLIC_SESSION_H
 #define GB_CORE_PUBLIC_SESSION_H
 
@@ -7,35 +7,37 @@
 struct gb_call;
 struct gb_core;
 
-/* Looking at a session (get, list, statistics) is no sign of life: a dashboard that polls keeps nothing alive.
- * Everything else that names it is, and so is a transfer while it runs. */
+/* Reads (get, list, statistics) do not reset a session's idle timer, so that a polling dashboard keeps no session
+ * alive. Every other call that names the session does, and so does every running transfer. */
 
-/* SESSION_EXISTS, LIMIT_REACHED. Result: call->session. */
+/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
-/* [now] SESSION_NOT_FOUND. *ret holds a reference: gb_session_rec_done(&ret->rec); so does that of a heartbeat. */
+/* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
+ * SESSION_NOT_FOUND. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
-/* Lowering a quota below what is used is permitted: it stops new allocations. */
+/* Changes a session. A quota may be lowered below the present use; it then stops new allocations. Result:
+ * call->session. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
                       const struct gb_session_check *check, struct gb_session_call *call);
-/* Frees everything in it in stream order; transfers in flight end undisturbed or with SESSION_NOT_FOUND.
- * SESSION_PROTECTED for "default". */
+/* Deletes a session and frees its contents in stream order. Transfers in flight finish undisturbed or end with
+ * SESSION_NOT_FOUND. Errors: SESSION_PROTECTED for "default". */
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
                        struct gb_call *call);
-/* [now] A sign of life and nothing else. */
+/* [now] Resets the idle timer. *ret as for gb_session_get. */
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err);
-/* [now] Sessions with id > after_id, by id, at most limit. A visitor that returns -1 ends the walk. It is called
- * without locks held. *ret_more: there are more. */
+/* [now] Visits at most limit sessions with id > after_id, in the order of their ids. The visitor is called without
+ * locks; if it returns -1, the walk ends. *ret_more: there are more. */
 int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err);
 
-/* A request that makes several calls finds its session once and holds it. The session may end meanwhile; each function
- * that takes a held one then says SESSION_NOT_FOUND. */
+/* A request that makes several calls looks its session up once and holds it. If the session ends meanwhile, each
+ * function that takes the held session fails with SESSION_NOT_FOUND. */
 
-/* [now] A live session with a reference; resets the idle timer. NULL with SESSION_NOT_FOUND. */
+/* [now] Looks a live session up and resets its idle timer. Returns it with a reference; NULL with SESSION_NOT_FOUND. */
 struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
-/* Drops a reference; NULL is accepted. Without the session's lock. */
+/* Drops a reference; NULL is accepted. The session's lock is not held. */
 void gb_session_unref(struct gb_session *session);
 
 #endif
