@@ -1,8 +1,8 @@
 /* Every use case as one function. No JSON, no HTTP, no SQL, no CUDA.
  *
- * Functions marked [now] finish at once, take only short locks and may be called from an HTTP loop. Those that take a
- * gb_call start work and return at once, also callable from an HTTP loop; call->done runs once, on some other thread or
- * before the function has returned, when everything the call did is durable and visible, or nothing of it is. */
+ * * Functions marked [now] finish at once, take only short locks and may be called from an HTTP loop. Functions that
+ * take a gb_call start work and return at once; an HTTP loop may call them too. call->done runs once, on another thread
+ * or before the function has returned. By then all changes of the call are durable and visible, or none is. */
 #ifndef GB_CORE_CORE_H
 #define GB_CORE_CORE_H
 

@@ -1,4 +1,5 @@
-/* Parameters, preconditions and views: the plain values that the core's functions take and give. Comes with core.h. */
+/* Parameters, preconditions and views: the plain values that the core's functions take and return. Included by
+ * core.h. */
 #ifndef GB_CORE_PUBLIC_TYPES_H
 #define GB_CORE_PUBLIC_TYPES_H
 
@@ -19,31 +20,31 @@ struct gb_closer;
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
     struct gb_store *store;     /* borrowed */
-    uint64_t slots_bytes;       /* pinned slots in all; the bound on staging memory */
+    uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
     uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
     uint64_t sessions_max;      /* LIMIT_REACHED beyond */
     uint64_t buffers_max;       /* in all sessions */
-    uint64_t pools_max;         /* of one session each; 0: GB_POOLS_MAX and so on */
+    uint64_t pools_max;         /* this and the next two: of one session; 0: GB_POOLS_MAX and so on */
     uint64_t streams_max;
     uint64_t events_max;
-    uint64_t multiparts_max;          /* open uploads of a session; 0: GB_MULTIPARTS_MAX */
-    uint64_t multipart_bytes_max;     /* that open uploads hold in all sessions; 0: no limit */
-    uint64_t multipart_ttl_s;         /* an upload of which nothing comes; 0: GB_MULTIPART_TTL_S */
-    struct gb_quota default_quota;    /* of a session that gives none */
+    uint64_t multiparts_max;          /* open multipart uploads of a session; 0: GB_MULTIPARTS_MAX */
+    uint64_t multipart_bytes_max;     /* held by open multipart uploads of all sessions; 0: no limit */
+    uint64_t multipart_ttl_s;         /* of a multipart upload that receives nothing; 0: GB_MULTIPART_TTL_S */
+    struct gb_quota default_quota;    /* of a session created without one */
     struct gb_history_limits history; /* interval_s 0: no samples */
-    uint64_t keys_max;                /* answers to requests with a key that are kept; 0: GB_KEYS_MAX and so on */
+    uint64_t keys_max;                /* stored replies to requests with a key; 0: GB_KEYS_MAX and so on */
     uint64_t key_ttl_s;
     uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
     uint64_t holder_leases_max;
     uint64_t adopted_max;       /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
-    uint64_t adopted_bytes_max; /* of the CPU's memory: reading what is sparse there fills it */
+    uint64_t adopted_bytes_max; /* of the CPU's memory: reading sparse memory fills it */
     uint64_t holder_adopted_max;
-    struct gb_closer *closer;    /* borrowed: for descriptors of strangers; NULL: they are closed where they are */
-    uint64_t allocation_log;     /* events of device memory that are kept; 0: none */
-    uint64_t health_interval_ms; /* between two readings of how devices are; 0: none */
+    struct gb_closer *closer;    /* borrowed: closes client-supplied descriptors; NULL: each is closed in place */
+    uint64_t allocation_log;     /* allocation events that are kept; 0: none */
+    uint64_t health_interval_ms; /* between two readings of the devices' health; 0: none */
     enum gb_health_policy health_policy;
     const char *health_root;  /* copied; see backend/health/health.h */
-    uint64_t housekeeping_ms; /* expiry and samples are looked at this often; 0: 1000 */
+    uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
 };
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -51,7 +52,7 @@ struct gb_core_config {
 struct gb_level_numbers {
     uint64_t bytes; /* now */
     uint64_t peak_bytes;
-    uint64_t largest_bytes; /* one allocation */
+    uint64_t largest_bytes; /* the largest allocation */
 };
 
 struct gb_memory_numbers {
@@ -68,9 +69,9 @@ struct gb_memory_numbers {
 
 /* --- preconditions ------------------------------------------------------------------------------------------------ */
 
-/* A precondition on a session's or buffer's record, evaluated under the session's lock, at the start of the work and
- * again at the moment of the change. rec is NULL when the buffer does not exist. Returns 0, or -1 with
- * PRECONDITION_FAILED. Must not block. arg is released with the call or upload by free_arg (may be NULL). */
+/* A precondition on the record of a buffer or session. rec is NULL if the buffer does not exist. arg is released by
+ * free_arg (may be NULL) when the call or upload ends. check runs under the session's lock, at the start of the work
+ * and again at the moment of the change; it must not block. check returns 0, or -1 with PRECONDITION_FAILED. */
 struct gb_buffer_check {
     int (*check)(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err);
     void *arg;
@@ -80,12 +81,12 @@ struct gb_session_check {
     int (*check)(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
     void *arg;
     void (*free_arg)(void *arg);
-    bool expires; /* a deletion: nobody asked for it */
+    bool expires; /* the deletion of an idle session, not a client's */
 };
 
 /* --- sessions and buffers ----------------------------------------------------------------------------------------- */
 
-/* Fields given; the others keep their default (create) or value (patch). */
+/* A field without its has_ flag gets its default (create) or keeps its value (patch). */
 struct gb_session_params {
     struct gb_name name; /* create only */
     bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
@@ -109,14 +110,14 @@ struct gb_buffer_params {
     enum gb_dtype dtype;
     struct gb_shape shape;
     enum gb_kind kind;
-    bool has_device; /* where no pool is named: where the memory is wanted; else where the buffer is, or the first */
+    bool has_device; /* if no pool is named: the memory's device; else the buffer's present device, or the first */
     int device;
-    bool has_kind;              /* upload: else, while kind is DEVICE, a buffer that is there keeps its kind */
-    bool mirrored;              /* kind is DEVICE; an upload cannot make a buffer mirrored that is there and is not */
-    bool has_mirrored;          /* upload: else a buffer that is there stays mirrored */
-    struct gb_name pool;        /* "": where the buffer is already, else the first device's */
+    bool has_kind;              /* upload: if false and kind is DEVICE, an existing buffer keeps its kind */
+    bool mirrored;              /* kind is DEVICE; an upload cannot make an existing buffer mirrored */
+    bool has_mirrored;          /* upload: if false, an existing buffer stays mirrored */
+    struct gb_name pool;        /* "": the buffer's present pool, else the first device's */
     struct gb_name stream;      /* "" is "default" */
-    bool has_shape, has_labels; /* patch: what is given */
+    bool has_shape, has_labels; /* patch: the fields given */
     struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
 };
 
@@ -125,38 +126,38 @@ struct gb_buffer_params {
 struct gb_session;
 
 struct gb_upload_params {
-    struct gb_session *session;     /* held by the caller during the call; NULL: that of buffer.session */
-    struct gb_buffer_params buffer; /* what the buffer is to be; for partial: only session, name, stream */
+    struct gb_session *session;     /* held by the caller during the call; NULL: buffer.session names it */
+    struct gb_buffer_params buffer; /* what the upload makes; partial: only session, name, stream */
     uint64_t bytes;                 /* of the payload */
-    bool partial;                   /* write payload at offset of an existing buffer, its shape stays */
+    bool partial;                   /* write the payload at offset of an existing buffer, which keeps its shape */
     uint64_t offset;
-    bool
-        scattered; /* partial: the payload goes where view says; view.bytes is its length, offset is 0, and buffer.shape
-                          * is the shape that the view was made for */
-    struct gb_view view; /* not side by side: else an offset says it */
-    bool in_place; /* no fresh memory: readers are refused meanwhile, a break leaves state PARTIAL. A buffer that is not
-                    * there or lost has no place: it gets fresh memory. check is not asked again at the end. */
-    bool
-        to_device_side; /* of a mirrored buffer; else its host side. Always where the side is, when it is large enough */
-    bool side_named;    /* refused where the buffer has no sides; to_device_side is always */
-    uint64_t holder;    /* in place: who asks, when that is one that maps (gb_holder_id); 0: nobody */
-    bool fresh;         /* fresh memory for a mirrored buffer's side too */
-    bool asked_before;  /* of gb_upload_check: what is refused is neither counted nor told; another call does that */
-    unsigned wait_ms;
+    /* partial: the view places the payload. view.bytes is the payload's length, offset is 0, and buffer.shape is the
+     * shape that the view was made for. */
+    bool scattered;
+    struct gb_view view; /* not contiguous; a contiguous range is given by offset */
+    /* Overwrite the present memory. Readers are refused meanwhile, and an interrupted write leaves state PARTIAL. A
+     * buffer that does not exist or is lost gets fresh memory. check is not evaluated again at the end. */
+    bool in_place;
+    /* Write the device side of a mirrored buffer; else its host side. A side's memory is reused if it is large
+     * enough. */
+    bool to_device_side;
+    bool side_named;   /* refuse a buffer that is not mirrored; to_device_side always does */
+    uint64_t holder;   /* in place: the calling process, if it maps the buffer (gb_holder_id); 0: none */
+    bool fresh;        /* fresh memory for a mirrored buffer's side too */
+    bool asked_before; /* gb_upload_check: a refusal is neither counted nor reported, because another call does so */
+    unsigned wait_ms;  /* how long to wait for memory to become free */
     struct gb_buffer_check check;
-    void (*wake)(void *arg); /* room may have appeared, or the end has come; any thread; spurious calls happen */
+    void (*wake)(void *arg); /* there may be room, or the upload has ended; any thread; spurious calls happen */
     void *arg;
 };
 
 /* Times of one transfer, milliseconds on the device's clock. */
 struct gb_transfer_times {
-    double queue_ms; /* the first copy waited behind earlier work */
-    double copy_ms;  /* the copies took; 0 where the CPU wrote the memory itself */
+    double queue_ms; /* how long the first copy waited for earlier work */
+    double copy_ms;  /* how long the copies took; 0 if the CPU wrote the memory itself */
 };
 
-/* Bytes of a view's sequence. */
-/* The same for what a view picks (NULL: all bytes), which must lie within the buffer, and of it the spans, one after
- * the other (NULL: all of it). spans is borrowed until gb_download_free. */
+/* A range of a view's sequence of bytes. */
 struct gb_span {
     uint64_t first;
     uint64_t length;
@@ -168,19 +169,19 @@ struct gb_gap {
 };
 
 #define GB_MULTIPART_ID_SIZE 32
-#define GB_MULTIPART_GAPS_MAX 100 /* missing ranges told at once */
-/* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do
- * not. */
+#define GB_MULTIPART_GAPS_MAX 100 /* missing ranges listed in one view */
+/* A multipart upload as clients see it. offset and length include a header before the payload, such as a .npy's; bytes
+ * and gaps do not. */
 struct gb_multipart_view {
     char id[GB_MULTIPART_ID_SIZE];
-    int64_t number; /* for lists: in the order of beginning */
+    int64_t number; /* the order of lists: the oldest upload has the lowest */
     struct gb_name buffer;
-    bool appends;   /* else takes parts */
-    bool has_bytes; /* it is known what it becomes */
+    bool appends;   /* else it takes parts */
+    bool has_bytes; /* the payload's length is known */
     uint64_t bytes;
     uint64_t received_bytes;
-    uint64_t parts;   /* that arrived */
-    unsigned running; /* that are under way */
+    uint64_t parts;   /* parts that arrived */
+    unsigned running; /* parts under way */
     bool completed;
     size_t gap_count;
     size_t gaps_given;
@@ -194,13 +195,13 @@ struct gb_multipart_view {
 
 /* --- reading for checksums ---------------------------------------------------------------------------------------- */
 
-#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+#define GB_SCANS_MAX 64 /* under way at a time; as many again for completions of uploads */
 
-/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a
- * writer. */
+/* The purpose of a hash reader. Each purpose has slots and lanes of its own, so that clients that only read never delay
+ * a writer. */
 enum gb_hash_reader_use {
-    GB_HASH_READER_LOOK,  /* a client wants to know */
-    GB_HASH_READER_WRITE, /* a change waits for it */
+    GB_HASH_READER_LOOK,  /* for a client's query */
+    GB_HASH_READER_WRITE, /* for a change that waits for the digest */
     GB_HASH_READER_USES,
 };
 

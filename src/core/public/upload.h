@@ -1,8 +1,8 @@
-/* Bytes into a buffer.
+/* Uploads: bytes into a buffer. Included by core.h.
  *
- * A transfer's functions are called by one thread at a time. Where one says "wait for wake", the wake may come before
- * it has returned, more than once, and for nothing: then ask again. wake must not block and must not take a lock that
- * is held while the transfer is freed. Comes with core.h. */
+ * * The caller uses a transfer from one thread at a time. If a function returns "wait for wake", the caller calls it
+ * again after the wake. The wake may come before the function has returned, more than once, and without a cause. wake
+ * must not block and must not take a lock that is held while the transfer is freed. */
 #ifndef GB_CORE_PUBLIC_UPLOAD_H
 #define GB_CORE_PUBLIC_UPLOAD_H
 
@@ -12,38 +12,42 @@ struct gb_core;
 
 struct gb_upload;
 
-/* [now] Everything that can be refused without the bytes is refused here, against records, quota and limits: nothing is
- * allocated yet. */
+/* [now] Checks params against records, quota and limits and allocates nothing. Returns 0, or -1 if gb_upload_begin
+ * would refuse them. */
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err);
 
-/* [now] Reserves quota and starts the allocation. Takes params->check.arg on success. Without in_place the new bytes
- * stand in fresh memory and replace the old in one step at the end (a partial write first copies the old bytes on the
- * device); BUFFER_BUSY for in_place while others read or write it in place; OUT_OF_MEMORY arrives through room. */
+/* [now] Begins an upload: reserves quota and starts the allocation. Without in_place the new bytes go into fresh memory
+ * and replace the old ones in one step at the end; a partial write first copies the old bytes on the device. Takes
+ * params->check.arg on success; the caller frees *ret with gb_upload_free. Errors: BUFFER_BUSY with in_place while
+ * other transfers use the bytes. OUT_OF_MEMORY is reported by gb_upload_room. */
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err);
-/* 1: room for *ret_n > 0 payload bytes at *ret_ptr; 0: wait for wake; -1. Never more than the payload in all: after its
- * last byte BODY_TOO_LARGE. */
+/* Gives room for payload bytes, never beyond the payload's length. Returns 1 with room for *ret_n > 0 bytes at
+ * *ret_ptr; 0: wait for wake; -1. Errors: BODY_TOO_LARGE after the payload's last byte. */
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);
-/* n bytes of that room are written: the checksum is taken, a full slot is sent on its way. */
+/* Reports n bytes written to that room. Updates the checksum and queues the copy of a full slot. */
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err);
-/* Copies bytes[*done..n) in, which are in memory already, and counts *done up. 1: all are in; 0: wait for wake and call
- * it again; -1. */
+/* Copies bytes[*done..n), which the caller has in memory, and advances *done. Returns 1: all are copied; 0: wait for
+ * wake and call again; -1. */
 int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err);
-/* The client has nothing to give now: a slot that others wait for is let go, an empty one at once, one in part filled
- * when stalled, or when it has been filling for long. What room gave is void. */
+/* The client sends nothing now. If other transfers wait for slots, the upload releases its empty slot, and sends a
+ * partly filled one if stalled or if it has been filling for long. The room given before is no longer valid. */
 void gb_upload_pause(struct gb_upload *upload, bool stalled);
-/* All payload bytes are there: waits for the copies, commits, swaps. Result by gb_upload_result after wake. */
+/* Ends the payload. When the copies are done, the upload commits and the new bytes replace the old. gb_upload_result
+ * gives the result after wake. */
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err);
-/* 1: done, outputs set, and the record holds a reference (gb_buffer_rec_done); 0: not yet; -1: failed, the old bytes
- * stand (state PARTIAL for in_place). */
+/* The result after gb_upload_end. *ret_rec holds a reference, which gb_buffer_rec_done drops. Returns 1 with all
+ * outputs set; 0: wait for wake; -1: the upload failed and the old bytes stay, or the state is PARTIAL with
+ * in_place. */
 int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bool *ret_created,
                      struct gb_transfer_times *ret_times, struct gb_error *err);
-/* [now] As gb_call_cancel, once all bytes are there. */
+/* [now] As gb_call_cancel, after gb_upload_end. */
 bool gb_upload_cancel(struct gb_upload *upload, bool act);
-/* Abandons what has not ended; safe at any time, NULL accepted, the rest is cleaned up behind. wake is not called after
- * this returns. */
+/* Frees the upload at any time and abandons one that has not ended; other threads finish the clean-up. wake is not
+ * called after this returns. NULL is accepted. */
 void gb_upload_free(struct gb_upload *upload);
-/* Why it is about to be abandoned, for the statistics; the first word counts. Without one the bytes ended too early. */
+/* Sets the reason, for the statistics, why the upload is about to be abandoned. The first reason counts. Without a
+ * reason the upload counts as one whose bytes ended too early. */
 void gb_upload_blame(struct gb_upload *upload, enum gb_code why);
 
 #endif
