@@ -20,7 +20,7 @@ struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batc
 /* Adds a call before it is started. The call has a reference to the batch until its transaction joins the batch or the
  * call ends. */
 void gb_transaction_batch_add(struct gb_transaction_batch *batch, struct gb_call *call);
-/* Tells the batch that `calls` of its calls will never be made. */
+/* Tells the batch that `calls` of its calls will never be made, which counts as their failure. */
 void gb_transaction_batch_skip(struct gb_transaction_batch *batch, size_t calls);
 void gb_transaction_batch_unref(struct gb_transaction_batch *batch); /* NULL is accepted */
 

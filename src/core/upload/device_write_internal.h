@@ -1,4 +1,4 @@
-/* A device write, for the files that make one. It is an upload whose payload is queued on the lane. */
+/* A device write, for the files that implement it. It is an upload whose payload is queued on the lane. */
 #ifndef GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
 #define GB_CORE_UPLOAD_DEVICE_WRITE_INTERNAL_H
 
@@ -21,14 +21,15 @@ struct gb_device_write {
     uint64_t bytes;
     enum gb_copy_way way;
     struct gb_error error;
-    bool ended; /* the upload was freed: later wakes mean nothing */
+    bool ended; /* the upload was freed: later wakes are ignored */
 };
 
-/* NULL when memory is exhausted. */
+/* Makes a device write for the call. Returns NULL when memory is exhausted. */
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
-/* Takes write and params->check.arg in every case; finishes the call at the end. Sets params->wake and arg. */
+/* Starts the write, which finishes its call at the end. Takes write and params->check.arg in every case. Sets
+ * params->wake and params->arg. */
 void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
-/* Frees write (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
+/* Frees write (NULL is accepted) and the check's argument, and finishes the call. error GB_OK: success. */
 void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,
                           struct gb_buffer_call *call, const struct gb_error *error);
 
