@@ -1,4 +1,4 @@
-/* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Comes with core.h.
+/* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Included by core.h.
  *
  * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and
  * its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out

@@ -1,4 +1,4 @@
-/* The tokens in force, sorted by the hash of their secret. Comes with core.h. */
+/* The tokens in force, sorted by the hash of their secret. Included by core.h. */
 #ifndef GB_CORE_ACCESS_TOKENS_H
 #define GB_CORE_ACCESS_TOKENS_H
 

@@ -1,5 +1,5 @@
 /* The log of allocations: device memory that was taken and given back, as far as a ring of fixed size goes back, and
- * the memory that is taken now. Memory of the host (pinned, pageable, adopted) is in neither. Comes with core.h. */
+ * the memory that is taken now. Memory of the host (pinned, pageable, adopted) is in neither. Included by core.h. */
 #ifndef GB_CORE_MEMORY_ALLOC_LOG_H
 #define GB_CORE_MEMORY_ALLOC_LOG_H
 

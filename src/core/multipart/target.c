@@ -175,10 +175,10 @@ void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *targe
     gb_multipart_look(multipart);
 }
 
-/* --- what became of the target ------------------------------------------------------------------------------------ */
+/* --- progress of the target --------------------------------------------------------------------------------------- */
 
-/* Under the lock. True: there is something to tell multipart upload->call, which is taken. *ret_dead: it has failed for
- * good. */
+/* Takes the target's progress over into the state. *ret_call: the call that ends with it, which is taken; NULL: none.
+ * *ret_dead: the target has failed for good. The lock is held. Returns false if there is no progress. */
 static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_call **ret_call, bool *ret_dead,
                             struct gb_error *err) {
     struct gb_upload *target = multipart->target;
@@ -210,7 +210,6 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_
     return true;
 }
 
-/* Something may have happened. */
 void gb_multipart_look(struct gb_multipart *multipart) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *target;
@@ -308,7 +307,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Every part and append under way fails and is woken. */
+/* Fails and wakes every part and append under way. */
 static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error *why) {
     struct gb_part *part;
 
@@ -316,7 +315,7 @@ static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error
         struct gb_upload *u = &part->upload;
 
         pthread_mutex_lock(&u->t.lock);
-        u->t.want_wake = true; /* though it waits for nothing but its client */
+        u->t.want_wake = true; /* even if it waits only for its client */
         pthread_mutex_unlock(&u->t.lock);
         gb_upload_fail(u, why);
     }
@@ -328,7 +327,7 @@ static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error
     }
 }
 
-/* NULL: it is done, or ended already. */
+/* Returns false if the multipart upload is done or has ended already. The lock is held. */
 static bool end_locked(struct gb_multipart *multipart, const struct gb_error *why) {
     if (multipart->state == GB_MULTIPART_DONE || multipart->state == GB_MULTIPART_ENDED)
         return false;

@@ -1,4 +1,4 @@
-/* The pools, as they are shown beside the log of allocations. Comes with core.h. */
+/* The pools, as they are shown beside the log of allocations. Included by core.h. */
 #ifndef GB_CORE_OBSERVE_ALLOC_LOG_VIEW_H
 #define GB_CORE_OBSERVE_ALLOC_LOG_VIEW_H
 

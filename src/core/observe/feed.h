@@ -1,4 +1,4 @@
-/* The feed of events: the newest in memory, the rest in the database. Comes with core.h. */
+/* The feed of events: the newest in memory, the rest in the database. Included by core.h. */
 #ifndef GB_CORE_OBSERVE_FEED_H
 #define GB_CORE_OBSERVE_FEED_H
 

@@ -1,4 +1,4 @@
-/* History: samples that the housekeeper takes, and queries about them. Comes with core.h. */
+/* History: samples that the housekeeper takes, and queries about them. Included by core.h. */
 #ifndef GB_CORE_OBSERVE_HISTORY_H
 #define GB_CORE_OBSERVE_HISTORY_H
 

@@ -1,4 +1,4 @@
-/* Statistics: the numbers that the core counts. Comes with core.h. */
+/* Statistics: the numbers that the core counts. Included by core.h. */
 #ifndef GB_CORE_OBSERVE_STATS_H
 #define GB_CORE_OBSERVE_STATS_H
 

@@ -1,4 +1,4 @@
-/* Work of the CPU that takes long, on the compute lanes. Comes with core.h. */
+/* Work of the CPU that takes long, on the compute lanes. Included by core.h. */
 #ifndef GB_CORE_RUNTIME_TASK_H
 #define GB_CORE_RUNTIME_TASK_H
 

@@ -1,4 +1,4 @@
-/* Adopted memory: buffers over memory that another process owns. Comes with core.h.
+/* Adopted memory: buffers over memory that another process owns. Included by core.h.
  *
  * The owner is a holder (lease.h), and its connection is the owner's lease. When it ends the buffer is lost, and the
  * daemon's mapping goes once nothing uses it. The owner's memory is never freed by the daemon, and is written only in

@@ -1,4 +1,4 @@
-/* Leases: other processes map the bytes of buffers. Comes with core.h.
+/* Leases: other processes map the bytes of buffers. Included by core.h.
  *
  * A holder stands for one connection of a client on this machine. Every lease belongs to one holder and ends with it at
  * the latest.

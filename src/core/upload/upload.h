@@ -27,7 +27,7 @@ struct gb_upload_plan {
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
-    bool zero;       /* with merge: those bytes are zeros */
+    bool zero;       /* the bytes outside the payload are zeros */
     bool placed;     /* content already has its memory */
     bool in_place;   /* content is the buffer's own: bytes that readers see are overwritten */
     bool direct;     /* the caller writes into the memory itself, without slots */
