@@ -234,7 +234,7 @@ START_TEST(a_holder_has_the_daemon_write) {
 }
 END_TEST
 
-/* --- who maps what ------------------------------------------------------------------------------------------------ */
+/* --- lists and replacements --------------------------------------------------------------------------------------- */
 
 START_TEST(leases_are_listed) {
     struct core_fixture f;
