@@ -23,15 +23,15 @@ struct bench {
 
 struct making {
     struct bench *bench;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 };
 
 static void ended(void *arg) {
     struct making *m = arg;
 
-    if (m->call->error.code != GB_OK) {
+    if (m->call->base.error.code != GB_OK) {
         atomic_fetch_add(&m->bench->failed, 1);
-        fprintf(stderr, "%s\n", m->call->error.detail);
+        fprintf(stderr, "%s\n", m->call->base.error.detail);
     }
     sem_post(&m->bench->ended);
 }
@@ -46,7 +46,7 @@ static void make(struct making *m, long number, uint64_t bytes) {
 
     strcpy(p.session.s, "default");
     snprintf(p.name.s, sizeof p.name.s, "buffer-%06ld", number);
-    m->call = gb_call_new(ended, m);
+    m->call = gb_call_new(sizeof(*m->call), ended, m);
     if (!m->call)
         bench_die("out of memory");
     gb_buffer_create(m->bench->core, &p, 0, m->call);
@@ -67,7 +67,7 @@ static void make_all(struct bench *bench, long from, long to, uint64_t bytes) {
         for (i = 0; i < n; i++)
             wait_for(&bench->ended);
         for (i = 0; i < n; i++)
-            gb_call_unref(making[i].call);
+            gb_call_unref(&making[i].call->base);
     }
     if (atomic_load(&bench->failed) > 0)
         bench_die("%ld calls failed", atomic_load(&bench->failed));

@@ -159,7 +159,7 @@ static bool gone(void *arg) {
     return gb_session_get(f->core, &name, &view, NULL) < 0;
 }
 
-/* The session leaves the map a moment before the counter moves. */
+/* The session leaves the map a moment before the counter changes. */
 static bool counted(void *arg) {
     struct core_fixture *f = arg;
     struct gb_core_stats stats;
@@ -192,7 +192,7 @@ START_TEST(idle_sessions_expire) {
     gb_assert_ok(gb_session_heartbeat(f.core, &p.name, &view, &err), err);
     ck_assert_int_gt(view.expires_at_us, 0);
     core_until(gone, &f, "the session gone");
-    /* A transfer that runs is a sign of life, however slow. */
+    /* A running transfer resets the session's idle timer, however slow it is. */
     gb_assert_ok(gb_session_get(f.core, &stays.name, &view, &err), err);
     gb_upload_free(upload);
     core_until_idle(&f);
@@ -257,7 +257,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
     ck_assert_str_eq(rec.pool.s, "default.1");
-    /* No pool named: it stays where it is. */
+    /* An upload that names no pool keeps the buffer's pool. */
     p.buffer.pool.s[0] = '\0';
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
@@ -297,7 +297,7 @@ START_TEST(sync_waits_for_the_stream) {
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
     call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &name, &name, call); /* no stream yet: nothing to wait for */
+    gb_stream_sync_call(f.core, &name, &name, call); /* the device has no stream yet, so the sync does not wait */
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_OK);
     gb_call_unref(call);
@@ -310,7 +310,7 @@ START_TEST(sync_waits_for_the_stream) {
     core_gate_close(&gate, &f, "default");
     call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &name, call);
-    /* The lane has passed it when this is through. */
+    /* When this call completes, the lane has run the earlier task. */
     gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);
     ck_assert(!atomic_load(&call->finished));
     core_gate_open(&gate);

@@ -1,4 +1,4 @@
-/* Keys of requests: every state and what leads to it, also across a restart; and calls that are cancelled. */
+/* Idempotency keys: every state and its transitions, also across a restart; and cancelled calls. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static struct gb_key key_of(int id, int fingerprint) {
     return key;
 }
 
-/* What a claim finds; an answer's status and body are checked. */
+/* Claims a key and returns the key's state. Checks the status and body of a stored answer. */
 static enum gb_key_state claim(int id, int fingerprint, const char *body) {
     struct gb_key key = key_of(id, fingerprint);
     struct gb_error err = GB_ERROR_INIT;
@@ -81,7 +81,7 @@ START_TEST(the_states_of_a_key) {
     keep(2, 1, "body");
     ck_assert_int_eq(claim(2, 1, "body"), GB_KEY_ANSWERED);
     ck_assert_int_eq(claim(2, 2, NULL), GB_KEY_OTHER);
-    give_up(3, true); /* nobody's */
+    give_up(3, true); /* no request claimed this key */
     core_fixture_done(&f);
 }
 END_TEST
@@ -111,7 +111,7 @@ START_TEST(a_restart_knows_them) {
     core_fixture_init(&f, "host");
     ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED); /* nothing was done */
     ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_CLAIMED);
-    create_marked(2, "b"); /* done, and not answered */
+    create_marked(2, "b"); /* the create is committed but has no stored answer */
     ck_assert_int_eq(claim(3, 1, NULL), GB_KEY_CLAIMED);
     create_marked(3, "c");
     keep(3, 1, "answer");
@@ -155,7 +155,7 @@ START_TEST(an_upload_that_is_completed) {
 }
 END_TEST
 
-/* Deletes both, of which the first may not be there, as the members of one wave that has a mark. */
+/* Deletes both buffers as the members of one wave that has a mark. The first buffer may be missing. */
 static void delete_marked(int id, bool atomic, const char *first, const char *second) {
     const char *names[] = {first, second};
     struct gb_name session = core_name("default");
@@ -181,7 +181,7 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
     }
 }
 
-/* Together, one by one, and not at all. */
+/* The two deletions succeed together, one by one, and not at all. */
 START_TEST(members_of_a_wave) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -243,7 +243,7 @@ START_TEST(they_are_bounded) {
     ck_assert_int_eq(claim(0, 1, NULL), GB_KEY_CLAIMED); /* dropped since */
     for (i = 20; i < 23; i++)
         ck_assert_int_eq(claim(i, 1, NULL), GB_KEY_CLAIMED);
-    /* Those under way are not dropped for others. */
+    /* A key whose request is running is not evicted for another key. */
     ck_assert_int_eq(gb_key_claim(f.core, &key, &state, &answer, note, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 4);
@@ -267,7 +267,7 @@ START_TEST(they_expire) {
     core_fixture_open(&f);
     ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_CLAIMED);
     ck_assert_int_eq(claim(2, 1, "b"), GB_KEY_ANSWERED);
-    keep(1, 2, "c"); /* and what has expired leaves the database */
+    keep(1, 2, "c"); /* expired keys leave the database */
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 2);
     core_fixture_done(&f);
 }

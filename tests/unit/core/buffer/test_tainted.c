@@ -1,4 +1,4 @@
-/* Leases for writing that are ended from outside: their process may write on, so nothing is claimed of the bytes. */
+/* Writable leases that another client ends: the mapping process may write on, so the content is tainted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static struct gb_buffer_rec record_of(struct core_fixture *f) {
     return rec;
 }
 
-/* Maps "a", and ends that from outside. The mapping is still there. */
+/* Maps "a" and ends the lease without its holder. The process keeps its mapping. */
 static struct core_mapping escape(struct core_fixture *f, bool write) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_holder *h = core_holder(f->core);
@@ -58,13 +58,13 @@ START_TEST(nothing_is_claimed_of_the_bytes) {
     ck_assert(record_of(&f).tainted && !record_of(&f).mapped_for_writing);
     ck_assert_uint_eq(record_of(&f).leases, 0);
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_ESCAPED);
-    verify(&f); /* which else keeps the checksum that it finds */
+    verify(&f); /* a verification of untainted content would store the checksum */
     ck_assert(!record_of(&f).has_crc32c);
     m.bytes[7] ^= 1;
     data[7] ^= 1;
     core_expect(f.core, "default", "a", data, BYTES); /* so it can happen */
     core_bytes(2, other, BYTES);
-    gb_assert_ok(core_upload(f.core, &u, other, NULL, &err), err); /* into the same memory */
+    gb_assert_ok(core_upload(f.core, &u, other, NULL, &err), err); /* the upload writes into the same memory */
     ck_assert(record_of(&f).tainted && !record_of(&f).has_crc32c);
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_ESCAPED);
     ck_assert_int_eq(memcmp(m.bytes, other, BYTES), 0);
@@ -79,7 +79,7 @@ START_TEST(nothing_is_claimed_of_the_bytes) {
 }
 END_TEST
 
-/* A reader, an end that the process itself asks for, and that of its connection: nobody writes after these. */
+/* Content is not tainted if the lease was for reading, its process ended it, or its connection ended. */
 START_TEST(other_ends_are_ends) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
@@ -111,7 +111,7 @@ START_TEST(other_ends_are_ends) {
 }
 END_TEST
 
-/* A part of the bytes is written into a copy of all; a copy elsewhere is a copy. */
+/* A partial upload writes into a fresh copy of the content. Neither that copy nor another buffer's copy is tainted. */
 START_TEST(copies_do_not_escape) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", 10);
@@ -139,7 +139,7 @@ START_TEST(copies_do_not_escape) {
 }
 END_TEST
 
-/* Only what is read counts, and a side that escaped is never made current again where it is. */
+/* Only the current side counts. A tainted side becomes current again only in fresh memory. */
 START_TEST(a_mirrored_buffer_leaves_the_side) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);

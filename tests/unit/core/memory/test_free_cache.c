@@ -1,4 +1,4 @@
-/* Memory that is kept a moment: who gets it without the lane, who does not, and that it is given back. */
+/* The free cache: allocations that reuse its memory without the lane, those that cannot, and its return to the pool. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static bool entered(void *arg) {
     return gb_lane_enter(&device()->lane);
 }
 
-/* From here nothing is freed or allocated but by this thread, until the lane is left. */
+/* Enters the lane. Until the lane is left, only this thread allocates or frees. */
 static void hold_lane(void) {
     core_until(entered, NULL, "the lane is free");
 }
@@ -41,7 +41,7 @@ static void leave_lane(void) {
     gb_lane_leave(&device()->lane, false);
 }
 
-/* Something waits for memory; from here the lane is held. */
+/* Returns true, with the lane held, when an allocation waits for memory. */
 static bool waits(void *arg) {
     if (!entered(arg))
         return false;
@@ -110,7 +110,7 @@ START_TEST(the_next_of_its_size_takes_it) {
 }
 END_TEST
 
-/* Replaced again and again without the lane: each generation takes the memory of the one before the last. */
+/* Uploads replace a buffer repeatedly without the lane. Each reuses the memory of the generation before the last. */
 START_TEST(uploads_take_it_in_turns) {
     char *data = malloc(BYTES);
     char *got = malloc(BYTES);
@@ -137,7 +137,7 @@ START_TEST(uploads_take_it_in_turns) {
 }
 END_TEST
 
-/* Another size, another pool: the lane is asked, and gives first back what is kept. */
+/* An allocation of another size or pool goes to the lane. The lane first returns the cached memory. */
 START_TEST(others_do_not) {
     struct gb_buffer_params other[2] = {{.name = core_name("y"), .bytes = BYTES + 1},
                                         {.name = core_name("y"), .bytes = BYTES, .pool = core_name("p")}};
@@ -163,7 +163,7 @@ START_TEST(others_do_not) {
 }
 END_TEST
 
-/* What is kept is no room: somebody may take it again before what waits for memory has gone on. */
+/* Cached memory counts against the pool's limit, because another allocation may reuse it before a waiter runs. */
 START_TEST(the_limit_counts_it) {
     struct gb_buffer_params p = {.session = core_name("default"), .name = core_name("y"), .dtype = GB_DTYPE_UINT8};
     struct core_call c;
@@ -184,7 +184,7 @@ START_TEST(the_limit_counts_it) {
     core_until(waits, NULL, "there is no room for the second");
     erase("x");
     ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
-    /* As the lane does between two tasks, before it gives anything back. */
+    /* The lane retries like this between two tasks, before it returns cached memory. */
     device()->trim_next_ns = UINT64_MAX;
     device()->waiting.freed = true;
     ck_assert(gb_alloc_retry(device()));
@@ -218,7 +218,7 @@ START_TEST(no_more_than_some) {
 }
 END_TEST
 
-/* A session, and the core, end with what they keep. */
+/* The end of a session and of the core returns cached memory. */
 START_TEST(it_ends_with_its_session) {
     struct gb_session_params p = {.name = core_name("s")};
 

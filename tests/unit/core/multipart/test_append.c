@@ -1,4 +1,4 @@
-/* Uploads that are appended to: broken lines, two at once, taking over, what comes before it is known what it is. */
+/* Append uploads: broken connections, concurrent requests, takeover, and bytes before the description is complete. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static uint64_t stands(struct fix *x) {
     return r.view.offset;
 }
 
-/* Breaks after each of many numbers of bytes; every byte is kept. */
+/* The connection breaks after various numbers of bytes. Every received byte is kept. */
 START_TEST(broken_lines) {
     static const unsigned pieces[] = {
         0, 1, 100, CORE_SLOT_BYTES - 1, CORE_SLOT_BYTES, CORE_SLOT_BYTES + 1, 2 * CORE_SLOT_BYTES + 17, 3};
@@ -109,7 +109,7 @@ START_TEST(one_at_a_time) {
     intake_get(x->core, x->id, &view);
     ck_assert_uint_eq(view.offset, 10);
     ck_assert_uint_eq(view.running, 1);
-    /* Who asks where it stands takes over. */
+    /* A request for the offset ends the running append. */
     core_pending_init(&p);
     gb_multipart_drain(x->core, &x->s, x->id, p.call.multipart);
     ck_assert(!core_pending_done(&p));
@@ -129,7 +129,7 @@ START_TEST(one_at_a_time) {
 }
 END_TEST
 
-/* More than there is to be. */
+/* An append beyond the upload's size is refused. */
 START_TEST(too_much) {
     struct fix *x = fix_open(specs[_i]);
 
@@ -165,7 +165,7 @@ static void header(struct fix *x, struct gb_append *a, size_t want, const char *
     }
 }
 
-/* Twelve bytes, of which `skip` are no payload, come one by one over broken lines. */
+/* Twelve bytes, of which `skip` are no payload, come one by one over connections that break. */
 START_TEST(what_comes_first_is_kept) {
     struct fix *x = fix_open(specs[_i % 3]);
     uint64_t skip = _i < 3 ? 0 : 12;
@@ -199,7 +199,7 @@ START_TEST(what_comes_first_is_kept) {
     ck_assert_uint_eq(n, 12);
     x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = BYTES - skip;
     gb_assert_ok(gb_append_describe(a, &x->params, skip, &x->err), x->err);
-    gb_append_free(a, false); /* before any of that is in its place */
+    gb_append_free(a, false); /* before any payload is copied to its place */
     ck_assert_uint_eq(stands(x), 12);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 12, x->data + 12, 5, true, &x->err), x->err);
     ck_assert_uint_eq(stands(x), 17);

@@ -76,7 +76,7 @@ START_TEST(parts_in_any_order) {
     ck_assert_uint_eq(view.parts, 6);
     ck_assert_uint_eq(view.gap_count, 0);
     core_bytes(1, x->other, BYTES);
-    core_expect(x->core, "default", "x", x->other, BYTES); /* nobody saw anything of it */
+    core_expect(x->core, "default", "x", x->other, BYTES); /* readers see the old content until the upload completes */
     gb_assert_ok(intake_complete(x->core, r.view.id, NULL, NULL, &r, &x->err), x->err);
     ck_assert(r.view.completed && !r.created);
     ck_assert_int_eq(r.rec.generation, 2);
@@ -111,7 +111,7 @@ START_TEST(a_broken_part_is_missing) {
         ck_assert_uint_eq(view.gaps[0].offset, 100);
         ck_assert_uint_eq(view.gaps[0].bytes, BYTES - 100);
     }
-    /* What arrived is sent again, and breaks: it is missing then. */
+    /* If a repeated part breaks, its range is missing again. */
     gb_assert_ok(intake_part_broken(x->core, r.view.id, 0, 100, x->data, 50, &x->err), x->err);
     intake_until_quiet(x->core, r.view.id, &view);
     ck_assert_uint_eq(view.received_bytes, 0);
@@ -156,7 +156,7 @@ START_TEST(parts_that_cannot_be) {
                     GB_ERR_UPLOAD_BUSY);
     gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
     gb_upload_free(more);
-    /* Ends under its hands. */
+    /* The upload is deleted while a part is running. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
     {
         struct core_pending p;
@@ -170,14 +170,14 @@ START_TEST(parts_that_cannot_be) {
         gb_upload_free(part);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
     }
-    ck_assert_uint_eq(used(x), 0); /* the call's end says so */
+    ck_assert_uint_eq(used(x), 0); /* the call finished, so the memory is returned */
     core_wake_done(&w);
     fix_done(x);
 }
 END_TEST
 
 struct judge {
-    int64_t generation; /* 0: there must be none */
+    int64_t generation; /* 0: the buffer must not exist */
 };
 
 static int judge(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -205,7 +205,7 @@ START_TEST(conditions_of_both_ends) {
     gb_assert_ok(intake_part(x->core, r.view.id, 0, x->data, BYTES, &x->err), x->err);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, &wrong, &r, &x->err), x->err, GB_ERR_DIGEST_MISMATCH);
     gb_assert_fails(intake_complete(x->core, r.view.id, &check, &crc, &r, &x->err), x->err, GB_ERR_PRECONDITION_FAILED);
-    /* Nothing of that hurt: a part may still be sent. */
+    /* The refusals changed nothing: a part may still be sent. */
     gb_assert_ok(intake_part(x->core, r.view.id, 0, x->data, BYTES, &x->err), x->err);
     core_put(x->core, &put, 4, NULL);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, &crc, &r, &x->err), x->err, GB_ERR_PRECONDITION_FAILED);

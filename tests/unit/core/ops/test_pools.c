@@ -1,4 +1,4 @@
-/* Pools by name: what is refused, what one does in its life, what a deletion does to who uses them. */
+/* Named pools: refusals, the lifecycle of a pool, and the effect of a deletion on the users of a pool. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Reading a buffer for its checksums: what is read, what goes into the record, what happens meanwhile. */
+/* Scans of a buffer for its checksums: the bytes read, the record, and concurrent changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +79,7 @@ START_TEST(reads_what_is_there) {
         gb_call_unref(&s.call->base);
     }
     gb_core_stats(f.core, &after);
-    ck_assert_uint_eq(after.counters.downloads, before.counters.downloads); /* nobody downloaded */
+    ck_assert_uint_eq(after.counters.downloads, before.counters.downloads); /* a scan does not count as a download */
     ck_assert_uint_eq(after.counters.downloads_failed, before.counters.downloads_failed);
     core_tidy(&f);
     core_fixture_done(&f);
@@ -87,7 +87,7 @@ START_TEST(reads_what_is_there) {
 }
 END_TEST
 
-/* What a fill left unknown is known from then on, also to the database. */
+/* A verification stores the checksum that a fill left unknown, also in the database. */
 START_TEST(fills_in) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -104,7 +104,7 @@ START_TEST(fills_in) {
     memset(data, 7, BYTES);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &before, &err), err);
     ck_assert(!before.has_crc32c);
-    params.verify = false; /* only a verification does */
+    params.verify = false; /* only a verification stores the checksum */
     gb_assert_ok(scan(f.core, &params, &s, &err), err);
     gb_call_unref(&s.call->base);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
@@ -117,7 +117,7 @@ START_TEST(fills_in) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.has_crc32c);
     ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BYTES));
-    ck_assert_int_eq(rec.generation, before.generation); /* the bytes are the same */
+    ck_assert_int_eq(rec.generation, before.generation); /* the content is the same */
     ck_assert_int_eq(rec.version, before.version + 1);
     core_fixture_close(&f);
     core_fixture_open(&f);
@@ -133,7 +133,7 @@ START_TEST(fills_in) {
 }
 END_TEST
 
-/* One byte of the memory itself is another. */
+/* A verification detects one changed byte in memory. */
 START_TEST(sees_corruption) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -142,7 +142,7 @@ START_TEST(sees_corruption) {
     struct scanned s;
     char *data = malloc(BYTES);
 
-    core_open_two(&f, specs[0]); /* memory that this thread reaches */
+    core_open_two(&f, specs[0]); /* this thread can write the memory */
     core_put_bytes(&f, "default", "a", BYTES, 1, data);
     if (core_on_host(&f)) {
         gb_assert_ok(core_attributes(f.core, "default", "a", &attributes, &err), err);
@@ -159,7 +159,7 @@ START_TEST(sees_corruption) {
 }
 END_TEST
 
-/* The bytes that were there when it began, in the order of its stream; what came since gets no checksum from it. */
+/* A scan reads the content at its begin, in the order of its stream. Newer content gets no checksum from it. */
 START_TEST(replaced_meanwhile) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -240,7 +240,7 @@ START_TEST(refusals) {
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_SESSION_NOT_FOUND);
     gb_call_unref(&s.call->base);
     strcpy(params.session.s, "default");
-    /* As many as there may be, and one more. */
+    /* Runs as many scans as the limit permits, and one more. */
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < GB_SCANS_MAX; i++)
         scan_start(f.core, &params, &many[i]);
@@ -258,7 +258,7 @@ START_TEST(refusals) {
 }
 END_TEST
 
-/* The core does not wait for what would take long. */
+/* The closing core may cancel a scan instead of waiting for its end. */
 START_TEST(closed_meanwhile) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

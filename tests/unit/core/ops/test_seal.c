@@ -1,4 +1,4 @@
-/* Sealed buffers: what is refused, what is not, and what a restart makes of them. */
+/* Sealed buffers: refused and permitted operations, and restarts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,7 +107,7 @@ START_TEST(what_may_change_is_not_sealed) {
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
     gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
     gb_upload_free(upload);
-    /* What was begun before and would come after is refused at its end. */
+    /* An upload that began before the seal is refused at its end. */
     u.in_place = false;
     gb_assert_ok(gb_upload_begin(f.core, &u, &fresh, &err), err);
     gb_assert_ok(core_upload_send(fresh, &w, data, BYTES, &err), err);
@@ -126,7 +126,7 @@ START_TEST(what_may_change_is_not_sealed) {
 }
 END_TEST
 
-/* Bringing a side up to date changes no byte that anybody reads; letting go of all does. */
+/* A sealed mirrored buffer may sync a side, because no reader sees a change. It may not release both sides. */
 START_TEST(a_sealed_mirrored_buffer) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -1,4 +1,4 @@
-/* Exports: leases without a connection, which end when their time is over or when somebody says so. */
+/* Exports: leases without a connection, which end at their time limit or on request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const char *const specs[] = {"host:bytes=64M,legacy=fake", "host:discrete
 
 #define BYTES (CORE_SLOT_BYTES + 123)
 
-#define LONG_S 86400 /* longer than any test */
+#define LONG_S 86400 /* exceeds the duration of every test */
 
 static char data[BYTES];
 static char other[BYTES];
@@ -36,7 +36,7 @@ static int export(struct gb_core *core, const struct gb_export_params *params, s
 
     core_pending_init(&p);
     call = p.call.lease;
-    atomic_fetch_add(&call->base.refs, 1); /* for a look at it afterwards */
+    atomic_fetch_add(&call->base.refs, 1); /* for checks after the call */
     gb_lease_export(core, params, call);
     r = core_pending_end(&p, NULL, err);
     if (r == 0 && ret)
@@ -76,7 +76,7 @@ START_TEST(whoever_has_the_handle_has_the_bytes) {
         ck_assert_uint_eq(g[i].export.offset, 0);
         ck_assert_int_eq(g[i].export.fd, -1);
         ck_assert_mem_ne(g[i].export.handle, nothing, sizeof(nothing));
-        ck_assert(!g[i].has_event); /* there is nobody to wait for it */
+        ck_assert(!g[i].has_event); /* an export has no connection that could pass an event */
         ck_assert_int_gt(g[i].expires_at_us, gb_wall_us());
         ck_assert_int_eq(g[i].kind, GB_KIND_IPC);
     }
@@ -99,7 +99,7 @@ START_TEST(whoever_has_the_handle_has_the_bytes) {
 }
 END_TEST
 
-/* What holds for a mapping holds for it. */
+/* Exported memory is protected like mapped memory. */
 START_TEST(exported_bytes_are_kept) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
@@ -141,7 +141,7 @@ static bool has_ended(void *arg) {
     return core_leases(((struct core_fixture *)arg)->core, NULL, 0) == 0;
 }
 
-/* The housekeeper ends it. One that writes leaves bytes that somebody may still be writing. */
+/* The housekeeper ends an export at its time limit. Importers of a writable export may write on, so it taints. */
 START_TEST(its_time_is_over) {
     bool write = _i / SPECS == 1;
     struct gb_error err = GB_ERROR_INIT;
@@ -169,7 +169,7 @@ START_TEST(its_time_is_over) {
 }
 END_TEST
 
-/* Whoever says that the importers are through is believed. */
+/* If a request ends an export, the content is not tainted: the caller vouches for the importers. */
 START_TEST(an_end_that_was_asked_for) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", true, LONG_S);
@@ -221,7 +221,7 @@ START_TEST(what_has_no_handle) {
 }
 END_TEST
 
-/* There are only so many, and those that end make room. */
+/* The number of exports is limited. An export that ends makes room for another. */
 START_TEST(not_too_many) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
@@ -255,7 +255,7 @@ START_TEST(not_too_many) {
 }
 END_TEST
 
-/* One that fails holds nothing, and is no export. */
+/* A failed export leaves no lease and does not count against the limit. */
 START_TEST(what_fails_leaves_nothing) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", true, LONG_S);
@@ -282,7 +282,7 @@ START_TEST(what_fails_leaves_nothing) {
 }
 END_TEST
 
-/* No event goes with it: what is queued on the bytes is waited for. */
+/* An export carries no event, so the request waits for the work queued on its bytes. */
 START_TEST(its_bytes_are_complete) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
@@ -320,7 +320,7 @@ START_TEST(its_bytes_are_complete) {
 }
 END_TEST
 
-/* An id that an earlier process gave out must not end what somebody has now. */
+/* A lease id of an earlier process must not end a lease of this process. */
 START_TEST(no_id_is_given_twice) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);

@@ -1,4 +1,4 @@
-/* Leases when the device refuses, dies, or has what only a GPU has: events for other processes. */
+/* Leases when the device refuses or dies, and with events for other processes, which only a GPU has. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,9 +110,9 @@ START_TEST(the_database_refuses) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_uint_eq(rec.leases, 1);
-    core_expect(f.core, "default", "a", data, BYTES); /* readers are not kept off */
+    core_expect(f.core, "default", "a", data, BYTES); /* readers are not blocked */
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
-    /* It has ended all the same, and nobody takes the new bytes for the old. */
+    /* The lease ends despite the error, and the new bytes get a generation of their own. */
     gb_assert_fails(core_lease_end(f.core, m.id, h, &err), err, GB_ERR_STORAGE_FULL);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 3);
@@ -180,7 +180,7 @@ END_TEST
 
 /* --- events for other processes ----------------------------------------------------------------------------------- */
 
-/* The host backend's own operations but for three, which do as a GPU would. */
+/* The host backend's operations, except for three that act like a GPU. */
 struct shared_events {
     struct gb_backend_ops ops;
     const struct gb_backend_ops *host;
@@ -239,7 +239,7 @@ static void become_gpu(struct core_fixture *f) {
     f->backend->ops = &gpu.ops;
 }
 
-/* The importer has its mapping at once, and an event for when the bytes are there. */
+/* The importer gets its mapping at once, and an event that tells when the bytes are complete. */
 START_TEST(an_event_stands_for_queued_work) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -282,7 +282,7 @@ START_TEST(an_event_stands_for_queued_work) {
     id = g->id;
     gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
-    /* Without one it is waited for. */
+    /* Without an event, the request waits for the bytes. */
     gpu.refuse = true;
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     gpu.refuse = false;
@@ -291,7 +291,7 @@ START_TEST(an_event_stands_for_queued_work) {
         gb_assert_ok(gb_event_query(f.backend, event, &done, &err), err);
     gb_assert_ok(core_lease_end(f.core, id, h, &err), err);
     ck_assert_int_eq(gpu.destroyed, 1);                  /* with the lease */
-    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* complete: no event */
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* the bytes are complete: no event */
     ck_assert_int_eq(gpu.made_count, 1);
     gb_holder_end(h);
     core_until_unmapped(&f);
@@ -304,7 +304,7 @@ START_TEST(an_event_stands_for_queued_work) {
 }
 END_TEST
 
-/* A pool whose memory is mapped stays; nothing else comes of a handle without a descriptor. */
+/* A pool whose memory is mapped cannot be removed. A handle without a descriptor has no other effect. */
 START_TEST(a_pool_stays_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -31,7 +31,7 @@ START_TEST(the_source_is_held) {
         p.name = core_name(i == 0 ? "a" : "b");
         gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
-    /* Nobody else waits: not the source's session. */
+    /* The source's session does not wait. */
     core_put_bytes(&f, "default", "a", BYTES, 3, NULL);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     core_put_bytes(&f, "default", "a", 77, 4, NULL);

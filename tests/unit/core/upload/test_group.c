@@ -1,4 +1,4 @@
-/* Several buffers at once: all of them or none, whatever goes wrong in between. */
+/* Upload groups: all buffers are replaced or none, whatever fails. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void expect_all(struct core_fixture *f, const void *want) {
     ck_assert_int_eq(memcmp(back, want, MIXED_BYTES), 0);
 }
 
-/* With "old" in all of them, or none there. */
+/* Prepares all buffers with "old", or none of them. */
 static void prepare(struct core_fixture *f, const char *spec, bool there) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -58,7 +58,7 @@ static void tidy(struct core_fixture *f) {
     core_fixture_done(f);
 }
 
-/* Nothing of all is there, or all as it was. */
+/* Checks that no buffer exists, or that all have their old content. */
 static void expect_as_before(struct core_fixture *f, bool there) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -112,7 +112,7 @@ START_TEST(none_at_all) {
 }
 END_TEST
 
-/* Broken off after any number of bytes. */
+/* The upload breaks off after various numbers of bytes. */
 START_TEST(a_break_changes_nothing) {
     static const size_t sent[] = {
         0, 1, CORE_SLOT_BYTES, 3 * CORE_SLOT_BYTES + 5, 3 * CORE_SLOT_BYTES + 6, MIXED_BYTES - 1, MIXED_BYTES};
@@ -190,7 +190,7 @@ START_TEST(quota_for_all) {
 }
 END_TEST
 
-/* The fourth does not fit: nobody has to send the others to learn that. */
+/* The fourth buffer does not fit. The client gets the error before it sends the others. */
 START_TEST(out_of_memory) {
     static const struct core_part large[] = {{"a", 20u << 20}, {"b", 20u << 20}, {"c", 20u << 20}, {"d", 20u << 20}};
     const struct core_parts parts = {large, 4, GB_KIND_DEVICE};
@@ -218,7 +218,7 @@ START_TEST(out_of_memory) {
 }
 END_TEST
 
-/* One record is refused: none is there, in memory and in the database. */
+/* If the database refuses one record, no buffer changes, in memory or in the database. */
 START_TEST(the_database_refuses_one) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
@@ -238,7 +238,7 @@ START_TEST(the_database_refuses_one) {
 }
 END_TEST
 
-/* One buffer is busy when all are to be committed. */
+/* One buffer is busy when the group commits. */
 static bool readable(void *arg) {
     struct core_fixture *f = arg;
     struct gb_error err = GB_ERROR_INIT;
@@ -277,7 +277,8 @@ END_TEST
 
 /* --- in line ------------------------------------------------------------------------------------------------------ */
 
-/* Two of the same names in other orders, and single changes, while the database waits: all end, one after the other. */
+/* Two groups of the same names in other orders, and single changes, run while the database waits. All end, one after
+ * the other. */
 START_TEST(those_that_cross) {
     static const struct core_part turned[] = {{"f", 10}, {"c", 20}, {"b", 30}};
     const struct core_parts few = {turned, 3, GB_KIND_DEVICE};
@@ -337,7 +338,7 @@ START_TEST(every_kind) {
 }
 END_TEST
 
-/* A mirrored buffer is not written where it is. */
+/* A mirrored buffer in a group is not written in place. */
 START_TEST(mirrored) {
     struct gb_upload_params p = core_upload_params("default", "g", 300000);
     struct gb_error err = GB_ERROR_INIT;
