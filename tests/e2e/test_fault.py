@@ -1,4 +1,6 @@
 """A failing device: the error has the native name and call, and no resource leaks."""
+import http.client
+import json
 import select
 
 import pytest
@@ -200,3 +202,21 @@ def test_bytes_that_come_too_late_leave_no_header_behind(faulty, backend):
     assert r.headers.get_all("Content-Type") == ["application/problem+json"] and r.headers["ETag"] is None
     d.settled()
     assert until("the stream is through", lambda: d.data("x").status == 200) and d.data("x").body == body
+
+
+@pytest.mark.parametrize("nth", [7, 8, 9, 10, 12])
+def test_a_copy_that_is_read_ahead_fails(faulty, nth):
+    """Of six tensors in one reply a copy fails while an earlier tensor is sent: all slots come back, the daemon goes on."""
+    count, size = 6, SLOT + 1000
+    header = {f"t{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)}
+    head = json.dumps(header).encode()
+    d = faulty(f"copy@{nth}=cudaErrorInvalidValue")
+    put = d.ask("PUT", "/v1/sessions/default/tensors", len(head).to_bytes(8, "little") + head + payload(count * size))
+    assert put.status in (200, 201, 500)
+    for _ in range(3):
+        try:
+            got = d.ask("GET", "/v1/sessions/default/tensors")
+            assert got.status in (200, 404, 500)
+        except (http.client.HTTPException, ConnectionError):
+            pass  # cut off: an error after the head can be said in no other way
+    d.settled()

@@ -381,3 +381,20 @@ def test_two_bearers_are_none(start, tmp_path, unix):
             with contextlib.closing(d.raw(unix=unix)) as r:
                 r.request(method, target, [f"Authorization: Bearer {one}", f"authorization: Bearer {second}"])
                 assert r.head()[0] == 400
+
+
+@pytest.mark.parametrize("headers", [{}, {"Expect": "100-continue"}, {"Transfer-Encoding": "chunked"}])
+@pytest.mark.parametrize("size", [8, 2 << 20])
+def test_a_refusal_before_the_body_is_answered(start, headers, size):
+    """A keyed request that is refused at its headers gets the refusal, though its body is not read; then the same again."""
+    d = start()
+    answers = []
+    for _ in range(2):
+        with contextlib.closing(d.raw()) as r:
+            length = [] if "Transfer-Encoding" in headers else [f"Content-Length: {size}"]
+            r.request("PATCH", "/v1/sessions/default/buffers/none/data?offset=0",
+                      ["Content-Type: application/octet-stream", "Idempotency-Key: a", *length,
+                       *(f"{k}: {v}" for k, v in headers.items())], b"x" * size if not headers and size < 1024 else b"")
+            answers.append(r.reply())
+    assert [a.status for a in answers] == [404, 404] and answers[0].json()["code"] == "buffer_not_found"
+    assert answers[1].headers["Idempotency-Replayed"] == "true"

@@ -180,11 +180,21 @@ int gb_download_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
     return 1;
 }
 
+static bool has_failed(struct gb_download *d) {
+    bool failed;
+
+    pthread_mutex_lock(&d->t.lock);
+    failed = d->t.error.code != GB_OK;
+    pthread_mutex_unlock(&d->t.lock);
+    return failed || d->unsettled;
+}
+
 void gb_download_ahead(struct gb_download *d) {
     struct gb_error err = GB_ERROR_INIT;
     int r = 1;
 
-    if (d->direct || !d->started || !have_part(d))
+    /* After a failure the lane may still hold the block that failed. */
+    if (d->direct || !d->started || has_failed(d) || !have_part(d))
         return;
     while (r > 0 && d->count < GB_DOWNLOAD_COPIES && d->queued < d->length)
         r = queue_block(d, false, &err);

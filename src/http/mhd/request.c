@@ -215,6 +215,11 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
     gb_mhd_begin(ex, method, url, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
+    /* The reply is known and waits for the database (Idempotency-Key): the body is not read. */
+    if (ex->phase == GB_PHASE_WAIT && (ex->req.chunked || ex->req.content_length > 0)) {
+        ex->close = true;
+        return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
+    }
     if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
         return hand_over(loop, ex);
     /* A client that waits for 100 Continue has sent nothing yet, if the proof holds: its body goes straight to a
