@@ -1,6 +1,5 @@
-/* Every route but the bytes (data.h) and mappings (map.h). Part of <gpubuf/gpubuf.h>.
- *
- * All return 0, or -1 with err; those that say so GPUBUF_UNCHANGED. how may be NULL, ret may be NULL. */
+/* Every route but the bytes (data.h) and mappings (map.h). Part of <gpubuf/gpubuf.h>, which explains the parameters and
+ * errors that all functions share. */
 #ifndef GPUBUF_CALLS_H
 #define GPUBUF_CALLS_H
 
@@ -38,45 +37,65 @@ GPUBUF_LIST(upload);
 GPUBUF_LIST(operation);
 GPUBUF_LIST(lease);
 
-/* --- the daemon ---------------------------------------------------------------------------------------------------- */
+/* --- the daemon --------------------------------------------------------------------------------------------------- */
 
+/* Reads the version, backend and start time of the daemon into *ret. Returns 0 or -1. Errors: those of every
+ * request. */
 int gpubuf_daemon_get(gpubuf_client *client, struct gpubuf_daemon *ret, struct gpubuf_error *err);
 
-/* /livez; fails when it does not answer. */
+/* Asks /livez whether the daemon answers at all. Returns 0 or -1. Errors: those of every request. */
 int gpubuf_live(gpubuf_client *client, struct gpubuf_error *err);
 
-/* /readyz?verbose; *ret_ready is false where it says not ready (503), which is no error. The checks: in the answer. */
+/* Asks /readyz?verbose whether the daemon takes work. *ret_ready is false on a 503, which is no error; the single
+ * checks are in the answer. Returns 0 or -1. Errors: those of every request. */
 int gpubuf_ready(gpubuf_client *client, bool *ret_ready, struct gpubuf_error *err);
 
-/* The interface's description, as the answer's body. */
+/* Fetches the OpenAPI description of the interface as the body of the answer. Returns 0 or -1. Errors: those of
+ * every request. */
 int gpubuf_openapi(gpubuf_client *client, struct gpubuf_error *err);
 
-/* With how.if_none_match (the etag of an earlier answer): GPUBUF_UNCHANGED, which costs the daemon next to nothing. */
+/* Reads the counters of the daemon. With how.if_none_match (the etag of an earlier answer) an unchanged reply costs
+ * the daemon next to nothing. Returns 0, -1, or GPUBUF_UNCHANGED if the entity tag still matches. Errors: those of
+ * every request. */
 int gpubuf_stats_get(gpubuf_client *client, const struct gpubuf_how *how, struct gpubuf_stats *ret,
                      struct gpubuf_error *err);
 
+/* Lists all devices. The caller frees *ret with gpubuf_device_list_done(). Returns 0 or -1. Errors: those of every
+ * request. */
 int gpubuf_device_list(gpubuf_client *client, struct gpubuf_device_list *ret, struct gpubuf_error *err);
-/* device: an index such as "0", or a UUID. */
+
+/* Reads one device. device: an index such as "0", or a UUID. Returns 0 or -1. Errors: DEVICE_NOT_FOUND. */
 int gpubuf_device_get(gpubuf_client *client, const char *device, struct gpubuf_device *ret, struct gpubuf_error *err);
+
+/* Waits until all work that the daemon queued on the device has ended. device: an index or a UUID. Returns 0 or -1.
+ * Errors: DEVICE_NOT_FOUND, TIMED_OUT, DEVICE_LOST. */
 int gpubuf_device_sync(gpubuf_client *client, const char *device, const struct gpubuf_how *how,
                        struct gpubuf_error *err);
 
-/* --- operations ---------------------------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
-/* session, state: only those; NULL: any. Results and problems are not in the JSON of lists. */
+/* Lists operations. session, state: only operations with that value; NULL: any. Results and problems are left out of
+ * the JSON of a list. The caller frees *ret with gpubuf_operation_list_done(). Returns 0 or -1. Errors:
+ * INVALID_ARGUMENT. */
 int gpubuf_operation_list(gpubuf_client *client, const char *session, const char *state, const struct gpubuf_page *page,
                           struct gpubuf_operation_list *ret, struct gpubuf_error *err);
-/* how.wait_s bounds how long the daemon waits for its end. */
+
+/* Reads one operation. id: as in how.ret_operation. how.wait_s bounds how long the daemon waits for the end of the
+ * operation. Returns 0 or -1. Errors: OPERATION_NOT_FOUND. */
 int gpubuf_operation_get(gpubuf_client *client, const char *id, const struct gpubuf_how *how,
                          struct gpubuf_operation *ret, struct gpubuf_error *err);
-/* Until it has ended, or with GPUBUF_CLIENT_TIMEOUT after timeout_s (0: without an end). A failed operation is an error:
- * its own. */
+
+/* Waits until the operation with that id has ended. timeout_s: seconds to wait; 0: without a limit. Returns 0 or -1.
+ * Errors: OPERATION_NOT_FOUND, CLIENT_TIMEOUT; if the operation failed, its own error. */
 int gpubuf_operation_wait(gpubuf_client *client, const char *id, uint32_t timeout_s, struct gpubuf_operation *ret,
                           struct gpubuf_error *err);
+
+/* Cancels the operation with that id if it can still be undone. Returns 0 or -1. Errors: OPERATION_NOT_FOUND,
+ * OPERATION_RUNNING, OPERATION_ENDED. */
 int gpubuf_operation_cancel(gpubuf_client *client, const char *id, const struct gpubuf_how *how,
                             struct gpubuf_operation *ret, struct gpubuf_error *err);
 
-/* --- sessions ------------------------------------------------------------------------------------------------------ */
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 struct gpubuf_session_params {
     const char *labels; /* a JSON object of strings; in an update null removes one */
@@ -87,30 +106,53 @@ struct gpubuf_session_params {
     uint64_t room[8];
 };
 
+/* Lists sessions. The caller frees *ret with gpubuf_session_list_done(). Returns 0 or -1. Errors: those of every
+ * request. */
 int gpubuf_session_list(gpubuf_client *client, const struct gpubuf_page *page, struct gpubuf_session_list *ret,
                         struct gpubuf_error *err);
+
+/* Creates a session. params may be NULL. Returns 0 or -1. Errors: SESSION_EXISTS, LIMIT_REACHED, INVALID_NAME,
+ * INVALID_ARGUMENT. */
 int gpubuf_session_create(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                           const struct gpubuf_how *how, struct gpubuf_session *ret, struct gpubuf_error *err);
+
+/* Reads a session. With how.if_none_match the reply may be that nothing changed. Returns 0, -1, or GPUBUF_UNCHANGED
+ * if the entity tag still matches. Errors: SESSION_NOT_FOUND. */
 int gpubuf_session_get(gpubuf_client *client, const char *session, const struct gpubuf_how *how,
                        struct gpubuf_session *ret, struct gpubuf_error *err);
+
+/* Changes the fields of a session that params gives; the others keep their values. Returns 0 or -1. Errors:
+ * SESSION_NOT_FOUND, PRECONDITION_FAILED, INVALID_ARGUMENT. */
 int gpubuf_session_update(gpubuf_client *client, const char *session, const struct gpubuf_session_params *params,
                           const struct gpubuf_how *how, struct gpubuf_session *ret, struct gpubuf_error *err);
+
+/* Deletes a session with all that is in it. Returns 0 or -1. Errors: SESSION_NOT_FOUND, SESSION_PROTECTED, MAPPED,
+ * PRECONDITION_FAILED. */
 int gpubuf_session_delete(gpubuf_client *client, const char *session, const struct gpubuf_how *how,
                           struct gpubuf_error *err);
-/* ret_expires_at: GPUBUF_TIME_SIZE bytes; "" when it never does. */
+
+/* Resets the idle timer of a session. ret_expires_at: GPUBUF_TIME_SIZE bytes; "" if the session never expires.
+ * Returns 0 or -1. Errors: SESSION_NOT_FOUND. */
 int gpubuf_session_heartbeat(gpubuf_client *client, const char *session, const struct gpubuf_how *how,
                              char *ret_expires_at, struct gpubuf_error *err);
+
+/* Reads the counters of one session. Returns 0 or -1. Errors: SESSION_NOT_FOUND. */
 int gpubuf_session_stats(gpubuf_client *client, const char *session, struct gpubuf_stats *ret,
                          struct gpubuf_error *err);
+
+/* Waits until the work on all streams of a session has ended. Returns 0 or -1. Errors: SESSION_NOT_FOUND, TIMED_OUT,
+ * DEVICE_LOST. */
 int gpubuf_session_sync(gpubuf_client *client, const char *session, const struct gpubuf_how *how,
                         struct gpubuf_error *err);
 
-/* Several operations in one request. operations: the JSON array of them, as in /openapi.json; stream: of those that name
- * none, may be NULL; atomic: all or none. Single failures are in the answer, and no error of the call. */
+/* Carries out several operations in one request. operations: their JSON array, as in /openapi.json; stream: the one
+ * for operations that name none, may be NULL; atomic: all or none. Failures of single operations are in the answer
+ * and are no error of the call. Returns 0 or -1. Errors: SESSION_NOT_FOUND, INVALID_ARGUMENT; if atomic, that of the
+ * operation that failed. */
 int gpubuf_batch_run(gpubuf_client *client, const char *session, const char *operations, const char *stream,
                      bool atomic, const struct gpubuf_how *how, struct gpubuf_batch *ret, struct gpubuf_error *err);
 
-/* --- pools --------------------------------------------------------------------------------------------------------- */
+/* --- pools -------------------------------------------------------------------------------------------------------- */
 
 struct gpubuf_pool_params {
     const char *device;          /* index or UUID; at creation only, as max_bytes and exportable are */
@@ -123,56 +165,98 @@ struct gpubuf_pool_params {
     uint64_t room[8];
 };
 
+/* Lists the pools of a session. The caller frees *ret with gpubuf_pool_list_done(). Returns 0 or -1. Errors:
+ * SESSION_NOT_FOUND. */
 int gpubuf_pool_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
                      struct gpubuf_pool_list *ret, struct gpubuf_error *err);
+
+/* Creates a pool. params may be NULL. Returns 0 or -1. Errors: POOL_EXISTS, LIMIT_REACHED, DEVICE_NOT_FOUND,
+ * UNSUPPORTED. */
 int gpubuf_pool_create(gpubuf_client *client, const char *session, const char *pool,
                        const struct gpubuf_pool_params *params, const struct gpubuf_how *how, struct gpubuf_pool *ret,
                        struct gpubuf_error *err);
+
+/* Reads a pool. Returns 0 or -1. Errors: POOL_NOT_FOUND. */
 int gpubuf_pool_get(gpubuf_client *client, const char *session, const char *pool, struct gpubuf_pool *ret,
                     struct gpubuf_error *err);
+
+/* Changes the release threshold or the reuse policies that params gives. Returns 0 or -1. Errors: POOL_NOT_FOUND,
+ * POOL_PROTECTED, PRECONDITION_FAILED, INVALID_ARGUMENT. */
 int gpubuf_pool_update(gpubuf_client *client, const char *session, const char *pool,
                        const struct gpubuf_pool_params *params, const struct gpubuf_how *how, struct gpubuf_pool *ret,
                        struct gpubuf_error *err);
-/* force: also while buffers live in it. */
+
+/* Deletes a pool. force: also while buffers live in it, which are lost. Returns 0 or -1. Errors: POOL_NOT_FOUND,
+ * POOL_BUSY, POOL_PROTECTED, MAPPED. */
 int gpubuf_pool_delete(gpubuf_client *client, const char *session, const char *pool, bool force,
                        const struct gpubuf_how *how, struct gpubuf_error *err);
+
+/* Returns unused memory of a pool to the device. keep_bytes: how much the pool may keep reserved. Returns 0 or -1.
+ * Errors: POOL_NOT_FOUND. */
 int gpubuf_pool_trim(gpubuf_client *client, const char *session, const char *pool, uint64_t keep_bytes,
                      const struct gpubuf_how *how, struct gpubuf_pool *ret, struct gpubuf_error *err);
+
+/* Sets the peaks of a pool to its present values. Returns 0 or -1. Errors: POOL_NOT_FOUND. */
 int gpubuf_pool_reset_peak(gpubuf_client *client, const char *session, const char *pool, const struct gpubuf_how *how,
                            struct gpubuf_pool *ret, struct gpubuf_error *err);
-/* access: "none" or "read_write", of that device. */
+
+/* Sets the access of one device to the memory of a pool. device: an index or a UUID; access: "none" or "read_write".
+ * Returns 0 or -1. Errors: POOL_NOT_FOUND, DEVICE_NOT_FOUND, UNSUPPORTED. */
 int gpubuf_pool_access(gpubuf_client *client, const char *session, const char *pool, const char *device,
                        const char *access, const struct gpubuf_how *how, struct gpubuf_pool *ret,
                        struct gpubuf_error *err);
 
-/* --- streams and events -------------------------------------------------------------------------------------------- */
+/* --- streams and events ------------------------------------------------------------------------------------------- */
 
+/* Lists the streams of a session. The caller frees *ret with gpubuf_stream_list_done(). Returns 0 or -1. Errors:
+ * SESSION_NOT_FOUND. */
 int gpubuf_stream_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
                        struct gpubuf_stream_list *ret, struct gpubuf_error *err);
+
+/* Creates a stream. Returns 0 or -1. Errors: STREAM_EXISTS, LIMIT_REACHED, INVALID_NAME. */
 int gpubuf_stream_create(gpubuf_client *client, const char *session, const char *stream, const struct gpubuf_how *how,
                          struct gpubuf_stream *ret, struct gpubuf_error *err);
+
+/* Reads a stream. Returns 0 or -1. Errors: STREAM_NOT_FOUND. */
 int gpubuf_stream_get(gpubuf_client *client, const char *session, const char *stream, struct gpubuf_stream *ret,
                       struct gpubuf_error *err);
+
+/* Deletes a stream after its queued work has ended. Returns 0 or -1. Errors: STREAM_NOT_FOUND, STREAM_PROTECTED. */
 int gpubuf_stream_delete(gpubuf_client *client, const char *session, const char *stream, const struct gpubuf_how *how,
                          struct gpubuf_error *err);
+
+/* Waits until the work on a stream has ended. Returns 0 or -1. Errors: STREAM_NOT_FOUND, TIMED_OUT, DEVICE_LOST. */
 int gpubuf_stream_sync(gpubuf_client *client, const char *session, const char *stream, const struct gpubuf_how *how,
                        struct gpubuf_stream *ret, struct gpubuf_error *err);
 
+/* Lists the events of a session. The caller frees *ret with gpubuf_event_list_done(). Returns 0 or -1. Errors:
+ * SESSION_NOT_FOUND. */
 int gpubuf_event_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
                       struct gpubuf_event_list *ret, struct gpubuf_error *err);
+
+/* Creates an event. Returns 0 or -1. Errors: EVENT_EXISTS, LIMIT_REACHED, INVALID_NAME. */
 int gpubuf_event_create(gpubuf_client *client, const char *session, const char *event, const struct gpubuf_how *how,
                         struct gpubuf_event *ret, struct gpubuf_error *err);
+
+/* Reads an event. Returns 0 or -1. Errors: EVENT_NOT_FOUND. */
 int gpubuf_event_get(gpubuf_client *client, const char *session, const char *event, struct gpubuf_event *ret,
                      struct gpubuf_error *err);
+
+/* Deletes an event. Work that waits for it is not affected. Returns 0 or -1. Errors: EVENT_NOT_FOUND. */
 int gpubuf_event_delete(gpubuf_client *client, const char *session, const char *event, const struct gpubuf_how *how,
                         struct gpubuf_error *err);
-/* stream: NULL is "default". */
+
+/* Records an event on a stream: it covers the work that is queued there now. stream: NULL is "default". Returns 0 or
+ * -1. Errors: EVENT_NOT_FOUND, STREAM_NOT_FOUND. */
 int gpubuf_event_record(gpubuf_client *client, const char *session, const char *event, const char *stream,
                         const struct gpubuf_how *how, struct gpubuf_event *ret, struct gpubuf_error *err);
+
+/* Makes later work on a stream wait for an event, on the device. stream: NULL is "default". Returns 0 or -1. Errors:
+ * EVENT_NOT_FOUND, STREAM_NOT_FOUND. */
 int gpubuf_event_wait(gpubuf_client *client, const char *session, const char *event, const char *stream,
                       const struct gpubuf_how *how, struct gpubuf_event *ret, struct gpubuf_error *err);
 
-/* --- buffers ------------------------------------------------------------------------------------------------------- */
+/* --- buffers ------------------------------------------------------------------------------------------------------ */
 
 struct gpubuf_buffer_params {
     struct gpubuf_opt bytes; /* this, or dtype and shape */
@@ -187,19 +271,33 @@ struct gpubuf_buffer_params {
     uint64_t room[8];
 };
 
+/* Lists the buffers of a session. The caller frees *ret with gpubuf_buffer_list_done(). Returns 0 or -1. Errors:
+ * SESSION_NOT_FOUND. */
 int gpubuf_buffer_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
                        struct gpubuf_buffer_list *ret, struct gpubuf_error *err);
+
+/* Creates a buffer of zeros. params says its size, or its dtype and shape, and where it is to be. how.wait_s bounds
+ * how long the daemon waits for memory. Returns 0 or -1. Errors: BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY,
+ * LIMIT_REACHED, UNSUPPORTED, POOL_NOT_FOUND. */
 int gpubuf_buffer_create(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_buffer *ret, struct gpubuf_error *err);
-/* attributes: with what the driver knows of the memory, in the answer; takes scope admin. */
+
+/* Reads the record of a buffer. attributes: with what the driver knows of the memory, in the answer, which takes
+ * scope admin. Returns 0, -1, or GPUBUF_UNCHANGED if the entity tag still matches. Errors: BUFFER_NOT_FOUND,
+ * CONTENT_LOST with attributes. */
 int gpubuf_buffer_get(gpubuf_client *client, const char *session, const char *buffer, bool attributes,
                       const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
-/* labels, dtype and shape of params count. */
+
+/* Changes labels, dtype and shape of a buffer; the other fields of params are ignored. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, SHAPE_MISMATCH, PRECONDITION_FAILED. */
 int gpubuf_buffer_update(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_buffer *ret, struct gpubuf_error *err);
-/* when_unmapped: also while it is mapped; the bytes are then freed with the last mapping. */
+
+/* Deletes a buffer. Readers of its bytes finish undisturbed. when_unmapped: also while it is mapped; the memory is
+ * then freed with the last mapping. Returns 0 or -1. Errors: BUFFER_NOT_FOUND, MAPPED, BUFFER_BUSY,
+ * PRECONDITION_FAILED. */
 int gpubuf_buffer_delete(gpubuf_client *client, const char *session, const char *buffer, bool when_unmapped,
                          const struct gpubuf_how *how, struct gpubuf_error *err);
 
@@ -225,9 +323,14 @@ struct gpubuf_fill_params {
     uint64_t room[4];
 };
 
+/* Copies bytes of another buffer on the device. Without params.offset the buffer is made or replaced. Returns 0 or
+ * -1. Errors: BUFFER_NOT_FOUND, CONTENT_LOST, SEALED, MAPPED, BUFFER_BUSY, QUOTA_EXCEEDED, OUT_OF_MEMORY. */
 int gpubuf_buffer_copy(gpubuf_client *client, const char *session, const char *buffer,
                        const struct gpubuf_copy_params *params, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);
+
+/* Fills bytes of a buffer with a repeated pattern on the device. Returns 0 or -1. Errors: BUFFER_NOT_FOUND,
+ * CONTENT_LOST, SEALED, MAPPED, BUFFER_BUSY, INVALID_ARGUMENT. */
 int gpubuf_buffer_fill(gpubuf_client *client, const char *session, const char *buffer,
                        const struct gpubuf_fill_params *params, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);
@@ -241,29 +344,42 @@ struct gpubuf_verify_params {
     uint64_t room[4];
 };
 
-/* params may be NULL: the CRC32C alone. Bytes that do not match are no error of the call, nor is it when there was no
- * checksum to compare with: then it is stored from now on. */
+/* Reads a buffer and compares its checksum with the stored one. params may be NULL: the CRC32C alone. A mismatch is
+ * no error of the call; if no checksum was stored, the computed one is stored. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, CONTENT_LOST, BUFFER_PARTIAL. */
 int gpubuf_buffer_verify(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_verify_params *params, const struct gpubuf_how *how,
                          struct gpubuf_verified *ret, struct gpubuf_error *err);
-/* Of a mirrored buffer. to: "host" or "device"; side: "host", "device" or "all". */
+
+/* Brings one side of a mirrored buffer up to date. to: "host" or "device"; stream: NULL is "default". ret->copied is
+ * false if that side was current. Returns 0 or -1. Errors: BUFFER_NOT_FOUND, INVALID_ARGUMENT if the buffer is not
+ * mirrored, CONTENT_LOST, MAPPED. */
 int gpubuf_buffer_sync(gpubuf_client *client, const char *session, const char *buffer, const char *to,
                        const char *stream, const struct gpubuf_how *how, struct gpubuf_buffer *ret,
                        struct gpubuf_error *err);
+
+/* Frees the memory of one side of a mirrored buffer. side: "host", "device" or "all". Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, BUFFER_SIDE_CURRENT, MAPPED, SEALED. */
 int gpubuf_buffer_release(gpubuf_client *client, const char *session, const char *buffer, const char *side,
                           const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
-/* Makes its content immutable, for good. */
+
+/* Makes the content of a buffer immutable, for good. Returns 0 or -1. Errors: BUFFER_NOT_FOUND, CONTENT_LOST,
+ * MAPPED, ADOPTED, ESCAPED. */
 int gpubuf_buffer_seal(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_how *how,
                        struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
-/* --- leases -------------------------------------------------------------------------------------------------------- */
+/* --- leases ------------------------------------------------------------------------------------------------------- */
 
-/* Who maps what. */
+/* Lists leases: the processes that map buffers, and exports. The caller frees *ret with gpubuf_lease_list_done().
+ * Returns 0 or -1. Errors: those of every request. */
 int gpubuf_lease_list(gpubuf_client *client, const struct gpubuf_page *page, struct gpubuf_lease_list *ret,
                       struct gpubuf_error *err);
+
+/* Reads one lease. lease: its id. Returns 0 or -1. Errors: LEASE_NOT_FOUND. */
 int gpubuf_lease_get(gpubuf_client *client, const char *lease, struct gpubuf_lease *ret, struct gpubuf_error *err);
-/* Ends another's lease, which takes scope admin, or an export, once its importers have let go; one's own end by
- * gpubuf_unmap(). */
+
+/* Ends an export, or the lease of another process, which takes scope admin. lease: its id. The caller ends its own
+ * leases by gpubuf_unmap(). Returns 0 or -1. Errors: LEASE_NOT_FOUND. */
 int gpubuf_lease_delete(gpubuf_client *client, const char *lease, struct gpubuf_error *err);
 
 struct gpubuf_export_params {
@@ -272,9 +388,9 @@ struct gpubuf_export_params {
     uint64_t room[4];
 };
 
-/* CUDA's older handle of a buffer of kind ipc, for as long as the time lasts or until gpubuf_lease_delete(): no connection
- * has it. The answer's body (gpubuf_answer_of()) is what NVIDIA Triton registers as CUDA shared memory. params may be NULL.
- * GPUBUF_UNSUPPORTED where the memory has none: map it. */
+/* Exports a buffer of kind ipc as a CUDA IPC handle, until its time is over or gpubuf_lease_delete(). No connection
+ * owns the export. params may be NULL. The body of the answer is what NVIDIA Triton registers as CUDA shared memory.
+ * Returns 0 or -1. Errors: BUFFER_NOT_FOUND, UNSUPPORTED if the memory has no such handle, LIMIT_REACHED. */
 int gpubuf_export(gpubuf_client *client, const char *session, const char *buffer,
                   const struct gpubuf_export_params *params, const struct gpubuf_how *how, struct gpubuf_exported *ret,
                   struct gpubuf_error *err);

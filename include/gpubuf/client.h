@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* --- errors -------------------------------------------------------------------------------------------------------- */
+/* --- errors ------------------------------------------------------------------------------------------------------- */
 
 /* What the daemon can say comes from errors.def, the list that the daemon is built from; what only a client can say
  * begins at 1000. Lines are added to that list at its end alone, so that numbers keep their meaning. */
@@ -19,7 +19,7 @@ enum gpubuf_code {
 #define GB_ERROR(symbol, slug, status, retryable, title) GPUBUF_##symbol,
 #include <gpubuf/errors.def>
 #undef GB_ERROR
-    GPUBUF_CANNOT_CONNECT = 1000, /* nobody listens there, or no permission to */
+    GPUBUF_CANNOT_CONNECT = 1000, /* no daemon listens there, or the permission is missing */
     GPUBUF_CONNECTION_LOST,       /* the connection ended before the answer did */
     GPUBUF_CLIENT_TIMEOUT,        /* a time-out of gpubuf_options */
     GPUBUF_BAD_ANSWER,            /* what came is not what a gpubufd says */
@@ -33,7 +33,8 @@ enum gpubuf_code {
     GPUBUF_UNKNOWN_PROBLEM,       /* a problem of a daemon newer than this library; slug has its code */
 };
 
-/* Filled where the failure is detected. Texts are NUL-terminated and cut to fit; empty where there is nothing to say. */
+/* Filled where the failure is detected. Texts are NUL-terminated and cut to fit; empty where there is nothing to
+ * say. */
 struct gpubuf_error {
     int code;         /* enum gpubuf_code */
     int status;       /* of HTTP; 0 when no answer came */
@@ -55,20 +56,22 @@ struct gpubuf_error {
     uint64_t room[8];
 };
 
-/* "buffer_not_found" of GPUBUF_BUFFER_NOT_FOUND, "ok" of 0; never NULL. And back: the code of a slug, or
- * GPUBUF_UNKNOWN_PROBLEM. */
+/* The stable name of a code: "buffer_not_found" for GPUBUF_BUFFER_NOT_FOUND, "ok" for 0. Any thread. Returns static
+ * text, never NULL. */
 const char *gpubuf_code_slug(int code);
+
+/* The code of a slug. Any thread. Returns GPUBUF_UNKNOWN_PROBLEM if the library does not know it. */
 int gpubuf_code_find(const char *slug);
 
-/* --- clients ------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 typedef struct gpubuf_client gpubuf_client;
 
 struct gpubuf_options {
-    /* "http://host:port", "https://..." behind a proxy, or "unix:///path/to/gpubufd.sock"; "host:port" is taken
-     * as http://, "host" as http://host:7070. NULL: the environment's GPUBUF_URL; without that socket, or GPUBUF_SOCKET; without these the
-     * UNIX socket of a daemon on this machine where one is there (in the state directory of this user, of root, or
-     * /run/gpubufd.sock), else http://127.0.0.1:7070. */
+    /* "http://host:port", "https://..." behind a proxy, or "unix:///path/to/gpubufd.sock"; "host:port" is taken as
+     * http://, "host" as http://host:7070. NULL: the environment's GPUBUF_URL; without that socket, or GPUBUF_SOCKET;
+     * without these the UNIX socket of a daemon on this machine where one is there (in the state directory of this
+     * user, of root, or /run/gpubufd.sock), else http://127.0.0.1:7070. */
     const char *url;
     /* The UNIX socket over which buffers are mapped when url is not one. NULL: GPUBUF_SOCKET, then as above when url
      * names this machine by a loopback address. */
@@ -88,26 +91,32 @@ struct gpubuf_options {
     uint64_t room[8];
 };
 
-/* Makes no connection yet. options may be NULL. */
+/* Creates a client; no connection is made yet. options may be NULL, and is copied. The caller ends *ret with
+ * gpubuf_close(). Any thread. Returns 0 or -1. Errors: BAD_ARGUMENT, NO_MEMORY. */
 int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struct gpubuf_error *err);
 
-/* Ends its connections. Mappings stay until they are unmapped. NULL is permitted. */
+/* Closes the connections of a client and frees it. Mappings stay until they are unmapped. client: NULL is permitted. */
 void gpubuf_close(gpubuf_client *client);
 
-/* What it talks to: "http://127.0.0.1:7070" or "unix:///var/lib/gpubufd/gpubufd.sock". And the UNIX socket for mappings,
- * or NULL. The client's, until it is closed. */
+/* The address that the client talks to: "http://127.0.0.1:7070" or "unix:///var/lib/gpubufd/gpubufd.sock". Returns
+ * text of the client, valid until it is closed. */
 const char *gpubuf_url(const gpubuf_client *client);
+
+/* The path of the UNIX socket for mappings. Returns text of the client, valid until it is closed; NULL if there is
+ * none. */
 const char *gpubuf_socket(const gpubuf_client *client);
 
-/* Makes the call that the client is in, and every later one, fail with GPUBUF_INTERRUPTED within 100 ms, until
- * gpubuf_resume(). For other threads and signal handlers; an upload that is under way leaves nothing behind. */
+/* Makes the present call of the client, and every later one, fail with GPUBUF_INTERRUPTED within 100 ms, until
+ * gpubuf_resume(). An upload under way leaves nothing behind. Any thread, and signal handlers. */
 void gpubuf_interrupt(gpubuf_client *client);
+
+/* Ends the effect of gpubuf_interrupt(). Any thread, and signal handlers. */
 void gpubuf_resume(gpubuf_client *client);
 
-/* "0.1.0"; of the library that is linked. */
+/* The version of the library that is linked, such as "0.1.0". Any thread. Returns static text. */
 const char *gpubuf_version(void);
 
-/* --- requests ------------------------------------------------------------------------------------------------------ */
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
 #define GPUBUF_UNCHANGED 1
 
@@ -140,17 +149,19 @@ struct gpubuf_answer {
     double total_ms;
 };
 
-/* Never NULL; stays until the client's next call. Lists and transfers over several connections show the last of their
- * answers. */
+/* The last answer that the client got; of a list or of a transfer over several connections, the last of their
+ * answers. Returns a value of the client, never NULL, valid until its next call. */
 const struct gpubuf_answer *gpubuf_answer_of(const gpubuf_client *client);
 
-/* Any request, for what has no function here. target: "/v1/..." with its query, encoded already. headers: lines
- * "Name: value", ended by NULL; may be NULL. body may be NULL. The answer is gpubuf_answer_of(), of at most 64 MiB.
- * Returns 0 for every status below 400; 304 is 0 as well. */
+/* Makes any request, for routes without a function here. method: "GET" and so on; target: "/v1/..." with its query,
+ * encoded already; headers: lines "Name: value", ended by NULL, may be NULL; body[0..bytes) may be NULL. The answer,
+ * of at most 64 MiB, is gpubuf_answer_of(). Returns 0 for every status below 400, 304 included; else -1. Errors:
+ * that of the problem document. */
 int gpubuf_request(gpubuf_client *client, const char *method, const char *target, const char *const *headers,
                    const void *body, size_t bytes, struct gpubuf_error *err);
 
-/* Writes text as it stands in a path or a query; -1 when size (bytes, with the NUL) is too small. */
+/* Writes text to ret as it stands in a path or a query. size: bytes of ret, the NUL included. Any thread. Returns 0,
+ * or -1 if size is too small. */
 int gpubuf_escape(const char *text, char *ret, size_t size);
 
 #ifdef __cplusplus

@@ -107,7 +107,7 @@ static inline struct gpubuf_target gpubuf_to_call(gpubuf_write_fn *write, void *
     return target;
 }
 
-/* --- whole buffers ------------------------------------------------------------------------------------------------- */
+/* --- whole buffers ------------------------------------------------------------------------------------------------ */
 
 struct gpubuf_put_params {
     const char *format; /* raw, npy, safetensors; NULL: what the bytes begin as */
@@ -136,9 +136,11 @@ struct gpubuf_put_params {
     uint64_t room[8];
 };
 
-/* Uploads; makes the buffer or replaces it, at once when the last byte has arrived. One that breaks off changes nothing
- * unless in_place or offset or slice asked for the bytes to be written where they stand. It is tried again after a
- * failure that may pass where the source can be read again (memory, a descriptor with an offset). */
+/* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling
+ * thread. An upload that breaks off changes nothing unless in_place, offset or slice is set. After a transient
+ * failure it is repeated if the source can be read again (memory, a descriptor with an offset). Returns 0 or -1.
+ * Errors: SHAPE_MISMATCH, UNSUPPORTED_ARRAY, QUOTA_EXCEEDED, OUT_OF_MEMORY, PRECONDITION_FAILED, BUFFER_BUSY,
+ * MAPPED, SEALED, INPUT_FAILED, CHECK_FAILED. */
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
@@ -148,7 +150,8 @@ struct gpubuf_get_params {
     struct gpubuf_opt offset; /* so many bytes from here */
     struct gpubuf_opt length;
     const char *slice; /* elements, by numpy's basic indexing: "0:16,3,:" */
-    /* Over so many connections at a time, into memory or a descriptor with an offset; all parts are of one generation. */
+    /* Over so many connections at a time, into memory or a descriptor with an offset; all parts are of one
+     * generation. */
     uint32_t connections;
     uint64_t part_bytes; /* 0: 32 MiB */
     bool check;          /* the CRC32C of a whole buffer, raw or .npy, is held against the one that the daemon states */
@@ -168,16 +171,19 @@ struct gpubuf_got {
     char etag[GPUBUF_ETAG_SIZE];
 };
 
-/* Downloads. Of a failure in the middle, the target has some of the bytes; it goes on where it broke off, in the same
- * generation, where that may pass. */
+/* Downloads the bytes into target. After a transient failure the download resumes where it stopped, in the same
+ * generation; after any other failure the target has some of the bytes. Returns 0, -1, or GPUBUF_UNCHANGED if the
+ * entity tag still matches. Errors: BUFFER_NOT_FOUND, CONTENT_LOST, BUFFER_PARTIAL, BUFFER_BUSY,
+ * RANGE_NOT_SATISFIABLE, OUTPUT_FAILED, CHECK_FAILED. */
 int gpubuf_get(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_target target,
                const struct gpubuf_get_params *params, struct gpubuf_got *ret, struct gpubuf_error *err);
 
-/* The headers of a download without the bytes: got.bytes is what would come. */
+/* Reads the headers of a download without the bytes. ret->bytes is how many would come. Returns 0, -1, or
+ * GPUBUF_UNCHANGED if the entity tag still matches. Errors: those of gpubuf_get(). */
 int gpubuf_head(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_get_params *params,
                 struct gpubuf_got *ret, struct gpubuf_error *err);
 
-/* --- many tensors in one file -------------------------------------------------------------------------------------- */
+/* --- many tensors in one file ------------------------------------------------------------------------------------- */
 
 struct gpubuf_tensors_params {
     const char *names; /* of a download: "a,b"; NULL: all, or those that prefix and label pick */
@@ -194,41 +200,65 @@ struct gpubuf_tensors_params {
     uint64_t room[8];
 };
 
-/* A safetensors file: all its tensors become buffers, or none does. */
+/* Uploads a safetensors file from source: all its tensors become buffers, or none does. Returns 0 or -1. Errors:
+ * UNSUPPORTED_ARRAY, SHAPE_MISMATCH, QUOTA_EXCEEDED, OUT_OF_MEMORY, INPUT_FAILED. */
 int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf_source source,
                        const struct gpubuf_tensors_params *params, struct gpubuf_tensors *ret,
                        struct gpubuf_error *err);
-/* ret_bytes: of the file. */
+
+/* Downloads buffers as one safetensors file into target. *ret_bytes: the size of the file. Returns 0 or -1. Errors:
+ * BUFFER_NOT_FOUND, CONTENT_LOST, UNSUPPORTED_ARRAY, OUTPUT_FAILED. */
 int gpubuf_tensors_get(gpubuf_client *client, const char *session, struct gpubuf_target target,
                        const struct gpubuf_tensors_params *params, uint64_t *ret_bytes, struct gpubuf_error *err);
 
-/* --- uploads in several requests ----------------------------------------------------------------------------------- */
+/* --- uploads in several requests ---------------------------------------------------------------------------------- */
 
+/* Lists the open uploads of a session. The caller frees *ret with gpubuf_upload_list_done(). Returns 0 or -1.
+ * Errors: SESSION_NOT_FOUND. */
 int gpubuf_upload_list(gpubuf_client *client, const char *session, const struct gpubuf_page *page,
                        struct gpubuf_upload_list *ret, struct gpubuf_error *err);
-/* One that takes parts. */
+
+/* Begins an upload in parts, whose memory is allocated at once. Returns 0 or -1. Errors: QUOTA_EXCEEDED,
+ * OUT_OF_MEMORY, LIMIT_REACHED, PRECONDITION_FAILED. */
 int gpubuf_upload_create(gpubuf_client *client, const char *session, const char *buffer,
                          const struct gpubuf_buffer_params *params, const struct gpubuf_how *how,
                          struct gpubuf_upload *ret, struct gpubuf_error *err);
+
+/* Reads the state of an upload: the bytes received, the ranges missing. id: as gpubuf_upload_create() gave it.
+ * Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
 int gpubuf_upload_get(gpubuf_client *client, const char *session, const char *id, struct gpubuf_upload *ret,
                       struct gpubuf_error *err);
+
+/* Abandons the upload with that id, or forgets a completed one. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
 int gpubuf_upload_delete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_error *err);
-/* Bytes of a part, which source.bytes must tell. replace: over one that arrived. */
+
+/* Sends one part of the upload with that id. offset: where it belongs; source.bytes: its size, which must be known;
+ * replace: over bytes that arrived before. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_OVERLAP, UPLOAD_BUSY,
+ * UPLOAD_COMPLETED, INPUT_FAILED. */
 int gpubuf_upload_part(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool replace,
                        struct gpubuf_source source, struct gpubuf_part *ret, struct gpubuf_error *err);
-/* crc32c: of all bytes, where set: the upload stays as it is when theirs is another. */
+
+/* Completes the upload with that id: the buffer gets its bytes. crc32c: of all bytes, if set; on a mismatch the
+ * upload stays as it is. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_INCOMPLETE, UPLOAD_COMPLETED,
+ * DIGEST_MISMATCH, PRECONDITION_FAILED. */
 int gpubuf_upload_complete(gpubuf_client *client, const char *session, const char *id, struct gpubuf_opt crc32c,
                            const struct gpubuf_how *how, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
-/* One that is appended to, and can be resumed: gpubuf_upload_begin() sends the first bytes and leaves it open, each
- * gpubuf_upload_append() goes on at offset, the last one with complete (then ret is written). params as of gpubuf_put();
- * total: bytes of the whole, GPUBUF_UNKNOWN where dtype and shape or the bytes themselves tell. gpubuf_upload_offset()
- * tells where to go on after a break. */
+/* Begins a resumable upload: sends the first bytes from source and leaves it open for gpubuf_upload_append(). total:
+ * bytes of the whole; GPUBUF_UNKNOWN if dtype and shape or the bytes tell. params as for gpubuf_put(). ret_id: the
+ * id for the calls below. Returns 0 or -1. Errors: those of gpubuf_put(), and UPLOAD_LENGTH_MISMATCH. */
 int gpubuf_upload_begin(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                         uint64_t total, const struct gpubuf_put_params *params, char ret_id[GPUBUF_ID_SIZE],
                         struct gpubuf_error *err);
+
+/* Appends bytes from source to the resumable upload with that id. offset: how many bytes the daemon has; complete:
+ * these are the last, then *ret is written. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND, UPLOAD_OFFSET_MISMATCH,
+ * UPLOAD_BUSY, INPUT_FAILED. */
 int gpubuf_upload_append(gpubuf_client *client, const char *session, const char *id, uint64_t offset, bool complete,
                          struct gpubuf_source source, struct gpubuf_buffer *ret, struct gpubuf_error *err);
+
+/* Asks where to resume the upload with that id after a break. *ret_offset: the bytes received; *ret_complete: it has
+ * ended. Returns 0 or -1. Errors: UPLOAD_NOT_FOUND. */
 int gpubuf_upload_offset(gpubuf_client *client, const char *session, const char *id, uint64_t *ret_offset,
                          bool *ret_complete, struct gpubuf_error *err);
 

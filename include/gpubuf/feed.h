@@ -32,17 +32,18 @@ typedef int gpubuf_news_fn(void *arg, const struct gpubuf_news *news);
 struct gpubuf_feed_params {
     const char *types;       /* "pool.,buffer.lost": those whose type begins so; NULL: all */
     struct gpubuf_opt after; /* set: those after this id, 0 all that the daemon still has; else from now on */
-    /* A connection that stood has ended (why->code is GPUBUF_OK where the daemon ended it in order), or another could not be made.
-     * The feed goes on with the next event as soon as there is one again. Anything but 0 ends it. May be NULL. */
+    /* A connection that stood has ended (why->code is GPUBUF_OK where the daemon ended it in order), or another could
+     * not be made. The feed goes on with the next event as soon as there is one again. Anything but 0 ends it. May be
+     * NULL. */
     int (*again)(void *arg, bool stood, const struct gpubuf_error *why);
     int (*tick)(void *arg); /* some ten times a second; anything but 0 ends it. May be NULL */
     void *arg;              /* of these and of hear */
     uint64_t room[8];
 };
 
-/* Tells hear of each event, by the calling thread, until one of the functions ends it: 0. Connections that are lost are made again,
- * and none is missed or told twice but what feed.gap stands for. -1: the first connection failed, or the daemon refuses, or
- * gpubuf_interrupt(). params may be NULL. */
+/* Calls hear for each event, on the calling thread, until a callback ends the feed. params may be NULL. Lost
+ * connections are made again; no event is missed or repeated but for those that a feed.gap stands for. Returns 0 if
+ * a callback ended it, else -1. Errors: those of the first connection, those of a refusal, INTERRUPTED. */
 int gpubuf_feed_listen(gpubuf_client *client, const struct gpubuf_feed_params *params, gpubuf_news_fn *hear,
                        struct gpubuf_error *err);
 

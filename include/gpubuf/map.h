@@ -1,7 +1,8 @@
 /* A buffer's memory in this process, without a copy. Part of <gpubuf/gpubuf.h>.
  *
  * Over the daemon's UNIX socket. The connection is the lease: when this process ends, however, so do its mappings, and
- * as long as one lives the daemon neither frees nor overwrites the bytes. All mappings of a client share one connection.
+ * as long as one lives the daemon neither frees nor overwrites the bytes. All mappings of a client share one
+ * connection.
  *
  * Nothing here needs CUDA at link time. For ways other than memfd libcuda.so.1 is opened when the first such buffer is
  * mapped, and the device's primary context is used, as the CUDA runtime and all that is built on it do; from the first
@@ -64,44 +65,52 @@ struct gpubuf_mapping_info {
     uint64_t room[8];
 };
 
-/* Maps the buffer as it is now. params may be NULL: for reading, any way. Where the buffer's last writes still run on the
- * daemon's device, device memory is handed out with an event: see gpubuf_mapping_wait(). Of a device's memory for reading
- * the driver enforces that only where it can; treat it so. */
+/* Maps the present content of a buffer. params may be NULL: for reading, any way. If writes of the device still run,
+ * device memory comes with an event: see gpubuf_mapping_wait(). The driver enforces read-only device memory only
+ * where it can. The caller ends *ret with gpubuf_unmap(). Returns 0 or -1. Errors: BUFFER_NOT_FOUND, BUFFER_BUSY,
+ * SEALED, MAP_NOT_PERMITTED, LOCAL_ONLY, CANNOT_MAP, ADOPTED, LIMIT_REACHED. */
 int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_map_params *params,
                gpubuf_mapping **ret, struct gpubuf_error *err);
 
+/* Describes a mapping. mapping: one that lives. Any thread. Returns a value of the mapping, which never changes. */
 const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *mapping);
 
-/* Makes work that is queued later on the stream (a CUstream, as cudaStream_t is; NULL: the default stream) wait for the
- * buffer's earlier writes, on the device. Nothing to do, and 0, where they had ended. */
+/* Makes later work on a CUDA stream wait, on the device, for earlier writes of the mapping's buffer. stream: a
+ * CUstream, as cudaStream_t is; NULL: the default stream. Any thread. Returns 0, also if no such write runs, or -1.
+ * Errors: CANNOT_MAP if the driver refuses. */
 int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_error *err);
 
-/* Has the daemon copy bytes of a buffer ("session/buffer", or "buffer" of the same session) from from_offset into the mapped
- * memory at offset; bytes 0: as many as there are. They are there when it returns. With gpubuf_buffer_copy() for the other
- * direction a pinned buffer is a slab through which bytes go without a socket between. Every mapping of the buffer
- * must be this client's; else mapped. Any thread. */
+/* Has the daemon copy bytes of a buffer into the mapped memory, which has them on return. mapping: all mappings of
+ * its buffer must be this client's; from: "session/buffer", or "buffer" of the same session; from_offset, offset: in
+ * the source and in the mapping; bytes: 0 means all. With gpubuf_buffer_copy() for the other direction a pinned
+ * buffer moves bytes without a socket. Any thread. Returns 0 or -1. Errors: MAPPED, BUFFER_NOT_FOUND, CONTENT_LOST,
+ * INVALID_ARGUMENT. */
 int gpubuf_mapping_load(gpubuf_mapping *mapping, const char *from, uint64_t from_offset, uint64_t offset,
                         uint64_t bytes, struct gpubuf_error *err);
 
-/* Whether the daemon still is there and holds the connection. The memory stays readable when it is not: nobody else writes it
- * then, and what is written is lost. A lease that an administrator ended is not seen here, but by gpubuf_mapping_current(). Any
- * thread. */
+/* Whether the daemon still holds the connection of the mapping. If it does not, the memory stays readable and what
+ * is written there is lost. A lease that an administrator ended is not seen here but by gpubuf_mapping_current().
+ * Any thread. Returns true or false. */
 bool gpubuf_mapping_alive(const gpubuf_mapping *mapping);
 
-/* Asks the daemon whether the mapped memory still is the buffer's content: *ret is false once that was replaced, deleted or
- * lost, once an administrator has ended the lease, and where the daemon is gone. Any thread. */
+/* Asks the daemon whether the mapping is still the content of the buffer. *ret is false if that was replaced,
+ * deleted or lost, if an administrator ended the lease, or if the daemon is gone. Any thread. Returns 0 or -1.
+ * Errors: those of every request. */
 int gpubuf_mapping_current(gpubuf_mapping *mapping, bool *ret, struct gpubuf_error *err);
 
-/* A descriptor that polls readable when the daemon goes (and at other times: ask gpubuf_mapping_alive()); do not read. */
+/* A descriptor for poll(): readable when the daemon of the mapping goes, and at other times, so that
+ * gpubuf_mapping_alive() must be asked. The mapping owns it; nothing may be read from it. Any thread. Returns the
+ * descriptor. */
 int gpubuf_mapping_poll_fd(const gpubuf_mapping *mapping);
 
-/* Ends it in this process and tells the daemon, whose answer can fail; the mapping is gone in every case. All work on
- * the memory must have ended. NULL is permitted. Any thread. */
+/* Ends the mapping in this process and tells the daemon. All work on the memory must have ended; the mapping is gone
+ * even on failure. mapping: NULL is permitted. Any thread. Returns 0 or -1. Errors: those of every request. */
 int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err);
 
-/* --- the other direction ------------------------------------------------------------------------------------------- */
+/* --- the other direction ------------------------------------------------------------------------------------------ */
 
-/* Memory of this process as a buffer of the daemon's, without a copy: uploaded to, downloaded and copied like any other. */
+/* Memory of this process as a buffer of the daemon's, without a copy: uploaded to, downloaded and copied like any
+ * other. */
 typedef struct gpubuf_adoption gpubuf_adoption;
 
 struct gpubuf_adopt_params {
@@ -119,19 +128,20 @@ struct gpubuf_adopt_params {
     uint64_t room[8];
 };
 
-/* Has the daemon adopt it, over the client's one connection: while that lives the buffer is this process's memory, and when it
- * ends, as with this process, the buffer is lost. All work on the memory must have ended; what the daemon writes is there when
- * its answer is. The memory must live until gpubuf_adoption_release(). ret_buffer may be NULL. */
+/* Makes memory of this process a buffer of the daemon, without a copy. params: the memory, which must live until
+ * gpubuf_adoption_release(); all work on it must have ended. When the client's connection or this process ends, the
+ * buffer is lost. ret_buffer may be NULL. The caller ends *ret with gpubuf_adoption_release(). Returns 0 or -1.
+ * Errors: BUFFER_EXISTS, CANNOT_ADOPT, LOCAL_ONLY, UNSUPPORTED, LIMIT_REACHED. */
 int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
                  const struct gpubuf_adopt_params *params, gpubuf_adoption **ret, struct gpubuf_buffer *ret_buffer,
                  struct gpubuf_error *err);
 
-/* Whether the daemon still is there and holds the connection. Any thread. */
+/* Whether the daemon still holds the connection of the adoption. Any thread. Returns true or false. */
 bool gpubuf_adoption_alive(const gpubuf_adoption *adoption);
 
-/* Deletes the buffer, where it still is this one, and tells whether the daemon did; the handle is gone in every case. Transfers
- * that had begun before still use the memory until they end; the memory itself is left as it is. NULL is permitted. Any
- * thread. */
+/* Deletes the buffer if it still is this adoption, and frees the handle in every case. Transfers that began earlier
+ * use the memory until they end. adoption: NULL is permitted. Any thread. Returns 0, or -1 if the daemon did not
+ * delete it. Errors: those of every request. */
 int gpubuf_adoption_release(gpubuf_adoption *adoption, struct gpubuf_error *err);
 
 #ifdef __cplusplus

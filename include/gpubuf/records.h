@@ -263,7 +263,7 @@ struct gpubuf_stats {
     uint64_t allocations;
     uint64_t allocation_failures;
     uint64_t leases;     /* held now */
-    uint64_t held_bytes; /* deleted or replaced, and still mapped by somebody */
+    uint64_t held_bytes; /* deleted or replaced, and still mapped by a process */
     uint64_t maps;
     uint64_t unmaps;
     struct gpubuf_transfers upload;

@@ -29,7 +29,7 @@
  *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
- *                              legacy=fake: memory of kind ipc has a handle, which nobody can open, for tests
+ *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
  *   fault:RULE[,RULE...]:SPEC  see backend/fault/fault.h
  * ret_note (at least 256 bytes) gets one sentence for the log and for /v1: what was chosen and why, in particular why
@@ -62,7 +62,8 @@ static inline int gb_peer_get(struct gb_backend *be, int device, int peer, struc
     return be->ops->peer_get(be, device, peer, ret, err);
 }
 
-/* [any thread, never blocks] True for ever after an error that killed a device; *ret_why (may be NULL) is that error. */
+/* [any thread, never blocks] True for ever after an error that killed a device; *ret_why (may be NULL) is that
+ * error. */
 static inline bool gb_backend_dead(struct gb_backend *be, struct gb_error *ret_why) {
     return be->ops->dead(be, ret_why);
 }
@@ -236,7 +237,8 @@ static inline int gb_mem_free(struct gb_backend *be, void *ptr, struct gb_stream
 }
 
 /* Queues a copy; the source of a copy to the device and the destination of one from it are pinned memory of this
- * backend (or any host memory on the host backend) and must stay valid until the copy is done. Zero bytes is a no-op. */
+ * backend (or any host memory on the host backend) and must stay valid until the copy is done. Zero bytes is a
+ * no-op. */
 static inline int gb_mem_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes,
                               enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
     return be->ops->copy(be, dst, src, bytes, direction, stream, err);
@@ -261,7 +263,7 @@ static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_k
 
 /* Frees what gb_mem_kind_alloc gave, with the bytes asked for then. Nothing queued may use it. Blocks: CUDA may wait
  * for all work of the device, also that of others. */
-static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes,
                                    struct gb_error *err) {
     return be->ops->kind_free(be, place, bytes, err);
 }
@@ -270,22 +272,21 @@ static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_place 
  * (another: INVALID_ARGUMENT; between host memories any). Never waits for the stream; pageable memory goes by way of a
  * bounce buffer of the stream, host to host by the CPU, both in stream order. The bytes must stay valid until the copy
  * is done; ranges that overlap are undefined. *ret_way says which way it goes: between devices PEER where the source's
- * pool lets the destination's device in (gb_pool_access_set), else STAGED.
- *
- * Whatever is queued: CUDA has places for some thousand operations on a stream, and whoever finds them all taken does
- * wait. A copy of pageable memory takes at most 64 of them, or two for every 16 MiB where that is more. */
-static inline int gb_mem_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src,
+ * pool lets the destination's device in (gb_pool_access_set), else STAGED. CUDA queues some thousand operations on a
+ * stream; a call that finds the queue full waits. A copy of pageable memory takes at most 64 of them, or two for every
+ * 16 MiB where that is more. */
+static inline int gb_mem_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src,
                               uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way,
                               struct gb_error *err) {
     return be->ops->move(be, dst, src, bytes, stream, ret_way, err);
 }
 
-/* Queues a strided copy between memory of a device (gb_kind_of_device) at place, on a stream of that device, and
- * pinned memory of this backend (any host memory on the host backend): FROM_DEVICE packs the box, TO_DEVICE unpacks it. Other
- * kinds, ON_DEVICE, and a box that gb_box_check refuses: INVALID_ARGUMENT. Both sides must stay valid until it is done. An
- * empty box is a no-op. One operation of the stream, or one for each row where the rows lie further apart than the device's
- * copies can step. */
-static inline int gb_mem_box(struct gb_backend *be, const struct gb_place *place, void *pinned,
+/* Queues a strided copy between memory of a device (gb_kind_of_device) at place, on a stream of that device, and pinned
+ * memory of this backend (any host memory on the host backend): FROM_DEVICE packs the box, TO_DEVICE unpacks it. Other
+ * kinds, ON_DEVICE, and a box that gb_box_check refuses: INVALID_ARGUMENT. Both sides must stay valid until it is done.
+ * An empty box is a no-op. One operation of the stream, or one for each row where the rows lie further apart than the
+ * device's copies can step. */
+static inline int gb_mem_box(struct gb_backend *be, const struct gb_location *place, void *pinned,
                              const struct gb_box *box, enum gb_copy_direction direction, struct gb_stream *stream,
                              struct gb_error *err) {
     return be->ops->box(be, place, pinned, box, direction, stream, err);
@@ -293,14 +294,14 @@ static inline int gb_mem_box(struct gb_backend *be, const struct gb_place *place
 
 /* Queues a fill of count elements of width 1, 2, 4 or 8 bytes with the low bytes of pattern, in memory of any kind; ptr
  * aligned to width. Device memory on a stream of its device. Else, and for another width: INVALID_ARGUMENT. */
-static inline int gb_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                                uint64_t count, struct gb_stream *stream, struct gb_error *err) {
+static inline int gb_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern,
+                                   unsigned width, uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     return be->ops->place_fill(be, dst, pattern, width, count, stream, err);
 }
 
 /* Queues moving the pages of managed memory to where they are used next. A hint: a no-op for other kinds, and where the
  * device cannot. */
-static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                                   struct gb_stream *stream, struct gb_error *err) {
     return be->ops->prefetch(be, place, bytes, to_cpu, stream, err);
 }
@@ -308,44 +309,45 @@ static inline int gb_mem_prefetch(struct gb_backend *be, const struct gb_place *
 /* Hands managed memory to the CPU, or back to the device, in stream order: the CPU may touch it once an event recorded
  * on the stream after the call has completed; work that uses it on a device is queued after it was handed back. place
  * is where the allocation begins. A no-op but for managed memory of a device with managed_attach. */
-static inline int gb_mem_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu,
+static inline int gb_mem_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu,
                                 struct gb_stream *stream, struct gb_error *err) {
     return be->ops->attach(be, place, to_cpu, stream, err);
 }
 
 /* What the native layer says of the memory at place. pool (may be NULL) is whom this_pool asks about. Never of memory
  * whose free is queued: that may be another's by now. */
-static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                                     struct gb_mem_attr *ret, struct gb_error *err) {
     return be->ops->attributes(be, place, pool, ret, err);
 }
 
 /* --- memory and events in other processes ------------------------------------------------------------------------- */
 
-/* Makes bytes of memory at place, where an allocation begins, ready for another process in one way; see model/export.h. pool is where memory of kind
- * DEVICE is from, else NULL. Waits for no work of the device; takes no longer than a call of the driver. The memory must
- * not be freed, nor used again for other bytes, while an importer has it.
+/* Makes bytes of memory at place, where an allocation begins, ready for another process in one way; see model/export.h.
+ * pool is where memory of kind DEVICE is from, else NULL. Waits for no work of the device; takes no longer than a call
+ * of the driver. The memory must not be freed, nor used again for other bytes, while an importer has it.
  *
  *   VMM     kind SHARED. The importer decides for itself whether it maps for reading or for writing.
  *   POOL    kind DEVICE, of a pool created exportable, up to GB_EXPORT_POOL_MAX_BYTES: importers die above that. The
- *           importer reads and writes; one that does not let go when it should sees what the pool next puts there.
+ *           importer reads and writes; one that keeps its mapping too long sees what the pool puts there next.
  *   LEGACY  kind IPC. The importer reads and writes.
  *   MEMFD   kinds SHARED (host), PINNED, PAGEABLE. The descriptor's size is fixed for ever, and it opens the memory for
- *           writing only if writable. Those of another user cannot make it writable by opening it again. An importer may
+ *           writing only if writable. Those of another user cannot make it writable by opening it again. An importer
+ *           may
  *           keep its mapping longer than the memory lives: what it sees is never used again for anything else.
  *
- * UNSUPPORTED with the reason where this memory cannot go that way, and where other devices could. On success *ret is the
- * caller's, for gb_export_done. */
+ * UNSUPPORTED with the reason where this memory cannot go that way, and where other devices could. On success *ret is
+ * the caller's, for gb_export_done. */
 #define GB_EXPORT_POOL_MAX_BYTES (4064ull << 20)
-static inline int gb_mem_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes,
+static inline int gb_mem_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes,
                                 struct gb_pool *pool, enum gb_export_way way, bool writable, struct gb_export *ret,
                                 struct gb_error *err) {
     return be->ops->export(be, place, bytes, pool, way, writable, ret, err);
 }
 
 /* An event that other processes may wait for; as any other here, but that gb_event_elapsed fails of it. While another
- * process may still use it (it can record it, too) it must be neither recorded again nor destroyed: one for each export, until
- * that ends. UNSUPPORTED with the reason where a device has none. */
+ * process may still use it (it can record it, too) it must be neither recorded again nor destroyed: one for each
+ * export, until that ends. UNSUPPORTED with the reason where a device has none. */
 static inline int gb_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret,
                                          struct gb_error *err) {
     return be->ops->event_create_shared(be, device, ret, err);
@@ -360,19 +362,21 @@ static inline int gb_event_export(struct gb_backend *be, struct gb_event *event,
 
 /* --- memory of other processes ------------------------------------------------------------------------------------ */
 
-/* Makes another process's memory usable here; that stays its owner's, who may write it at any time, and who may be gone: what
- * is imported stays good all the same. Blocks (page-locking takes 0.04 s a GiB; the device may be waited for). fd is not
- * needed any more afterwards, and is not closed. *ret is a place as any other, of bytes bytes, until gb_mem_import_end.
+/* Makes another process's memory usable here. Its owner may write it at any time. If the owner ends, the imported
+ * memory stays valid. Blocks (page-locking takes 0.04 s a GiB; the device may be waited for). fd is not needed any more
+ * afterwards, and is not closed. *ret is a place as any other, of bytes bytes, until gb_mem_import_end.
  *
  *   VMM     the descriptor of a cuMemCreate allocation of that device: kind SHARED.
  *   LEGACY  a cudaIpcMemHandle_t of that device, not of this process: kind IPC. offset counts from where the handle's
  *           allocation begins.
- *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there: kind
+ *   MEMFD   a memfd, open for reading and writing, sealed against shrinking (F_SEAL_SHRINK), whose bytes are there:
+ *           kind
  *           PINNED where the device locks its pages, else PAGEABLE.
  *
- * UNSUPPORTED where no memory is had in that way; CANNOT_ADOPT where this is not such memory, with what would be: nothing
- * that a stranger hands over makes the backend dead, nor does a wait for the stranger happen. INVALID_ARGUMENT: no bytes, or no such device. */
-static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret,
+ * UNSUPPORTED where no memory is had in that way; CANNOT_ADOPT where this is not such memory, with what would be: no
+ * client-supplied handle makes the backend dead, and no call waits for the client. INVALID_ARGUMENT: no bytes, or no
+ * such device. */
+static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret,
                                 struct gb_error *err) {
     if (!be->ops->import)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
@@ -382,7 +386,7 @@ static inline int gb_mem_import(struct gb_backend *be, const struct gb_import *w
 
 /* Gives back what gb_mem_import gave; the owner's memory stays as it is. Nothing queued may use it. Blocks as
  * gb_mem_kind_free. */
-static inline int gb_mem_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+static inline int gb_mem_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err) {
     if (!be->ops->import_end)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "the backend %s takes no memory of other processes",
                             be->ops->name);

@@ -91,7 +91,7 @@ static int refuse(struct gb_error *err, const char *what, const char *instead) {
     return gb_error_set(err, GB_ERR_CANNOT_ADOPT, "%s: %s", what, instead);
 }
 
-/* Seals first: who knows them is memory of the kernel, and every other question is answered without asking anybody. */
+/* Seals first: only the kernel's own memory has them, and then the kernel alone answers every other question. */
 int gb_memfd_check(int fd, uint64_t end, struct gb_error *err) {
     int seals = fcntl(fd, F_GET_SEALS);
     int flags = fcntl(fd, F_GETFL);

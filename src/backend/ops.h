@@ -77,29 +77,29 @@ struct gb_backend_ops {
 
     int (*kind_alloc)(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                       struct gb_error *err);
-    int (*kind_free)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-    int (*move)(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+    int (*kind_free)(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+    int (*move)(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
-    int (*box)(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+    int (*box)(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
-    int (*place_fill)(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
+    int (*place_fill)(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
-    int (*prefetch)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+    int (*prefetch)(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                     struct gb_stream *stream, struct gb_error *err);
-    int (*attach)(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+    int (*attach)(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                   struct gb_error *err);
-    int (*attributes)(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+    int (*attributes)(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                       struct gb_mem_attr *ret, struct gb_error *err);
 
-    int (*export)(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+    int (*export)(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
     int (*event_create_shared)(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
     int (*event_export)(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                         struct gb_error *err);
 
     /* The group "import": both, or neither. */
-    int (*import)(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
-    int (*import_end)(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+    int (*import)(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
+    int (*import_end)(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 };
 
 /* The first member of every implementation. */

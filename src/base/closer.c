@@ -15,7 +15,7 @@ struct gb_closer {
     pthread_t thread;
     bool stopping;
     bool ended;     /* the thread has nothing to do any more */
-    bool abandoned; /* whoever made it has gone: the thread frees it */
+    bool abandoned; /* its maker has gone: the thread frees it */
     size_t max;
     size_t taken; /* room that is reserved or in use */
     size_t first;

@@ -1,5 +1,6 @@
-/* Closes descriptors that strangers handed over. A close may take as long as they like: of a socket with SO_LINGER its linger
- * time, of a file whose file system is a process of theirs for ever. So it is left to a thread that nobody waits for. */
+/* Closes descriptors that came from clients, on a thread of its own: such a close may block for as long as the client
+ * likes. A socket with SO_LINGER waits for its linger time, a file of a FUSE file system for its server. The thread is
+ * never joined. */
 #ifndef GB_BASE_CLOSER_H
 #define GB_BASE_CLOSER_H
 
@@ -10,19 +11,19 @@
 
 struct gb_closer;
 
-/* max: descriptors that it has room for. Starts the thread. INTERNAL. */
+/* Creates a closer with room for max descriptors, and starts its thread. Returns 0, or -1 with INTERNAL. */
 int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err);
 
-/* What is left is closed by the thread, which a close that takes long keeps from ending: that is not waited for. Nobody may
- * hold room any more. NULL is accepted. */
+/* Leaves what is queued to the thread, which frees the closer at the end; does not wait for it. All reserved room must
+ * have been used or given back. NULL is accepted. */
 void gb_closer_free(struct gb_closer *closer);
 
-/* [any thread, never blocks] Room for so many, before they are taken from a stranger; false: there is none now. What was
- * asked for is used up by gb_closer_put, or given back. */
+/* Reserves room for count descriptors, before they are received. [any thread, never blocks] gb_closer_put uses it up,
+ * gb_closer_give_back returns it. False: there is none now. */
 bool gb_closer_reserve(struct gb_closer *closer, size_t count);
 void gb_closer_give_back(struct gb_closer *closer, size_t count);
 
-/* [any thread, never blocks] fd is the closer's, and so is the room that was reserved for it. */
+/* Takes ownership of fd, which uses up one reserved place. [any thread, never blocks] */
 void gb_closer_put(struct gb_closer *closer, int fd);
 
 #endif

@@ -13,7 +13,7 @@
 /* SHA-256 of data[0..n) as 64 lower-case hexadecimal digits and a NUL. Returns 0 or -1. Thread-safe. */
 int gb_sha256_hex(const void *data, size_t n, char ret_hex[GB_SHA256_HEX_SIZE], struct gb_error *err);
 
-/* --- of streams ------------------------------------------------------------------------------------------------------- */
+/* --- of streams --------------------------------------------------------------------------------------------------- */
 
 /* By the names of RFC 9530. The numbers are bits of a set. */
 enum gb_digest_alg { GB_DIGEST_SHA256, GB_DIGEST_SHA512, GB_DIGEST_ALGS };
@@ -37,8 +37,8 @@ size_t gb_digest_size(enum gb_digest_alg alg);
 bool gb_digest_find(const char *name, size_t n, enum gb_digest_alg *ret);
 bool gb_digest_equal(const struct gb_digest *a, const struct gb_digest *b);
 
-/* Base64 with padding. Reading takes no other byte than those of the alphabet, and padding may be left out; false when it
- * is not exactly a digest of that algorithm. */
+/* Base64 with padding. Reading takes no other byte than those of the alphabet, and padding may be left out; false when
+ * it is not exactly a digest of that algorithm. */
 void gb_digest_text(const struct gb_digest *digest, char ret[GB_BASE64_SIZE_MAX]);
 bool gb_digest_parse(enum gb_digest_alg alg, const char *text, size_t n, struct gb_digest *ret);
 
@@ -50,7 +50,7 @@ int gb_hash_add(struct gb_hash *hash, const void *data, size_t n, struct gb_erro
 void gb_hash_get(struct gb_hash *hash, struct gb_digest *ret);
 void gb_hash_free(struct gb_hash *hash); /* NULL is accepted */
 
-/* --- chance ------------------------------------------------------------------------------------------------------------- */
+/* --- chance ------------------------------------------------------------------------------------------------------- */
 
 /* Fills out[0..n) with random bytes fit for secrets. Returns 0 or -1. */
 int gb_random(void *out, size_t n, struct gb_error *err);

@@ -7,24 +7,23 @@
 
 #include "base/clock.h"
 #include "base/escape.h"
+#include "base/json_writer.h"
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-/* Appends text, which has no control characters, as the inside of a JSON string; always leaves room for what follows. */
-static size_t append_quoted(char *out, size_t at, size_t size, const char *text) {
-    while (*text) {
-        bool marked = *text == '"' || *text == '\\';
-        size_t n = gb_utf8_len(text);
+/* Writes the line as JSON into a buffer that has room for all but a long text, which is cut. Returns its length. */
+static size_t write_json(char *line, size_t size, enum gb_log_level level, const char *event, const char *stamp,
+                         const char *text) {
+    struct gb_json_writer out = gb_json_fixed(line, size);
 
-        if (at + n + 16 >= size)
-            break;
-        if (marked)
-            out[at++] = '\\';
-        memcpy(out + at, text, n);
-        at += n;
-        text += n;
-    }
-    return at;
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "time", stamp);
+    gb_json_put_string(&out, "level", level_names[level]);
+    gb_json_put_string(&out, "event", event);
+    gb_json_put_untrusted(&out, "message", text, size - out.used - sizeof(",\"message\":\"\"}\n"));
+    gb_json_close(&out, '}');
+    gb_json_end(&out);
+    return out.used;
 }
 
 void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event, const char *fmt, ...) {
@@ -43,14 +42,10 @@ void gb_log(const struct gb_log *log, enum gb_log_level level, const char *event
     /* Here and nowhere else, so that nothing that a client chose reaches a terminal or begins a line. */
     gb_escape(text, sizeof(text), said);
     gb_rfc3339(gb_wall_us(), stamp);
-    if (log->json) {
-        n = (size_t)snprintf(line, sizeof(line), "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"message\":\"",
-                             stamp, level_names[level], event);
-        n = append_quoted(line, n, sizeof(line), text);
-        n += (size_t)snprintf(line + n, sizeof(line) - n, "\"}\n");
-    } else {
+    if (log->json)
+        n = write_json(line, sizeof(line), level, event, stamp, text);
+    else
         n = (size_t)snprintf(line, sizeof(line), "%s %-7s %s: %s\n", stamp, level_names[level], event, text);
-    }
     /* One write, so that lines of several threads do not mix; a log that cannot be written has nowhere to say so. */
     if (write(log->fd, line, n) < 0)
         return;

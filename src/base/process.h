@@ -15,7 +15,8 @@ struct gb_process {
 /* What cannot be read is 0. [any thread] */
 void gb_process_read(struct gb_process *ret);
 
-/* Nanoseconds since the epoch at which the process began, by the clock as it is set now; 0 where that cannot be read. */
+/* Nanoseconds since the epoch at which the process began, by the clock as it is set now; 0 where that cannot be
+ * read. */
 uint64_t gb_process_started_ns(void);
 
 #endif

@@ -57,7 +57,7 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
 
 /* The daemon, whether it is ready, and its devices. */
 static json_t *whole(struct gb_cli *cli) {
-    json_t *root = gb_cli_ask(cli, "GET", "/v1", NULL);
+    json_t *root = gb_cli_request(cli, "GET", "/v1", NULL);
     json_t *devices = root != NULL ? gb_cli_items(cli, "/v1/devices") : NULL;
 
     if (devices == NULL) {
@@ -76,7 +76,7 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_show(cli, whole(cli), NULL, 0);
     if (target_of(cli, argv[0], "", target) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show(cli, gb_cli_ask(cli, "GET", target, NULL), NULL, 0);
+    return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
 }
 
 /* Removing: what went, and how the first that did not go ended. */
@@ -87,7 +87,7 @@ struct removal {
 
 static void put_going(const char *name) {
     gb_cli_put(stdout, name);
-    puts(" goes when nobody maps it any more");
+    puts(" goes when its last mapping ends");
 }
 
 static void remove_one(struct gb_cli *cli, const char *text, struct removal *removal) {
@@ -95,7 +95,7 @@ static void remove_one(struct gb_cli *cli, const char *text, struct removal *rem
     json_t *answer = NULL;
 
     if (target_of(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
-        answer = gb_cli_ask(cli, "DELETE", target, NULL);
+        answer = gb_cli_request(cli, "DELETE", target, NULL);
     if (answer == NULL) {
         int status = gb_cli_failed(cli);
 
@@ -108,8 +108,8 @@ static void remove_one(struct gb_cli *cli, const char *text, struct removal *rem
     json_decref(answer);
 }
 
-/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an error,
- * as it is of rm(1). */
+/* The buffers that a shell's pattern matches, which stands behind SESSION/ or for itself. One that matches none is an
+ * error, as it is of rm(1). */
 static int remove_matching(struct gb_cli *cli, const char *pattern, struct removal *removal) {
     char target[GB_CLI_PATH];
     char full[2 * GPUBUF_NAME_SIZE];
@@ -165,7 +165,8 @@ static void set_size(json_t *body, const char *key, bool given, uint64_t value) 
         json_object_set_new(body, key, json_integer((json_int_t)value));
 }
 
-/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why not. */
+/* A number where JSON's integers hold it, hexadecimal text above; what is neither goes to the daemon, which says why
+ * not. */
 static json_t *pattern_of(const char *text) {
     unsigned long long value;
     char hex[24];
@@ -198,7 +199,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
         json_object_set_new(body, "stream", json_string(o->stream));
     if (o->in_place)
         json_object_set_new(body, "in_place", json_true());
-    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, body));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
@@ -207,7 +208,7 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (target_of(cli, argv[0], "/seal", target) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, json_object()));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_object()));
 }
 
 int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
@@ -217,7 +218,7 @@ int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (target_of(cli, argv[0], "/release", target) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, json_pack("{s:s}", "side", side)));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_pack("{s:s}", "side", side)));
 }
 
 int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
@@ -233,7 +234,7 @@ int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
         if (gpubuf_escape(cli->options.stream, target + strlen(target), GB_CLI_PATH - strlen(target)) < 0)
             return gb_cli_refused(cli, GB_CLI_USAGE, "--stream is too long");
     }
-    answer = gb_cli_ask(cli, "POST", target, json_object());
+    answer = gb_cli_request(cli, "POST", target, json_object());
     differ = answer != NULL && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
     if (!differ || cli->options.json) {
         int rc = gb_cli_show(cli, answer, NULL, 0);
@@ -258,7 +259,7 @@ int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
     if (o->mode != NULL)
         json_object_set_new(body, "mode", json_string(o->mode));
     set_size(body, "ttl_s", o->given[GB_CLI_ID_ttl], o->ttl);
-    return gb_cli_show(cli, gb_cli_ask(cli, "POST", target, body), NULL, 0);
+    return gb_cli_show(cli, gb_cli_request(cli, "POST", target, body), NULL, 0);
 }
 
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {

@@ -65,7 +65,7 @@ static void put_holders(json_t *problem) {
             fprintf(stderr, " is held by process %.0f of user %.0f since ", gb_cli_number(holder, "pid"),
                     gb_cli_number(holder, "uid"));
         gb_cli_put(stderr, gb_cli_text(holder, "since"));
-        fputs(exported ? ": \"gpubuf leases rm\" ends it, once nobody uses the handle\n" : "\n", stderr);
+        fputs(exported ? ": \"gpubuf leases rm\" ends it, once no process uses the handle\n" : "\n", stderr);
     }
 }
 

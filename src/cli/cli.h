@@ -38,8 +38,8 @@ struct gb_cli {
     atomic_bool raw;
 };
 
-/* What the shell would report of a program that the signal had ended, where one came and that ended the command: statuses
- * other than GB_CLI_INTERRUPTED stay. */
+/* What the shell would report of a program that the signal had ended, where one came and that ended the command:
+ * statuses other than GB_CLI_INTERRUPTED stay. */
 int gb_cli_end_of(const struct gb_cli *cli, int status);
 
 /* Opens a client, runs the command, prints its error. The exit status. */
@@ -69,10 +69,11 @@ int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret);
 /* A target from a format in which {} stands for the next text, escaped. -1 with cli->error set when it is too long. */
 int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
 
-/* A request; the answer's JSON, an empty object where there is none (204, 304). body is taken over, NULL sends none. NULL
- * with cli->error set. The caller's. */
-json_t *gb_cli_ask(struct gb_cli *cli, const char *method, const char *target, json_t *body);
-json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *target, const char *header, json_t *body);
+/* A request; the answer's JSON, an empty object where there is none (204, 304). body is taken over, NULL sends none.
+ * NULL with cli->error set. The caller's. */
+json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *target, json_t *body);
+json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *target, const char *header,
+                            json_t *body);
 
 /* All items of a list, over all its pages; and of one that has none. */
 json_t *gb_cli_list(struct gb_cli *cli, const char *target);

@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 
-#define PATIENCE_S 1 /* somebody waits at a prompt */
+#define PATIENCE_S 1 /* the user waits at a prompt */
 
 static void offer(const char *start, const char *candidate) {
     if (strncmp(candidate, start, strlen(start)) == 0)

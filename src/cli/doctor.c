@@ -33,7 +33,7 @@ void gb_cli_doctor_skip(struct gb_cli_doctor *doctor, const char *check, const c
 static void check_reach(struct gb_cli_doctor *doctor) {
     struct gb_cli *cli = doctor->cli;
     double began = gb_cli_now();
-    json_t *answer = gb_cli_ask(cli, "GET", "/livez", NULL);
+    json_t *answer = gb_cli_request(cli, "GET", "/livez", NULL);
 
     if (answer != NULL)
         gb_cli_doctor_add(doctor, "daemon", true, "", "%s answers within %.1f ms", gpubuf_url(cli->client),
@@ -49,7 +49,7 @@ static void check_reach(struct gb_cli_doctor *doctor) {
 static void check_token(struct gb_cli_doctor *doctor) {
     struct gb_cli *cli = doctor->cli;
 
-    doctor->root = gb_cli_ask(cli, "GET", "/v1", NULL);
+    doctor->root = gb_cli_request(cli, "GET", "/v1", NULL);
     if (doctor->root != NULL)
         gb_cli_doctor_add(doctor, "access", true, "", "the daemon lets us in");
     else if (cli->error.status == 401 || cli->error.status == 403)
@@ -68,7 +68,7 @@ static void check_version(struct gb_cli_doctor *doctor) {
 }
 
 static void check_ready(struct gb_cli_doctor *doctor) {
-    json_t *answer = gb_cli_ask(doctor->cli, "GET", "/readyz", NULL);
+    json_t *answer = gb_cli_request(doctor->cli, "GET", "/readyz", NULL);
 
     gb_cli_doctor_add(doctor, "ready", answer != NULL, "curl its /readyz?verbose for the check that fails; see its log",
                       "%s", answer != NULL ? gb_cli_text(answer, "status") : doctor->cli->error.detail);
@@ -119,7 +119,7 @@ static void check_device(struct gb_cli_doctor *doctor, json_t *device) {
     }
 }
 
-/* That nobody knows how a device is, is no fault. */
+/* A device without a health reading is no fault. */
 static void check_health(struct gb_cli_doctor *doctor, json_t *device) {
     const char *source = gb_cli_text(device, "health.source");
     const char *why = gb_cli_text(device, "health.reason");

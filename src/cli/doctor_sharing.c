@@ -59,7 +59,7 @@ static bool check_same(struct gb_cli_doctor *doctor, gpubuf_client *client) {
     bool good;
 
     cli->client = client;
-    root = gb_cli_ask(cli, "GET", "/v1", NULL);
+    root = gb_cli_request(cli, "GET", "/v1", NULL);
     cli->client = before;
     good = root != NULL && (doctor->root == NULL ||
                             strcmp(gb_cli_text(root, "started_at"), gb_cli_text(doctor->root, "started_at")) == 0);

@@ -1,4 +1,4 @@
-/* feed: what happens in the daemon, an event a line, until somebody ends it. */
+/* feed: prints the events of the daemon, one a line, until an interrupt. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 struct feed {
     struct gb_cli *cli;
-    bool unread;    /* whoever read standard output has left */
+    bool unread;    /* the reader of standard output has closed it */
     int failed;     /* errno of it, otherwise */
     double lost_at; /* when the last connection ended */
 };

@@ -1,5 +1,5 @@
-/* --hosts: a process for each host. One that hangs is killed, one that crashes takes no other with it, each has a client of
- * its own, and what it prints can be told apart; a thread would give none of that. */
+/* --hosts: a process for each host. One that hangs is killed, one that crashes takes no other with it, each has a
+ * client of its own, and what it prints can be told apart; a thread would give none of that. */
 #include "cli/hosts.h"
 
 #include <errno.h>

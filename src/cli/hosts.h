@@ -31,8 +31,8 @@ struct gb_cli_hosts {
     size_t count;
 };
 
-/* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read, with
- * errno; 0 hosts are no error here. */
+/* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read,
+ * with errno; 0 hosts are no error here. */
 int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret);
 void gb_cli_hosts_done(struct gb_cli_hosts *hosts);
 

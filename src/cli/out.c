@@ -113,8 +113,8 @@ void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text) {
         cell_any(value, text);
 }
 
-/* How many bytes of a control character begin here. Those from U+0080 to U+009F have two in UTF-8, and one of them does the
- * same as ESC [. */
+/* How many bytes of a control character begin here. Those from U+0080 to U+009F have two in UTF-8, and one of them does
+ * the same as ESC [. */
 static int control(const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 

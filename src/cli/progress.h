@@ -14,7 +14,7 @@ struct gb_cli_progress {
     uint64_t total; /* 0: unknown */
     double began;   /* seconds of the monotonic clock */
     double drawn;   /* when the line was drawn last; 0: never */
-    double rate;    /* bytes a second, of late */
+    double rate;    /* bytes a second, recently */
     double rate_at; /* when it was taken, and of how many bytes */
     uint64_t rate_done;
 };

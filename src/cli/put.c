@@ -49,7 +49,7 @@ static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *r
 
 struct moving {
     struct gb_cli_progress progress;
-    uint64_t expected; /* bytes, where the library does not know; GPUBUF_UNKNOWN: nobody does */
+    uint64_t expected; /* bytes, where the library does not know; GPUBUF_UNKNOWN: unknown here too */
 };
 
 static int moved(void *arg, uint64_t done, uint64_t total) {

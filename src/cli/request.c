@@ -59,7 +59,8 @@ int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...) {
     return 0;
 }
 
-json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *target, const char *header, json_t *body) {
+json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *target, const char *header,
+                            json_t *body) {
     const char *headers[3] = {NULL, NULL, NULL};
     const struct gpubuf_answer *answer;
     char *text = NULL;
@@ -96,8 +97,8 @@ json_t *gb_cli_ask_how(struct gb_cli *cli, const char *method, const char *targe
     return value;
 }
 
-json_t *gb_cli_ask(struct gb_cli *cli, const char *method, const char *target, json_t *body) {
-    return gb_cli_ask_how(cli, method, target, NULL, body);
+json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *target, json_t *body) {
+    return gb_cli_request_with(cli, method, target, NULL, body);
 }
 
 /* Moves the items of one page; *ret_cursor is that of the next, or "". */
@@ -123,7 +124,7 @@ json_t *gb_cli_list(struct gb_cli *cli, const char *target) {
         snprintf(format, sizeof format, "%.2048s%climit=" PAGE "%s", target, strchr(target, '?') != NULL ? '&' : '?',
                  cursor[0] != '\0' ? "&cursor={}" : "");
         rc = gb_cli_target(cli, paged, format, cursor);
-        page = rc == 0 ? gb_cli_ask(cli, "GET", paged, NULL) : NULL;
+        page = rc == 0 ? gb_cli_request(cli, "GET", paged, NULL) : NULL;
         if (page == NULL)
             rc = -1;
         else
@@ -137,7 +138,7 @@ json_t *gb_cli_list(struct gb_cli *cli, const char *target) {
 }
 
 json_t *gb_cli_items(struct gb_cli *cli, const char *target) {
-    json_t *page = gb_cli_ask(cli, "GET", target, NULL);
+    json_t *page = gb_cli_request(cli, "GET", target, NULL);
     json_t *items = json_incref(json_object_get(page, "items"));
 
     if (page != NULL && items == NULL)

@@ -135,7 +135,7 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
         return NULL;
     }
     thing->fill(&cli->options, body);
-    return gb_cli_ask(cli, "POST", target, body);
+    return gb_cli_request(cli, "POST", target, body);
 }
 
 static json_t *remove_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
@@ -146,7 +146,7 @@ static json_t *remove_one(struct gb_cli *cli, const struct thing *thing, const c
     snprintf(format, sizeof format, "%s/{}%s", thing->list, cli->options.force ? thing->query : "");
     if (gb_cli_target(cli, target, format, of_session ? cli->session : name, name) < 0)
         return NULL;
-    return gb_cli_ask(cli, "DELETE", target, NULL);
+    return gb_cli_request(cli, "DELETE", target, NULL);
 }
 
 static int change(struct gb_cli *cli, const struct thing *thing, int argc, char **argv) {
@@ -229,7 +229,7 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/pools/{}/trim", cli->session, argc > 0 ? argv[0] : "default") < 0)
         return gb_cli_failed(cli);
-    answer = gb_cli_ask(cli, "POST", target, json_pack("{s:I}", "keep_bytes", (json_int_t)cli->options.keep));
+    answer = gb_cli_request(cli, "POST", target, json_pack("{s:I}", "keep_bytes", (json_int_t)cli->options.keep));
     if (answer == NULL || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     gb_cli_put(stdout, gb_cli_text(answer, "name"));

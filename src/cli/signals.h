@@ -1,5 +1,5 @@
-/* SIGINT, SIGTERM and SIGHUP: the first breaks off the request that is under way, so that nothing is left half-done; the second
- * ends the process. */
+/* SIGINT, SIGTERM and SIGHUP: the first breaks off the request that is under way, so that nothing is left half-done;
+ * the second ends the process. */
 #ifndef GB_CLI_SIGNALS_H
 #define GB_CLI_SIGNALS_H
 

@@ -22,7 +22,8 @@ static mode_t mode_of(const char *path) {
     return 0666 & ~mask;
 }
 
-/* A file without a name, so that nothing stays of it however this ends; with one where the file system has none such. */
+/* A file without a name, so that nothing stays of it however this ends; with one where the file system has none
+ * such. */
 static int open_unnamed(const char *path) {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
@@ -60,7 +61,7 @@ static int give_name(struct gb_cli_sink *sink) {
 
     if (!sink->unnamed)
         return 0;
-    fd = mkostemp(sink->temporary, O_CLOEXEC); /* a name that is nobody's */
+    fd = mkostemp(sink->temporary, O_CLOEXEC); /* a name that is not in use */
     if (fd < 0)
         return -1;
     close(fd);
@@ -91,8 +92,8 @@ static int open_pipe(const struct gb_cli *cli, const char *path) {
     return fd;
 }
 
-/* Standard output; where it is a pipe or a terminal, opened again: whether writes block is not for us to set for those that
- * share it with us. */
+/* Standard output; where it is a pipe or a terminal, opened again: whether writes block is not for us to set for those
+ * that share it with us. */
 static int standard_output(const struct gb_cli *cli) {
     struct stat info;
     int fd = -1;

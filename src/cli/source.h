@@ -18,10 +18,10 @@ struct gb_cli_source {
     uint64_t bytes; /* GPUBUF_UNKNOWN: what comes tells it itself */
 };
 
-/* Opens path, - for standard input. A pipe of raw bytes whose length nothing tells goes to a temporary file first, which has
- * no name; knows_length: the caller gave a shape or a slice. expected: the bytes that the shape makes, GPUBUF_UNKNOWN where
- * nobody knows: of a device that may have no end (/dev/zero) so many are read, of a pipe all that come. 0, or the exit
- * status of what was said. */
+/* Opens path, - for standard input. A pipe of raw bytes of unknown length goes to an unnamed temporary file first;
+ * knows_length: the caller gave a shape or a slice. expected: the bytes that the shape makes, GPUBUF_UNKNOWN if
+ * unknown. From a device without an end (/dev/zero) that many are read, from a pipe all of them. Returns 0, or the exit
+ * status of the error that was printed. */
 int gb_cli_source_open(struct gb_cli *cli, const char *path, bool knows_length, uint64_t expected,
                        struct gb_cli_source *ret);
 void gb_cli_source_close(struct gb_cli_source *source);

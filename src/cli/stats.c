@@ -172,7 +172,7 @@ int gb_cli_run_stats(struct gb_cli *cli, int argc, char **argv) {
     (void)argv;
     if (cli->options.session != NULL && gb_cli_target(cli, target, "/v1/sessions/{}/stats", cli->session) < 0)
         return gb_cli_failed(cli);
-    stats = gb_cli_ask(cli, "GET", target, NULL);
+    stats = gb_cli_request(cli, "GET", target, NULL);
     if (stats == NULL || cli->options.json || cli->options.session != NULL)
         return gb_cli_show(cli, stats, NULL, 0);
     gb_cli_stats_put(stdout, stats, NULL, 0, NULL);

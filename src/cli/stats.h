@@ -5,7 +5,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* before: an earlier look, seconds ago, for rates, which are not told of less than 5; NULL without. sessions may be NULL. */
+/* before: an earlier sample, that many seconds old, for rates; none are printed below 5 s; NULL: no rates. sessions may
+ * be NULL. */
 void gb_cli_stats_put(FILE *out, json_t *stats, json_t *before, double seconds, json_t *sessions);
 
 #endif

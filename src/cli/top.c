@@ -79,7 +79,7 @@ static int look(struct top *top) {
     json_t *stats;
 
     snprintf(header, sizeof header, "If-None-Match: %s", top->etag);
-    stats = gb_cli_ask_how(top->cli, "GET", "/v1/stats", top->etag[0] != '\0' ? header : NULL, NULL);
+    stats = gb_cli_request_with(top->cli, "GET", "/v1/stats", top->etag[0] != '\0' ? header : NULL, NULL);
     if (stats == NULL)
         return -1;
     top->reached = true;

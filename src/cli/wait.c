@@ -16,7 +16,7 @@ static json_t *ask_until(struct gb_cli *cli, const char *target, json_t *body) {
         char prefer[32];
 
         snprintf(prefer, sizeof prefer, "Prefer: wait=%d", left > WAIT_S ? WAIT_S : left < 1 ? 1 : (int)left);
-        answer = gb_cli_ask_how(cli, "POST", target, prefer, json_incref(body));
+        answer = gb_cli_request_with(cli, "POST", target, prefer, json_incref(body));
         if (answer != NULL || cli->error.code != GPUBUF_TIMED_OUT || (end > 0 && gb_cli_now() >= end))
             break;
     }
@@ -35,7 +35,7 @@ static int sync_side(struct gb_cli *cli, const char *text) {
     body = json_pack("{s:s}", "to", cli->options.to != NULL ? cli->options.to : "device");
     if (body != NULL && cli->options.stream != NULL)
         json_object_set_new(body, "stream", json_string(cli->options.stream));
-    return gb_cli_show_buffer(cli, gb_cli_ask(cli, "POST", target, body));
+    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
 int gb_cli_run_sync(struct gb_cli *cli, int argc, char **argv) {

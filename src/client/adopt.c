@@ -1,4 +1,4 @@
-/* Memory of this process in buffers of the daemon's: handed over, and let go. */
+/* Adoptions: memory of this process that is a buffer of the daemon. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ bool gpubuf_adoption_alive(const gpubuf_adoption *adoption) {
     return gbc_link_alive(adoption->link);
 }
 
-/* --- asking --------------------------------------------------------------------------------------------------------- */
+/* --- asking ------------------------------------------------------------------------------------------------------- */
 
 static void put_handle(struct gbc_request *request, json_t *body, const unsigned char *handle) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -138,7 +138,7 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
     return 0;
 }
 
-/* --- letting go ----------------------------------------------------------------------------------------------------- */
+/* --- releasing ---------------------------------------------------------------------------------------------------- */
 
 /* record may be NULL: the answer is not looked at. */
 static int ask_of(const gpubuf_adoption *a, const char *method, struct gpubuf_buffer *record,

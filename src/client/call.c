@@ -6,7 +6,7 @@
 
 #include "client/client.h"
 
-/* --- the answer, as it is shown ---------------------------------------------------------------------------------- */
+/* --- the answer, as it is shown ----------------------------------------------------------------------------------- */
 
 void gbc_answer_clear(gpubuf_client *client) {
     client->answer = (struct gpubuf_answer){
@@ -49,7 +49,7 @@ void gbc_answer_fill(gpubuf_client *client) {
     answer->total_ms = timing(reply->timing, "total");
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 int gbc_ask(gpubuf_client *client, struct gbc_request *request, struct gpubuf_error *err) {
     int r = gbc_perform(client->conn, request, err);
@@ -81,7 +81,7 @@ static int take_operation(const json_t *object, void *ret) {
     return id ? 0 : -1;
 }
 
-/* Room for any record, so that one is checked that nobody wants. */
+/* Room for any record, so that a reply is checked even if the caller passes no ret. */
 union any_record {
     struct gpubuf_daemon daemon;
     struct gpubuf_device device;

@@ -38,7 +38,7 @@ struct gpubuf_client {
     struct gbc_link *link; /* what its mappings hold; NULL before the first */
 };
 
-/* --- requests ------------------------------------------------------------------------------------------------------ */
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes that are sent. */
 struct gbc_up {
@@ -106,7 +106,8 @@ void gbc_reply_done(struct gbc_reply *reply);
 /* A line of a header, with its end of line; *ret_end at the line that ends the header of a final answer. */
 void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end);
 
-/* method stays the caller's. path has a % for each name that follows; they are escaped, and none may be NULL or empty. */
+/* method stays the caller's. path has a % for each name that follows; they are escaped, and none may be NULL or
+ * empty. */
 void gbc_request_init(struct gbc_request *request, const char *method, const char *path, ...);
 void gbc_request_done(struct gbc_request *request);
 /* A query parameter; value NULL: none. */
@@ -118,7 +119,7 @@ void gbc_how(struct gbc_request *request, const struct gpubuf_how *how);
 /* Takes body over (NULL: no memory); it becomes the request's JSON. */
 void gbc_json(struct gbc_request *request, json_t *body);
 
-/* --- connections ----------------------------------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------------------------------------- */
 
 struct gbc_conn *gbc_conn_new(struct gbc_settings *set, struct gpubuf_error *err);
 void gbc_conn_free(struct gbc_conn *conn);
@@ -130,7 +131,7 @@ int gbc_pause(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err);
 /* Of the last gbc_perform, until the next. */
 struct gbc_reply *gbc_reply_of(struct gbc_conn *conn);
 
-/* --- calls ----------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 /* Performs on the client's own connection, fills its answer, ends the request. Then by status: 304 is GPUBUF_UNCHANGED;
  * 202 writes how->ret_operation; else the JSON goes to record(ret), when ret is not NULL. how, record may be NULL. */

@@ -10,7 +10,7 @@
 #include "client/error.h"
 #include "client/text.h"
 
-/* --- what is used of cuda.h ------------------------------------------------------------------------------------------ */
+/* --- what is used of cuda.h --------------------------------------------------------------------------------------- */
 
 #define POSIX_FD 1        /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 #define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
@@ -75,7 +75,7 @@ struct gbc_driver {
 #undef CUDA_CALL
 };
 
-/* --- opening --------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static int failed(const struct gbc_driver *d, const char *call, int code, struct gpubuf_error *err) {
     const char *name = NULL;
@@ -164,9 +164,9 @@ int gbc_driver_find(const struct gbc_driver *d, const char *uuid, int *ret, stru
                          "the buffer is on device %s, which this process does not see (CUDA_VISIBLE_DEVICES?)", uuid);
 }
 
-/* --- mapping ----------------------------------------------------------------------------------------------------------------- */
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
 
-/* Makes the device's primary context current; whoever calls it pops it. */
+/* Makes the device's primary context current; the caller pops it. */
 static int enter(const struct gbc_driver *d, struct gbc_device_map *map, struct gpubuf_error *err) {
     void *context;
 
@@ -231,8 +231,8 @@ static int map_way(const struct gbc_driver *d, const struct gbc_grant *grant, st
     return grant->way == GPUBUF_WAY_POOL ? map_pool(d, grant, map, err) : map_legacy(d, grant, map, err);
 }
 
-/* A context takes a tenth of a second and more to make. One more reference keeps it from the first mapping on, so that a
- * process that has none of its own does not make it again for each. */
+/* A context takes a tenth of a second and more to make. One more reference keeps it from the first mapping on, so that
+ * a process that has none of its own does not make it again for each. */
 static int keep_context(struct gbc_driver *d, int device, struct gpubuf_error *err) {
     uint64_t bit = device < KEPT_DEVICES ? UINT64_C(1) << device : 0;
     void *context;

@@ -10,7 +10,7 @@
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 #define AGAIN_MS 2000 /* unless the daemon says otherwise */
 #define AGAIN_MAX_MS 60000
-#define QUIET_MS 60000 /* on top of a stall: the daemon sends a word each 15 s, if nobody told it otherwise */
+#define QUIET_MS 60000 /* on top of a stall: by default the daemon sends a comment each 15 s */
 
 struct listening {
     const struct gpubuf_feed_params *params;
@@ -26,7 +26,7 @@ struct listening {
     struct gbc_text data; /* of the event that is not whole yet */
 };
 
-/* --- events -------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 static struct gpubuf_opt number_of(const char *text) {
     struct gpubuf_opt opt = {false, 0};
@@ -103,7 +103,7 @@ static int take_line(struct listening *l, struct gpubuf_error *err) {
     return 0;
 }
 
-/* --- one connection ------------------------------------------------------------------------------------------------- */
+/* --- one connection ----------------------------------------------------------------------------------------------- */
 
 static int begun(void *arg, const struct gbc_reply *reply, struct gpubuf_error *err) {
     struct listening *l = arg;
@@ -182,7 +182,7 @@ static void listen_once(gpubuf_client *client, struct listening *l, struct gpubu
     request->down = NULL;
 }
 
-/* --- and again -------------------------------------------------------------------------------------------------------- */
+/* --- and again ---------------------------------------------------------------------------------------------------- */
 
 static bool may_pass(const struct gpubuf_error *why) {
     return why->code == GPUBUF_OK || why->code == GPUBUF_CANNOT_CONNECT || why->code == GPUBUF_CONNECTION_LOST ||

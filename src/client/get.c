@@ -6,7 +6,7 @@
 
 #include "client/put.h"
 
-/* --- what is asked, and what the headers say ------------------------------------------------------------------------- */
+/* --- what is asked, and what the headers say ---------------------------------------------------------------------- */
 
 void gbc_get_query(struct gbc_request *request, const struct gpubuf_get_params *params) {
     gbc_query(request, "format", params->format ? params->format : "raw");
@@ -30,7 +30,7 @@ void gbc_got_of(const struct gbc_reply *reply, struct gpubuf_got *ret) {
     }
 }
 
-/* --- one connection ---------------------------------------------------------------------------------------------------- */
+/* --- one connection ----------------------------------------------------------------------------------------------- */
 
 struct getting {
     const struct gpubuf_get_params *params;
@@ -139,7 +139,7 @@ static int get_whole(gpubuf_client *client, struct getting *g, const char *sessi
     return g->params->check ? check(g, err) : 0;
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 static int head(gpubuf_client *client, const char *session, const char *buffer, const struct gpubuf_get_params *params,
                 struct gpubuf_got *ret, struct gpubuf_opt *ret_crc, struct gpubuf_error *err) {

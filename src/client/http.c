@@ -61,7 +61,7 @@ struct gbc_reply *gbc_reply_of(struct gbc_conn *conn) {
     return &conn->reply;
 }
 
-/* --- one attempt ------------------------------------------------------------------------------------------------------- */
+/* --- one attempt -------------------------------------------------------------------------------------------------- */
 
 static int interrupted(struct gbc_conn *conn, struct gpubuf_error *err) {
     struct gbc_request *request = conn->request;
@@ -117,7 +117,7 @@ static int run(struct gbc_conn *conn, CURLcode *ret, struct gpubuf_error *err) {
     return 0;
 }
 
-/* Nobody listens, or nobody lets us in: of a UNIX socket it can be said why. */
+/* No daemon listens, or it refuses the connection: for a UNIX socket the reason is known. */
 static int unreached(struct gbc_conn *conn, const char *said, struct gpubuf_error *err) {
     char why[GBC_REFUSAL_SIZE];
     long number = 0;
@@ -203,9 +203,9 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
     return code == CURLE_OK ? judge(conn, err) : told(conn, code, err);
 }
 
-/* --- and again --------------------------------------------------------------------------------------------------------- */
+/* --- and again ---------------------------------------------------------------------------------------------------- */
 
-/* The daemon has not done it, and may do it later; or nobody knows whether it has, and twice is as good as once. */
+/* The request was not carried out and may succeed later, or its outcome is unknown and it is idempotent. */
 static bool may_repeat(const struct gbc_request *request, const struct gpubuf_error *why) {
     bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
     bool writes = strcmp(request->method, "PUT") == 0 || strcmp(request->method, "DELETE") == 0;

@@ -1,4 +1,4 @@
-/* What curl is told of a request, and what it calls. */
+/* The options and callbacks of curl for one request. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #define BUFFER_BYTES (512l << 10) /* curl's own, each way */
 
-/* --- callbacks ----------------------------------------------------------------------------------------------------- */
+/* --- callbacks ---------------------------------------------------------------------------------------------------- */
 
 static size_t on_header(char *line, size_t one, size_t bytes, void *arg) {
     struct gbc_conn *conn = arg;
@@ -88,7 +88,7 @@ static int on_seek(void *arg, curl_off_t offset, int origin) {
     return CURL_SEEKFUNC_OK;
 }
 
-/* --- options --------------------------------------------------------------------------------------------------------- */
+/* --- options ------------------------------------------------------------------------------------------------------ */
 
 static int add_header(struct gbc_conn *conn, const char *line) {
     struct curl_slist *longer = curl_slist_append(conn->headers, line);

@@ -27,7 +27,7 @@ static void wait_for(int fd, short events) {
     poll(&p, 1, 100);
 }
 
-/* --- readers ------------------------------------------------------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------------------------------------------------ */
 
 bool gbc_source_random(const struct gpubuf_source *source) {
     return source->memory || (!source->read && source->offset >= 0);
@@ -140,7 +140,7 @@ int gbc_reader_init(struct gbc_reader *reader, struct gpubuf_source source, stru
     return 0;
 }
 
-/* --- writers ------------------------------------------------------------------------------------------------------------- */
+/* --- writers ------------------------------------------------------------------------------------------------------ */
 
 bool gbc_target_random(const struct gpubuf_target *target) {
     return target->memory || (!target->write && target->offset >= 0);

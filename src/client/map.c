@@ -1,4 +1,4 @@
-/* Buffers in this process: asked for over the link, mapped, and let go. */
+/* Mappings: requested over the UNIX socket, mapped into this process, and released. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ int gpubuf_mapping_wait(gpubuf_mapping *mapping, void *stream, struct gpubuf_err
     return driver ? gbc_driver_wait(driver, &mapping->device, stream, err) : -1;
 }
 
-/* --- what the daemon gave ------------------------------------------------------------------------------------------- */
+/* --- what the daemon gave ----------------------------------------------------------------------------------------- */
 
 static void read_passed_over(const json_t *object, struct gpubuf_mapping_info *info) {
     const json_t *list = json_object_get(object, "passed_over");
@@ -105,7 +105,7 @@ static int read_given(const json_t *o, void *ret) {
     return info->lease[0] != '\0' ? 0 : -1;
 }
 
-/* --- mapping --------------------------------------------------------------------------------------------------------------- */
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
 
 static int map_host(gpubuf_mapping *m, struct given *g, struct gpubuf_error *err) {
     int protection = m->info.write ? PROT_READ | PROT_WRITE : PROT_READ;

@@ -27,7 +27,7 @@ static const char *environment(const char *name) {
     return value && value[0] != '\0' ? value : NULL;
 }
 
-/* --- the socket of a daemon on this machine ------------------------------------------------------------------------- */
+/* --- the socket of a daemon on this machine ----------------------------------------------------------------------- */
 
 static char *if_socket(char *path) {
     struct stat st;
@@ -57,7 +57,7 @@ static char *find_socket(void) {
     return path;
 }
 
-/* --- addresses ------------------------------------------------------------------------------------------------------- */
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
 
 static bool is_loopback(const char *base) {
     const char *host = strstr(base, "://") + 3;
@@ -97,7 +97,8 @@ static int take_http(struct gbc_settings *set, struct gpubuf_error *err) {
     return 0;
 }
 
-/* HOST or HOST:PORT, by which people mean http, and without a port the daemon's own. Nothing that could be a path or half a URL. */
+/* HOST or HOST:PORT, by which people mean http, and without a port the daemon's own. Nothing that could be a path or
+ * half a URL. */
 static bool lacks_scheme(const char *url, size_t *ret_host) {
     size_t n = url[0] == '[' ? strspn(url + 1, "0123456789abcdefABCDEF:.") + 1
                              : strspn(url, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_");
@@ -202,7 +203,7 @@ static void settings_done(struct gbc_settings *set) {
     free(set->agent);
 }
 
-/* --- clients ----------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struct gpubuf_error *err) {
     static const struct gpubuf_options none;

@@ -100,7 +100,7 @@ void gbc_json(struct gbc_request *request, json_t *body) {
     json_decref(body);
 }
 
-/* --- JSON -------------------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 void gbc_put_text(json_t *object, const char *key, const char *value) {
     if (value)

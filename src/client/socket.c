@@ -1,4 +1,4 @@
-/* Why a UNIX socket lets nobody in: whose it is, and whom it wants. */
+/* Explains a refused UNIX socket: its owner, and the permission that it needs. */
 #include "client/socket.h"
 
 #include <grp.h>

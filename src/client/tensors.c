@@ -36,7 +36,7 @@ int gpubuf_tensors_put(gpubuf_client *client, const char *session, struct gpubuf
     return r;
 }
 
-/* --- back ---------------------------------------------------------------------------------------------------------------- */
+/* --- back --------------------------------------------------------------------------------------------------------- */
 
 struct getting {
     struct gbc_writer writer;

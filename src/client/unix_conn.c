@@ -29,7 +29,7 @@ struct gbc_link {
     struct gbc_driver *driver;
 };
 
-/* --- life ---------------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static int no_way_there(const struct gbc_link *link, int code, struct gpubuf_error *err) {
     char why[GBC_REFUSAL_SIZE];
@@ -44,7 +44,8 @@ static int no_way_there(const struct gbc_link *link, int code, struct gpubuf_err
     return -1;
 }
 
-/* A socket whose queue is full makes connect() wait without an end, and over every signal: it is asked again instead. */
+/* A socket whose queue is full makes connect() wait without an end, and over every signal: it is asked again
+ * instead. */
 static int dial(struct gbc_link *link, const struct gbc_settings *set, struct gpubuf_error *err) {
     uint64_t end_ms = gbc_now_ms() + set->connect_ms;
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -142,7 +143,7 @@ int gbc_link_up(gpubuf_client *client, struct gpubuf_error *err) {
     return client->link ? 0 : -1;
 }
 
-/* --- one exchange -------------------------------------------------------------------------------------------------------- */
+/* --- one exchange ------------------------------------------------------------------------------------------------- */
 
 struct exchange {
     struct gbc_link *link;
@@ -354,7 +355,7 @@ int gbc_link_give(struct gbc_link *link, const char *method, const char *target,
     else
         r = exchange(&x, method, target, json, wait_s);
     if (r < 0 && !atomic_load(&link->broken)) {
-        /* What may still come belongs to a request that nobody waits for: nothing can be told apart any more. */
+        /* A late reply would be taken for that of the next request: the connection cannot be used again. */
         atomic_store(&link->broken, 1);
         shutdown(link->fd, SHUT_RDWR);
     }

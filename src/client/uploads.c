@@ -83,7 +83,7 @@ int gpubuf_upload_complete(gpubuf_client *client, const char *session, const cha
     return made(client, &request, how, ret, err);
 }
 
-/* --- appended to ------------------------------------------------------------------------------------------------------- */
+/* --- appended to -------------------------------------------------------------------------------------------------- */
 
 int gpubuf_upload_begin(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                         uint64_t total, const struct gpubuf_put_params *params, char ret_id[GPUBUF_ID_SIZE],

@@ -58,17 +58,19 @@ enum gb_exit gb_daemon_run(struct gb_daemon *daemon);
 /* Closes what is open, top down. Also after a failed start. */
 void gb_daemon_done(struct gb_daemon *daemon);
 
-/* Reads the tokens again and puts them in force; without any, an exposed daemon lets nobody in. *ret_count: how many. */
+/* Reads the tokens again and puts them in force; without any, an exposed daemon refuses every client. *ret_count: how
+ * many. */
 int gb_daemon_load_tokens(struct gb_daemon *daemon, size_t *ret_count, struct gb_error *err);
-/* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes changes. */
+/* A disk without room for the file is logged, and is no failure: it is tried again as soon as the database takes
+ * changes. */
 int gb_daemon_write_listen(struct gb_daemon *daemon, struct gb_error *err);
 
-/* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are to be
- * beside them, and on return how many there can be. */
+/* Raises the limit on open files so that this many connections fit, or says what to do. *listeners: how many there are
+ * to be beside them, and on return how many there can be. */
 int gb_limits_raise(uint64_t connections, uint64_t *listeners, struct gb_error *err);
 
-/* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or where /proc
- * and /sys are found. */
+/* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
+ * where /proc and /sys are found. */
 uint64_t gb_daemon_memory(const char *root);
 
 /* The numbers of an option --map-uids or --map-gids. INVALID_ARGUMENT. */

@@ -5,7 +5,8 @@
 /* Descriptors that are not connections: database, devices, epoll, listening sockets. */
 #define OTHER_FILES 512
 
-/* Buffers that other processes can map have a descriptor each, in that half of all which connections leave (backend/memfd.h). */
+/* Buffers that other processes can map have a descriptor each, in that half of all which connections leave
+ * (backend/memfd.h). */
 #define MAPPED_FILES 32768
 
 /* Who only listens to the feed gets what connections leave. */

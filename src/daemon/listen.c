@@ -24,12 +24,12 @@ union address {
     struct sockaddr_storage storage;
 };
 
-static struct gb_listener *next_slot(struct gb_listeners *listeners, struct gb_error *err) {
+static struct gb_feed_listener *next_slot(struct gb_listeners *listeners, struct gb_error *err) {
     if (listeners->count == GB_LISTEN_MAX) {
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "more than %d listening addresses", GB_LISTEN_MAX);
         return NULL;
     }
-    listeners->items[listeners->count] = (struct gb_listener){.fd = -1};
+    listeners->items[listeners->count] = (struct gb_feed_listener){.fd = -1};
     return &listeners->items[listeners->count];
 }
 
@@ -82,7 +82,7 @@ static bool is_loopback(const union address *a) {
 }
 
 /* Fills what a listener says of itself from its socket's own address. */
-static int describe(struct gb_listener *listener, struct gb_error *err) {
+static int describe(struct gb_feed_listener *listener, struct gb_error *err) {
     union address a = {.storage = {0}};
     socklen_t len = sizeof a;
     char host[INET6_ADDRSTRLEN];
@@ -111,7 +111,7 @@ static int describe(struct gb_listener *listener, struct gb_error *err) {
 }
 
 int gb_listen_tcp(struct gb_listeners *listeners, const char *spec, struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     const char *call = "socket";
     union address a;
     socklen_t len = 0;
@@ -148,9 +148,9 @@ fail:
     return -1;
 }
 
-/* A client may send before anybody accepts, and a connection takes on what its listening socket has: so nothing comes along with
- * those bytes either (http/mhd/accept.c). Where the kernel does not know it (before 6.16), descriptors that nobody reads stay with
- * the connection, and count against what their sender may have on the way. */
+/* A client may send before its connection is accepted, and a connection takes on what its listening socket has: so
+ * nothing comes along with those bytes either (http/mhd/accept.c). Where the kernel does not know it (before 6.16),
+ * descriptors that are not read stay with the connection, and count against what their sender may have on the way. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -160,7 +160,7 @@ static void take_no_descriptors(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-/* 1: somebody answers on the socket; 0: nobody, or there is no such file; -1: something else stands there. */
+/* 1: a process answers on the socket; 0: none does, or there is no such file; -1: the path is not a socket. */
 static int answers(const struct sockaddr_un *a) {
     struct stat st;
     int rc = 0;
@@ -184,7 +184,7 @@ static int bind_beside(int fd, const char *path, const struct gb_socket_rights *
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *call = "bind";
 
-    /* Bound under another name and renamed when it listens: nobody ever sees a socket that refuses. */
+    /* Bound under another name and renamed when it listens, so that no client finds a socket that refuses. */
     snprintf(a.sun_path, sizeof a.sun_path, "%s~", path);
     unlink(a.sun_path);
     if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0)
@@ -218,7 +218,7 @@ fail:
 
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int taken;
     int fd;
@@ -252,12 +252,12 @@ int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struc
 }
 
 int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err) {
-    struct gb_listener *listener = next_slot(listeners, err);
+    struct gb_feed_listener *listener = next_slot(listeners, err);
     int flags;
 
     if (listener == NULL)
         return -1;
-    /* Whoever made it may have left it blocking, and then an accept too many would stop a whole loop. */
+    /* An inherited socket may be blocking, and then one accept too many would stop a whole loop. */
     flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "fcntl", errno);

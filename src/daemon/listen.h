@@ -12,7 +12,7 @@
 #define GB_LISTEN_TEXT_SIZE 160
 #define GB_LISTEN_MAX 64
 
-struct gb_listener {
+struct gb_feed_listener {
     int fd;
     bool is_unix;
     bool made_path;                 /* the socket's file is ours to remove */
@@ -22,7 +22,7 @@ struct gb_listener {
 
 /* Zero-initialised is empty. */
 struct gb_listeners {
-    struct gb_listener items[GB_LISTEN_MAX];
+    struct gb_feed_listener items[GB_LISTEN_MAX];
     size_t count;
 };
 
@@ -40,7 +40,7 @@ struct gb_socket_rights {
 int gb_socket_rights_read(const char *mode, const char *group, struct gb_socket_rights *ret, struct gb_error *err);
 
 /* Opens a UNIX socket. The file appears in one step, with these rights and ready to be connected to; one that a dead
- * daemon left is replaced, one that somebody answers on is refused. */
+ * daemon left is replaced, one that another process answers on is refused. */
 int gb_listen_unix(struct gb_listeners *listeners, const char *path, const struct gb_socket_rights *rights,
                    struct gb_error *err);
 

@@ -18,8 +18,8 @@ enum gb_exit gb_usage_error(const struct gb_error *err) {
     return GB_EXIT_USAGE;
 }
 
-/* Nothing is lost when such a signal comes, and its default is to end the process. One that has a handler already, as of a
- * profiler that was loaded before us, keeps it. */
+/* Nothing is lost when such a signal comes, and its default is to end the process. One that has a handler already, as
+ * of a profiler that was loaded before us, keeps it. */
 static void ignore(int number) {
     struct sigaction had;
 

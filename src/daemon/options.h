@@ -71,8 +71,8 @@ void gb_options_done(struct gb_options *options);
 /* Finds an option by name[0..len). NULL when there is none. */
 const struct gb_option_spec *gb_option_find(const char *name, size_t len);
 
-/* Sets a value from text unless one of a greater source stands; a list grows by values of the same source. `where` names
- * the place for the error ("--listen", "GPUBUFD_LISTEN", "FILE:3: listen"). INVALID_ARGUMENT. */
+/* Sets a value from text unless one of a greater source stands; a list grows by values of the same source. `where`
+ * names the place for the error ("--listen", "GPUBUFD_LISTEN", "FILE:3: listen"). INVALID_ARGUMENT. */
 int gb_option_set(struct gb_options *options, const struct gb_option_spec *spec, enum gb_option_source source,
                   const char *where, const char *text, struct gb_error *err);
 

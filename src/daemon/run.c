@@ -60,7 +60,7 @@ static void check_writable(struct gb_daemon *daemon) {
     gb_systemd_notify(status);
 }
 
-/* Each client hears of its own change; whoever keeps the machine should hear of a full disk as well. */
+/* Each client gets the error of its own change; the log tells the administrator about a full disk. */
 static void check_store(struct gb_daemon *daemon) {
     struct gb_store_stat stat;
     uint64_t failures;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "base/parse.h"
 #include "daemon/daemon.h"
 
@@ -33,7 +34,7 @@ struct row {
     struct gb_error error; /* why the rest was not measured */
 };
 
-/* --- measuring ------------------------------------------------------------------------------------------------------- */
+/* --- measuring ---------------------------------------------------------------------------------------------------- */
 
 static void measure_row(struct gb_probe *probe, const struct gb_probe_memory *device,
                         const struct gb_probe_memory *check, struct row *row) {
@@ -61,7 +62,7 @@ static uint64_t largest(const struct gb_probe *probe) {
     return bytes;
 }
 
-/* --- printing -------------------------------------------------------------------------------------------------------- */
+/* --- printing ----------------------------------------------------------------------------------------------------- */
 
 static double rate(const struct cell *cell) {
     return (double)cell->bytes / (double)cell->ns; /* bytes by nanosecond: GB/s */
@@ -91,37 +92,32 @@ static void print_row(const struct row *row) {
     putchar('\n');
 }
 
-static void print_row_json(const struct row *row, bool *first) {
-    const char *c;
+static void render_row(struct gb_json_writer *out, const struct row *row) {
     int i;
 
     for (i = 0; i < SIZES; i++) {
         if (row->cells[i].ns == 0)
             continue;
-        printf("%s{\"kind\": \"%s\", \"direction\": \"%s\", \"bytes\": %llu, \"seconds\": %.9f, "
-               "\"gigabytes_per_s\": %.3f, \"verified\": true}",
-               *first ? "" : ", ", gb_kind_name(row->kind), direction_names[row->direction],
-               (unsigned long long)row->cells[i].bytes, (double)row->cells[i].ns / 1e9, rate(&row->cells[i]));
-        *first = false;
+        gb_json_open(out, NULL, '{');
+        gb_json_put_string(out, "kind", gb_kind_name(row->kind));
+        gb_json_put_string(out, "direction", direction_names[row->direction]);
+        gb_json_put_u64(out, "bytes", row->cells[i].bytes);
+        gb_json_put_seconds(out, "seconds", row->cells[i].ns);
+        gb_json_put_number(out, "gigabytes_per_s", (double)(uint64_t)(rate(&row->cells[i]) * 1000 + 0.5) / 1000);
+        gb_json_put_bool(out, "verified", true);
+        gb_json_close(out, '}');
     }
     if (row->error.code == GB_OK)
         return;
-    printf("%s{\"kind\": \"%s\", \"direction\": \"%s\", \"error\": \"", *first ? "" : ", ", gb_kind_name(row->kind),
-           direction_names[row->direction]);
-    for (c = row->error.detail; *c; c++)
-        putchar(*c == '"' || *c == '\\' || (unsigned char)*c < ' ' ? '\'' : *c);
-    printf("\", \"native\": \"%s\"}", row->error.native_name);
-    *first = false;
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "kind", gb_kind_name(row->kind));
+    gb_json_put_string(out, "direction", direction_names[row->direction]);
+    gb_json_put_untrusted(out, "error", row->error.detail, sizeof(row->error.detail));
+    gb_json_put_untrusted(out, "native", row->error.native_name, sizeof(row->error.native_name));
+    gb_json_close(out, '}');
 }
 
-static void print_wait(const struct gb_probe_wait *w, bool json) {
-    if (json) {
-        printf(", \"waiting\": {\"earlier_bytes\": %llu, \"bytes\": %llu, \"seconds_seen\": %.9f, "
-               "\"seconds_queued\": %.9f, \"seconds_copying\": %.9f}",
-               (unsigned long long)w->earlier_bytes, (unsigned long long)w->bytes, (double)w->seen_ns / 1e9,
-               (double)w->queued_ns / 1e9, (double)w->copied_ns / 1e9);
-        return;
-    }
+static void print_wait(const struct gb_probe_wait *w) {
     printf("  Why does a copy from the device seem slow? Asked for behind %.0f MiB of earlier copies on its stream, "
            "one of\n"
            "  %.0f MiB took %.2f ms by a clock around it: it waited %.2f ms and copied for %.2f ms (%.1f GB/s).\n"
@@ -130,14 +126,19 @@ static void print_wait(const struct gb_probe_wait *w, bool json) {
            (double)w->queued_ns / 1e6, (double)w->copied_ns / 1e6, (double)w->bytes / (double)w->copied_ns);
 }
 
-static void print_head(const struct gb_probe *probe, bool json) {
+static void render_wait(struct gb_json_writer *out, const struct gb_probe_wait *w) {
+    gb_json_open(out, "waiting", '{');
+    gb_json_put_u64(out, "earlier_bytes", w->earlier_bytes);
+    gb_json_put_u64(out, "bytes", w->bytes);
+    gb_json_put_seconds(out, "seconds_seen", w->seen_ns);
+    gb_json_put_seconds(out, "seconds_queued", w->queued_ns);
+    gb_json_put_seconds(out, "seconds_copying", w->copied_ns);
+    gb_json_close(out, '}');
+}
+
+static void print_head(const struct gb_probe *probe) {
     int i;
 
-    if (json) {
-        printf("{\"device\": %d, \"uuid\": \"%s\", \"name\": \"%s\", \"copies\": [", probe->rec.index, probe->rec.uuid,
-               probe->rec.name);
-        return;
-    }
     printf("device %d, %s, %s: copies in GB/s by the device's clock, every byte looked at\n", probe->rec.index,
            probe->rec.name, probe->rec.uuid);
     printf("  %-10s %-12s", "kind", "direction");
@@ -147,12 +148,30 @@ static void print_head(const struct gb_probe *probe, bool json) {
     putchar('\n');
 }
 
-/* --- a device -------------------------------------------------------------------------------------------------------- */
+static void render_head(struct gb_json_writer *out, const struct gb_probe *probe) {
+    gb_json_open(out, NULL, '{');
+    gb_json_put_i64(out, "device", probe->rec.index);
+    gb_json_put_string(out, "uuid", probe->rec.uuid);
+    gb_json_put_untrusted(out, "name", probe->rec.name, sizeof(probe->rec.name));
+    gb_json_open(out, "copies", '[');
+}
 
-/* Every kind in both directions; those that the device lacks say why. Returns whether all that was tried went well. */
+/* Ends the document of a device and prints it. Returns 0, or -1 with SATURATED. */
+static int print_document(struct gb_json_writer *out, struct gb_error *err) {
+    gb_json_close(out, '}');
+    gb_json_end(out);
+    if (out->failed)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the document");
+    fwrite(out->s, 1, out->used, stdout);
+    return 0;
+}
+
+/* --- a device ----------------------------------------------------------------------------------------------------- */
+
+/* Every kind in both directions; those that the device lacks say why. out: NULL to print. Returns whether all that was
+ * tried went well. */
 static bool test_rows(struct gb_probe *probe, const struct gb_probe_memory *device, const struct gb_probe_memory *check,
-                      bool json) {
-    bool first = true;
+                      struct gb_json_writer *out) {
     bool well = true;
     int kind;
     int d;
@@ -167,20 +186,43 @@ static bool test_rows(struct gb_probe *probe, const struct gb_probe_memory *devi
             else
                 measure_row(probe, device, check, &row);
             well = well && (row.error.code == GB_OK || row.error.code == GB_ERR_UNSUPPORTED);
-            if (json)
-                print_row_json(&row, &first);
+            if (out)
+                render_row(out, &row);
             else
                 print_row(&row);
-            fflush(stdout); /* it takes seconds: who watches sees it go on */
+            fflush(stdout); /* a row takes seconds, and is shown when it is there */
         }
     }
     return well;
 }
 
+/* Tests with the memory that both sides have, and prints what came out. out: NULL to print as it goes. */
+static int test_with(struct gb_probe *probe, const struct gb_probe_memory *device, const struct gb_probe_memory *check,
+                     struct gb_json_writer *out, bool *ret_well, struct gb_error *err) {
+    struct gb_probe_wait wait;
+
+    if (out)
+        render_head(out, probe);
+    else
+        print_head(probe);
+    *ret_well = test_rows(probe, device, check, out);
+    if (out)
+        gb_json_close(out, ']');
+    if (gb_probe_queue(probe, device, check, device->bytes / 4, EARLIER_COPIES, &wait, err) < 0)
+        return -1;
+    if (!out) {
+        print_wait(&wait);
+        putchar('\n');
+        return 0;
+    }
+    render_wait(out, &wait);
+    return print_document(out, err);
+}
+
 static int test_device(struct gb_backend *be, int index, bool json, bool *ret_well, struct gb_error *err) {
     struct gb_probe_memory device = {0};
     struct gb_probe_memory check = {0};
-    struct gb_probe_wait wait;
+    struct gb_json_writer out = {0};
     struct gb_probe probe;
     uint64_t bytes;
     int r = -1;
@@ -189,23 +231,16 @@ static int test_device(struct gb_backend *be, int index, bool json, bool *ret_we
         return -1;
     bytes = largest(&probe);
     if (gb_probe_alloc(&probe, GB_KIND_DEVICE, bytes, &device, err) == 0 &&
-        gb_probe_alloc(&probe, GB_KIND_PINNED, bytes, &check, err) == 0) {
-        print_head(&probe, json);
-        *ret_well = test_rows(&probe, &device, &check, json);
-        if (json)
-            fputs("]", stdout);
-        r = gb_probe_queue(&probe, &device, &check, bytes / 4, EARLIER_COPIES, &wait, err);
-        if (r == 0)
-            print_wait(&wait, json);
-        puts(json ? "}" : "");
-    }
+        gb_probe_alloc(&probe, GB_KIND_PINNED, bytes, &check, err) == 0)
+        r = test_with(&probe, &device, &check, json ? &out : NULL, ret_well, err);
+    gb_json_done(&out);
     gb_probe_free(&probe, &check);
     gb_probe_free(&probe, &device);
     gb_probe_done(&probe);
     return r;
 }
 
-/* --- the command ----------------------------------------------------------------------------------------------------- */
+/* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int read_words(struct gb_options *options, int argc, char **argv, struct request *ret, struct gb_error *err) {
     int at = 1;

@@ -18,7 +18,7 @@ struct gb_probe {
 
 /* Memory of one kind, and how much of it. */
 struct gb_probe_memory {
-    struct gb_place place; /* ptr NULL: none */
+    struct gb_location place; /* ptr NULL: none */
     uint64_t bytes;
 };
 
@@ -30,8 +30,8 @@ int gb_probe_alloc(struct gb_probe *probe, enum gb_kind kind, uint64_t bytes, st
                    struct gb_error *err);
 void gb_probe_free(struct gb_probe *probe, struct gb_probe_memory *memory); /* one that is empty is accepted */
 
-/* Copies several times and looks at the bytes afterwards. *ret_ns: the median by the device's clock. INTERNAL when bytes
- * arrive wrong. check: pinned memory of at least bytes. */
+/* Copies several times and looks at the bytes afterwards. *ret_ns: the median by the device's clock. INTERNAL when
+ * bytes arrive wrong. check: pinned memory of at least bytes. */
 int gb_probe_copy(struct gb_probe *probe, const struct gb_probe_memory *dst, const struct gb_probe_memory *src,
                   const struct gb_probe_memory *check, uint64_t bytes, uint64_t *ret_ns, struct gb_error *err);
 

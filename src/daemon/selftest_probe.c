@@ -101,8 +101,8 @@ int gb_probe_copy(struct gb_probe *probe, const struct gb_probe_memory *dst, con
     int i;
 
     probe->pattern += 0x1111111111111111;
-    if (gb_place_fill(probe->be, &src->place, probe->pattern, 8, bytes / 8, probe->stream, err) < 0 ||
-        gb_place_fill(probe->be, &dst->place, 0, 8, bytes / 8, probe->stream, err) < 0 ||
+    if (gb_location_fill(probe->be, &src->place, probe->pattern, 8, bytes / 8, probe->stream, err) < 0 ||
+        gb_location_fill(probe->be, &dst->place, 0, 8, bytes / 8, probe->stream, err) < 0 ||
         copy_once(probe, dst, src, bytes, &first, err) < 0) /* pages and paths are made */
         return -1;
     for (i = 0; i < TIMES; i++) {

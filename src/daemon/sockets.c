@@ -66,7 +66,7 @@ static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
     if (rc == 0)
         warn_closed(daemon, path);
     free(path);
-    /* Nobody asked for this socket: a state directory with a long name must not keep the daemon from starting. */
+    /* This socket is a default: a state directory with a long name must not keep the daemon from starting. */
     if (rc != 0 && own.code == GB_ERR_INVALID_ARGUMENT) {
         gb_log(&daemon->log, GB_LOG_WARNING, "socket", "no UNIX socket: %s", own.detail);
         return 0;

@@ -110,7 +110,7 @@ static int count_token(void *arg, const struct gb_token_rec *rec, struct gb_erro
     return 0;
 }
 
-/* The last of them protects nothing any more where nobody but this machine is listened to. */
+/* Without a token, a daemon that listens on this machine alone is open. */
 static int revoke_one(struct gb_token_store *tokens, const char *name, struct gb_error *err) {
     unsigned left = 0;
 

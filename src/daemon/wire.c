@@ -102,9 +102,9 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
         .buffers_max = o->max_buffers,
         .pools_max = o->max_pools,
         .streams_max = o->max_streams,
-        .intakes_max = o->max_uploads,
-        .intake_bytes_max = o->max_upload_bytes,
-        .intake_ttl_s = o->upload_ttl,
+        .multiparts_max = o->max_uploads,
+        .multipart_bytes_max = o->max_upload_bytes,
+        .multipart_ttl_s = o->upload_ttl,
         .events_max = o->max_events,
         .keys_max = o->max_idempotency_keys,
         .key_ttl_s = o->idempotency_ttl,
@@ -154,15 +154,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
     size_t i;
 
     struct gb_http_server_config config = {
-        .app = daemon->api,
-        .routes = gb_api_routes,
-        .route_count = gb_api_route_count,
-        .authorize = gb_api_authorize,
-        .around = gb_api_around,
-        .explain = gb_api_explain,
-        .peer_gone = gb_api_peer_gone,
-        .peer_free = gb_api_peer_free,
-        .peer_busy = gb_api_peer_busy,
         .ended = daemon->log.level >= GB_LOG_DEBUG ? ended : NULL,
         .stuck = stuck,
         .closer = daemon->closer,
@@ -170,8 +161,6 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .listen_fd_count = daemon->listeners.count,
         .hosts = (const char *const *)o->host_name.items,
         .host_count = o->host_name.count,
-        .pages = gb_api_pages,
-        .page_count = gb_api_page_count,
         .loops = or_by_cores(o->http_threads, 1, 8),
         .bulk_loops = or_by_cores(o->bulk_threads, 4, 16),
         .connections_max = (unsigned)o->max_connections,
@@ -186,11 +175,11 @@ static int start_server(struct gb_daemon *daemon, struct gb_error *err) {
         .stall_timeout_s = (unsigned)o->stall_timeout,
         .min_rate_bytes_s = o->min_rate,
         .wait_max_s = (unsigned)o->wait_max,
-        .feed = &gb_api_feed_hooks,
         .listeners_max = (unsigned)o->max_feed_listeners,
         .heartbeat_s = (unsigned)o->feed_heartbeat,
     };
 
+    gb_api_serve(daemon->api, &config);
     for (i = 0; i < daemon->listeners.count; i++)
         fds[i] = daemon->listeners.items[i].fd;
     access_log = &daemon->log;
@@ -268,8 +257,7 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         return GB_EXIT_CONFIG;
     if (open_store(daemon, err) != 0)
         return exit_of(err);
-    unlink(
-        daemon->listen_file); /* of a daemon that was killed: whoever waits for the file must not read old addresses */
+    unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     if (gb_daemon_listen(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);

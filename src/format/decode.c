@@ -13,8 +13,8 @@ struct gb_decoder {
     z_stream z;
     bool z_open;
     ZSTD_DCtx *zstd;
-    bool begun;    /* a byte came */
-    bool complete; /* a member or frame ended with the last byte that came */
+    bool begun;    /* a byte has come */
+    bool complete; /* a member or frame ended with the last byte */
 };
 
 const char *gb_coding_name(enum gb_coding coding) {
@@ -33,7 +33,7 @@ static int broken(const struct gb_decoder *d, const char *why, struct gb_error *
 }
 
 static bool open_zlib(struct gb_decoder *d) {
-    /* 16 more: a gzip header, and nothing else. */
+    /* 16 more for a gzip header alone. */
     d->z_open = inflateInit2(&d->z, d->coding == GB_CODING_GZIP ? MAX_WBITS + 16 : MAX_WBITS) == Z_OK;
     return d->z_open;
 }
@@ -69,7 +69,7 @@ static uInt clip(size_t n) {
     return n < UINT_MAX ? (uInt)n : UINT_MAX;
 }
 
-/* A member has ended and more bytes are there. */
+/* Begins the next member: one has ended and more bytes are there. */
 static int next_member(struct gb_decoder *d, struct gb_error *err) {
     if (d->coding != GB_CODING_GZIP)
         return broken(d, "bytes follow its end", err);
@@ -153,7 +153,7 @@ int gb_decoder_run(struct gb_decoder *decoder, const char **in, size_t *in_n, ch
         if (r < 0)
             return -1;
         made += n;
-        /* One call does not go beyond a member or frame, and gives what it kept back only when asked again. */
+        /* One call does not go beyond a member or frame, and gives what it kept back only at the next call. */
     } while (made < out_n && (n > 0 || *in_n != before));
     *ret_made = made;
     if (made<out_n && * in_n> 0)

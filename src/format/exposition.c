@@ -25,7 +25,7 @@ uint64_t gb_millionths(double value) {
 
 void gb_exposition_family(FILE *out, enum gb_exposition form, const struct gb_family *family) {
     bool open = form == GB_EXPOSITION_OPENMETRICS;
-    /* OpenMetrics names a counter's family without what its samples end in. */
+    /* OpenMetrics names a counter's family without the suffix of its samples. */
     const char *total = family->type == GB_METRIC_COUNTER && !open ? "_total" : "";
     const char *prefix = family->prefix;
 

@@ -1,6 +1,6 @@
 /* Metrics as text that collectors read: Prometheus' format 0.0.4 and OpenMetrics 1.0. */
-#ifndef GB_API_EXPOSITION_H
-#define GB_API_EXPOSITION_H
+#ifndef GB_FORMAT_EXPOSITION_H
+#define GB_FORMAT_EXPOSITION_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ enum gb_metric_unit {
     GB_UNIT_RATIO
 };
 
-/* No sample is written for this value: what it would tell is not known. */
+/* A value that is not known: no sample is written. */
 #define GB_METRIC_UNKNOWN (UINT64_MAX - 1)
 /* NAN is not known. */
 uint64_t gb_millionths(double value);
@@ -37,18 +37,18 @@ struct gb_family {
     const char *help; /* without quotes, backslashes and line feeds */
 };
 
-/* What stands before a family's samples; all of them must follow it. */
+/* Writes the header of a family; all its samples must follow. */
 void gb_exposition_family(FILE *out, enum gb_exposition form, const struct gb_family *family);
 
-/* One sample. suffix: "_bucket" and so on of a histogram, else "". labels: what stands between the braces; "": none. unit: of the
- * value, which for buckets is none. UINT64_MAX is +Inf. */
+/* Writes one sample. suffix: "_bucket" and so on of a histogram, else "". labels: the text between the braces; "" for
+ * none. unit: of the value; buckets have none. UINT64_MAX is +Inf. */
 void gb_exposition_sample(FILE *out, const struct gb_family *family, const char *suffix, const char *labels,
                           enum gb_metric_unit unit, uint64_t value);
 
 /* Ends the text. */
 void gb_exposition_end(FILE *out, enum gb_exposition form);
 
-/* Adds a label to those in out[0..size), whose text is escaped. False, and nothing is added, when it does not fit. */
+/* Adds a label to those in out[0..size), and escapes its text. Returns false and adds nothing when it does not fit. */
 bool gb_exposition_label(char *out, size_t size, const char *name, const char *value);
 
 #endif

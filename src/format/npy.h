@@ -1,7 +1,7 @@
 /* The .npy format, versions 1.0 to 3.0. The header is a Python dictionary in text; it is read by hand, strictly, and
  * nothing is evaluated. Pure functions. */
-#ifndef GB_API_NPY_H
-#define GB_API_NPY_H
+#ifndef GB_FORMAT_NPY_H
+#define GB_FORMAT_NPY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #define GB_NPY_MAGIC "\x93NUMPY"
 #define GB_NPY_MAGIC_BYTES 6
-/* Enough bytes of any .npy to know how long its header is; no valid file is shorter. */
+/* Bytes of any .npy that tell how long its header is; no valid file is shorter. */
 #define GB_NPY_PREFIX 12
 /* A header this long or shorter is read; numpy's own rarely pass 128 bytes. */
 #define GB_NPY_HEADER_MAX 65536
@@ -21,15 +21,15 @@ struct gb_npy {
     struct gb_shape shape;
 };
 
-/* Whether data[0..n), n >= GB_NPY_MAGIC_BYTES, begins as a .npy. */
+/* Tells whether data[0..n), n >= GB_NPY_MAGIC_BYTES, begins as a .npy. */
 bool gb_npy_magic(const void *data, size_t n);
 
-/* From the first GB_NPY_PREFIX bytes: the header's whole length, magic included. Returns 0, or -1 with
- * UNSUPPORTED_ARRAY (another version, too long). */
+/* Reads the header's whole length, magic included, from the first GB_NPY_PREFIX bytes. Returns 0, or -1 with
+ * UNSUPPORTED_ARRAY (another version, or too long). */
 int gb_npy_header_bytes(const void *prefix, size_t *ret_bytes, struct gb_error *err);
 
-/* The whole header data[0..n), n as gb_npy_header_bytes said. Returns 0, or -1 with MALFORMED_REQUEST (not such a header)
- * or UNSUPPORTED_ARRAY (it is, but of an array that cannot be stored; the detail says what to do). */
+/* Reads the whole header data[0..n), n as gb_npy_header_bytes gave it. Returns 0, or -1 with MALFORMED_REQUEST (no such
+ * header) or UNSUPPORTED_ARRAY (an array that cannot be stored; the detail says what to do). */
 int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct gb_error *err);
 
 /* Writes the header that numpy.save would write, a multiple of 64 bytes, into out (GB_NPY_WRITE_MAX bytes). Returns its

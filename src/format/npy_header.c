@@ -26,7 +26,7 @@ static void skip_space(struct reader *r) {
         r->at++;
 }
 
-/* Takes c when it is next, white space before it aside. */
+/* Takes c when it is next, after any white space. */
 static bool accept(struct reader *r, char c) {
     skip_space(r);
     if (r->at == r->end || *r->at != c)

@@ -64,7 +64,7 @@ static void word(struct gb_pickle *p, const char *s) {
     }
 }
 
-/* Before each value: its key, and where a batch is full its end and the next one's MARK. */
+/* Writes the key of the next value, and ends a full batch. */
 static void lead(struct gb_pickle *p, const char *key) {
     unsigned at = p->depth - 1;
 

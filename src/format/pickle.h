@@ -1,7 +1,7 @@
-/* Writes what Python's pickle.loads reads: dicts, lists, texts, integers and None, in protocol 2, with those codes alone that
- * PyTorch's memory_viz page knows. Strings that come often are written once and then named by number. */
-#ifndef GB_API_PICKLE_H
-#define GB_API_PICKLE_H
+/* A writer of Python's pickle: dicts, lists, texts, integers and None, in protocol 2, with only the codes that
+ * PyTorch's memory_viz page knows. Frequent strings are written once and then referred to by number. */
+#ifndef GB_FORMAT_PICKLE_H
+#define GB_FORMAT_PICKLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 
 #define GB_PICKLE_KEYS 64
 #define GB_PICKLE_DEPTH 16
-/* Items that are added to a list or dict at a time: the page hands them to one call, whose arguments JavaScript limits. */
+/* Items that are added to a list or dict at a time. The page passes them to one call, whose arguments JavaScript
+ * limits. */
 #define GB_PICKLE_BATCH 500
 
 /* Zero-initialised is empty, before gb_pickle_begin. Once memory is exhausted everything that follows is dropped. */

@@ -27,7 +27,7 @@ int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *
     return 0;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 struct reader {
     struct gb_json_text text;
@@ -44,7 +44,7 @@ static bool word_is(const struct gb_json_word *word, const char *s) {
     return word->len == strlen(s) && memcmp(word->s, s, word->len) == 0;
 }
 
-/* An object of strings, or null: read to be known as well-formed, kept nowhere. */
+/* Reads an object of strings, or null, to check it; keeps nothing. */
 static int read_metadata(struct gb_json_text *t) {
     bool first = true;
     bool failed = false;
@@ -187,7 +187,7 @@ static int read_object(struct reader *r) {
     return t->at == t->end ? 0 : gb_json_text_fail(t, "something follows the object");
 }
 
-/* --- the layout ------------------------------------------------------------------------------------------------------ */
+/* --- the layout --------------------------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b) {
     const struct gb_safetensor *x = a;
@@ -227,7 +227,7 @@ static int check_names(const struct gb_safetensors *file, struct gb_error *err) 
     return r;
 }
 
-/* Every byte belongs to one tensor, and each tensor has as many as its shape and type make. */
+/* Checks that every byte belongs to one tensor, and that each tensor has the bytes of its shape and type. */
 static int check_places(struct gb_safetensors *file, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];
     uint64_t at = 0;
@@ -283,39 +283,39 @@ void gb_safetensors_done(struct gb_safetensors *file) {
     *file = (struct gb_safetensors){0};
 }
 
-/* --- writing --------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
-void gb_safetensors_open(struct gb_out *out) {
-    gb_out_raw(out, NULL, "12345678"); /* the length, when it is known */
+void gb_safetensors_open(struct gb_json_writer *out) {
+    gb_json_put_raw(out, NULL, "12345678"); /* the length, when it is known */
     out->comma = false;
-    gb_out_open(out, NULL, '{');
+    gb_json_open(out, NULL, '{');
 }
 
-void gb_safetensors_add(struct gb_out *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+void gb_safetensors_add(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
                         uint64_t begin, uint64_t end) {
     unsigned i;
 
-    gb_out_open_named(out, name, '{');
-    gb_out_string(out, "dtype", gb_dtype_safetensors(dtype));
-    gb_out_open(out, "shape", '[');
+    gb_json_open_named(out, name, '{');
+    gb_json_put_string(out, "dtype", gb_dtype_safetensors(dtype));
+    gb_json_open(out, "shape", '[');
     for (i = 0; i < shape->dims; i++)
-        gb_out_u64(out, NULL, shape->dim[i]);
-    gb_out_close(out, ']');
-    gb_out_open(out, "data_offsets", '[');
-    gb_out_u64(out, NULL, begin);
-    gb_out_u64(out, NULL, end);
-    gb_out_close(out, ']');
-    gb_out_close(out, '}');
+        gb_json_put_u64(out, NULL, shape->dim[i]);
+    gb_json_close(out, ']');
+    gb_json_open(out, "data_offsets", '[');
+    gb_json_put_u64(out, NULL, begin);
+    gb_json_put_u64(out, NULL, end);
+    gb_json_close(out, ']');
+    gb_json_close(out, '}');
 }
 
-int gb_safetensors_close(struct gb_out *out, struct gb_error *err) {
+int gb_safetensors_close(struct gb_json_writer *out, struct gb_error *err) {
     uint64_t n;
     int i;
 
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
     while (!out->failed && out->used % 8 != 0) {
         out->comma = false;
-        gb_out_raw(out, NULL, " ");
+        gb_json_put_raw(out, NULL, " ");
     }
     if (out->failed)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the header; try again later");

@@ -1,22 +1,22 @@
-/* The safetensors format: eight bytes with the length of a header, the header, a JSON object that says of each tensor what
- * it is and where its bytes are, the bytes. The header is read by hand, strictly, in one pass and in memory of its own
- * size: a tree of a hostile one would take many times that. Pure functions. */
-#ifndef GB_API_SAFETENSORS_H
-#define GB_API_SAFETENSORS_H
+/* The safetensors format: eight bytes with the length of a header, the header, a JSON object that says of each
+ * tensor what it is and where its bytes are, the bytes. The header is read by hand, strictly, in one pass and in
+ * memory of its own size: a tree of a hostile one would take many times that. Pure functions. */
+#ifndef GB_FORMAT_SAFETENSORS_H
+#define GB_FORMAT_SAFETENSORS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 #include "model/tensor.h"
 
-/* Enough bytes to tell the format: the header's length, and the brace that it begins with. */
+/* Bytes that tell the format: the length of the header, and its opening brace. */
 #define GB_SAFETENSORS_LENGTH 8
 #define GB_SAFETENSORS_PREFIX 9
 /* The longest header that is read; the reference library reads 100 MB. */
 #define GB_SAFETENSORS_HEADER_MAX (16u << 20)
-/* Not a tensor's name. */
+/* A key that is not the name of a tensor. */
 #define GB_SAFETENSORS_METADATA "__metadata__"
 /* Tensors of one file, in and out. */
 #define GB_SAFETENSORS_TENSORS_MAX 8192
@@ -37,22 +37,22 @@ struct gb_safetensors {
     char *text;     /* the names */
 };
 
-/* From the first GB_SAFETENSORS_PREFIX bytes: where the data begin. Returns 0, or -1 with MALFORMED_REQUEST, or with
- * BODY_TOO_LARGE for a header longer than is read. */
+/* Finds where the data begin, from the first GB_SAFETENSORS_PREFIX bytes. Returns 0, or -1 with MALFORMED_REQUEST, or
+ * with BODY_TOO_LARGE for a header longer than is read. */
 int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *err);
 
-/* Reads header[0..n), what stands between the length and the data. Returns 0, or -1 with MALFORMED_REQUEST (not such a
- * header: the reference library refuses it, too, or a key is given twice), UNSUPPORTED_ARRAY (a tensor that cannot be
- * stored), BODY_TOO_LARGE (too many tensors) or SATURATED. */
+/* Reads header[0..n), the bytes between the length and the data. Returns 0, or -1 with MALFORMED_REQUEST (no such
+ * header, or a key is given twice), UNSUPPORTED_ARRAY (a tensor that cannot be stored), BODY_TOO_LARGE (too many
+ * tensors) or SATURATED. */
 int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err);
 void gb_safetensors_done(struct gb_safetensors *file); /* a zeroed one is accepted */
 
-/* Writes length and header into an empty out: open, the tensors in the order of their bytes, close. Where every tensor
- * comes before those of smaller elements, each is aligned for its type. */
-void gb_safetensors_open(struct gb_out *out);
-void gb_safetensors_add(struct gb_out *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+/* Write length and header into an empty out: open, the tensors in the order of their bytes, close. If tensors of larger
+ * elements come first, each is aligned for its type. */
+void gb_safetensors_open(struct gb_json_writer *out);
+void gb_safetensors_add(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
                         uint64_t begin, uint64_t end);
-/* The header in out->s[0..out->used), a multiple of eight bytes. Returns 0, or -1 with SATURATED. */
-int gb_safetensors_close(struct gb_out *out, struct gb_error *err);
+/* Ends the header in out->s[0..out->used), a multiple of eight bytes. Returns 0, or -1 with SATURATED. */
+int gb_safetensors_close(struct gb_json_writer *out, struct gb_error *err);
 
 #endif

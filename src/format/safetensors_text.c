@@ -41,7 +41,7 @@ bool gb_json_text_more(struct gb_json_text *t, char close, bool *first, bool *fa
     return !*failed;
 }
 
-/* --- strings ------------------------------------------------------------------------------------------------------- */
+/* --- strings ------------------------------------------------------------------------------------------------------ */
 
 static void put(struct gb_json_text *t, char c) {
     if (t->out)
@@ -66,7 +66,7 @@ static void put_code(struct gb_json_text *t, uint32_t code) {
     put(t, (char)(0x80 | (code & 0x3f)));
 }
 
-/* The four digits after \u. */
+/* Reads the four digits after \u. */
 static int read_hex(struct gb_json_text *t, uint32_t *ret) {
     uint32_t code = 0;
     int i;
@@ -109,7 +109,7 @@ static int read_unicode(struct gb_json_text *t) {
     return 0;
 }
 
-/* After the backslash. */
+/* Reads the character after a backslash. */
 static int read_escape(struct gb_json_text *t) {
     static const char letters[] = "\"\\/bfnrt";
     static const char meant[] = "\"\\/\b\f\n\r\t";
@@ -128,7 +128,7 @@ static int read_escape(struct gb_json_text *t) {
     return 0;
 }
 
-/* One character of more than one byte (RFC 3629). */
+/* Copies one character of more than one byte (RFC 3629). */
 static int read_utf8(struct gb_json_text *t) {
     unsigned char first = (unsigned char)*t->at;
     int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
@@ -182,7 +182,7 @@ int gb_json_text_string(struct gb_json_text *t, struct gb_json_word *ret) {
     return 0;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------- */
+/* --- the rest ----------------------------------------------------------------------------------------------------- */
 
 int gb_json_text_u64(struct gb_json_text *t, uint64_t *ret) {
     const char *digits;

@@ -1,6 +1,6 @@
-/* JSON text, read in one pass: what safetensors.c needs of it. */
-#ifndef GB_API_SAFETENSORS_TEXT_H
-#define GB_API_SAFETENSORS_TEXT_H
+/* A one-pass reader of JSON text, as far as safetensors.c needs it. */
+#ifndef GB_FORMAT_SAFETENSORS_TEXT_H
+#define GB_FORMAT_SAFETENSORS_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,20 +20,20 @@ struct gb_json_word {
     size_t len;
 };
 
-/* All return 0, or -1 with MALFORMED_REQUEST; `what` is one sentence's end. */
+/* All return 0, or -1 with MALFORMED_REQUEST. what: the end of the sentence of the error. */
 int gb_json_text_fail(struct gb_json_text *text, const char *what);
 void gb_json_text_space(struct gb_json_text *text); /* takes white space */
-/* Takes c when it is next, white space before it aside. */
+/* Takes c when it is next, after any white space. */
 bool gb_json_text_accept(struct gb_json_text *text, char c);
 int gb_json_text_expect(struct gb_json_text *text, char c, const char *what);
-/* Between the members of an object or array, whose opening bracket was taken: true while there is one more. *first is true
- * before the first one, and set false. Trailing commas: `failed` is set. */
+/* Goes to the next member of an object or array whose opening bracket was taken. *first is true before the first one,
+ * and is cleared. Returns true while there is one more; a trailing comma sets `failed`. */
 bool gb_json_text_more(struct gb_json_text *text, char close, bool *first, bool *failed);
-/* A string; NUL in it is refused. ret may be NULL. */
+/* Reads a string; NUL in it is refused. ret may be NULL. */
 int gb_json_text_string(struct gb_json_text *text, struct gb_json_word *ret);
-/* A whole number from 0 to UINT64_MAX. */
+/* Reads a whole number from 0 to UINT64_MAX. */
 int gb_json_text_u64(struct gb_json_text *text, uint64_t *ret);
-/* Any value, to be forgotten. */
+/* Skips any value. */
 int gb_json_text_skip(struct gb_json_text *text);
 
 #endif

@@ -10,7 +10,7 @@
 struct number {
     bool given;
     bool negative;
-    uint64_t value; /* the largest there is where 64 bits do not suffice */
+    uint64_t value; /* the largest number when 64 bits do not suffice */
 };
 
 enum item_kind { ITEM_INDEX, ITEM_RANGE, ITEM_ELLIPSIS };
@@ -29,7 +29,7 @@ struct items {
     struct item item[GB_DIMS_MAX + 1]; /* an index for each axis, and one "..." */
 };
 
-/* --- reading ---------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static int malformed(const struct item *item, const char *why, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];
@@ -48,7 +48,7 @@ static void trim(const char **text, size_t *len) {
     }
 }
 
-/* Nothing at all is a number that is not given. */
+/* An empty text is a number that is not given. */
 static int read_number(const struct item *item, const char *text, size_t len, struct number *ret,
                        struct gb_error *err) {
     enum gb_parse r;
@@ -136,9 +136,9 @@ static int read_items(const char *text, size_t len, const struct gb_shape *shape
     return items->count - ellipsis > shape->dims ? too_many(shape, err) : 0;
 }
 
-/* --- picking ---------------------------------------------------------------------------------------------------------- */
+/* --- picking ------------------------------------------------------------------------------------------------------ */
 
-/* What is worked out from axis to axis. */
+/* The state from axis to axis. */
 struct picked {
     struct gb_shape shape;
     uint64_t first[GB_DIMS_MAX];
@@ -182,7 +182,7 @@ static void pick_range(const struct item *item, uint64_t dim, struct picked *p) 
 
 static int pick(const struct items *items, const struct gb_shape *shape, struct picked *p, struct gb_error *err) {
     const struct item whole = {.kind = ITEM_RANGE, .step = {.value = 1}};
-    unsigned left = items->count; /* axes that are still named */
+    unsigned left = items->count; /* axes that remain named */
     unsigned i;
 
     for (i = 0; i < items->count; i++)

@@ -1,8 +1,9 @@
 /* HTTP messages as values, and what a handler may do.
  *
  * A handler looks at a request and returns a step; it never replies. The server turns the outcome into bytes in one
- * place. A handler runs on an HTTP loop (or, for a large body, on a bulk loop) and must not block: what takes time is
- * started elsewhere, the handler returns GB_STEP_WAIT, and whoever finishes the work calls gb_http_wake(). */
+ * place. A handler runs on an HTTP loop (or, for a large body, on a transfer loop) and must not block. Work that takes
+ * time is started elsewhere: the handler returns GB_STEP_WAIT, and the thread that finishes the work calls
+ * gb_http_wake(). */
 #ifndef GB_HTTP_HTTP_H
 #define GB_HTTP_HTTP_H
 
@@ -16,7 +17,7 @@
 
 struct gb_closer;
 struct gb_http_server;
-struct gb_listener;
+struct gb_feed_listener;
 
 enum gb_http_method {
     GB_HTTP_GET,
@@ -28,7 +29,7 @@ enum gb_http_method {
     GB_HTTP_METHOD_COUNT
 };
 const char *gb_http_method_name(enum gb_http_method method);
-/* Does a request of this method change nothing? */
+/* Whether a request of this method changes nothing. */
 static inline bool gb_http_is_safe(enum gb_http_method method) {
     return method == GB_HTTP_GET || method == GB_HTTP_HEAD;
 }
@@ -38,7 +39,7 @@ struct gb_http_response;
 
 enum gb_step {
     GB_STEP_REPLY, /* the response is filled */
-    GB_STEP_ERROR, /* *err is set; headers that stand in the response are sent with it, a body is dropped */
+    GB_STEP_ERROR, /* *err is set; the response's headers are sent with it, its body is dropped */
     GB_STEP_WAIT,  /* request->resume is set; it is called after gb_http_wake() or at request->deadline_ns */
     GB_STEP_BODY   /* request->sink is set; only from a handler of a GB_BODY_STREAM route */
 };
@@ -46,13 +47,13 @@ enum gb_step {
 typedef enum gb_step gb_http_handler(struct gb_http_request *request, struct gb_http_response *response,
                                      struct gb_error *err);
 
-/* --- routes --------------------------------------------------------------------------------------------------------- */
+/* --- routes ------------------------------------------------------------------------------------------------------- */
 
 enum gb_http_body {
     GB_BODY_NONE,  /* a body is refused */
     GB_BODY_JSON,  /* collected up to the server's limit; request->body */
     GB_BODY_LIST,  /* the same with another limit, json_list_max */
-    GB_BODY_STREAM /* handler is called at the headers and gives a sink */
+    GB_BODY_STREAM /* the handler is called at the headers and gives a sink */
 };
 
 struct gb_http_route {
@@ -60,11 +61,11 @@ struct gb_http_route {
     const char *path; /* "/v1/sessions/{s}/buffers/{b}": captures are whole segments */
     gb_http_handler *handler;
     enum gb_http_body body;
-    int access;        /* for the authorize hook: what the caller must be allowed to do */
+    const void *app;   /* the application's own: the server hands it on with the route */
     const char *query; /* permitted query parameters, separated by spaces */
 };
 
-/* --- requests ------------------------------------------------------------------------------------------------------- */
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
 #define GB_HTTP_PARAMS_MAX 4
 #define GB_HTTP_QUERY_MAX 16
@@ -87,34 +88,35 @@ struct gb_http_sink {
     int (*room)(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err);
     /* The first n bytes of the room last given are written. 0 or -1. */
     int (*fill)(struct gb_http_sink *sink, size_t n, struct gb_error *err);
-    /* The client sends nothing now; stalled: it has not for a while. The room last given is void. Between pieces it may be
-     * called at any time. May be NULL. */
+    /* The client sends nothing now; stalled: it has sent nothing for a while. The room last given is void. May be
+     * called at any time between pieces. May be NULL. */
     void (*pause)(struct gb_http_sink *sink, bool stalled);
-    /* The whole body has arrived. As a handler: REPLY, ERROR or WAIT. */
+    /* The whole body has arrived. Returns as a handler does: REPLY, ERROR or WAIT. */
     enum gb_step (*end)(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_http_response *response,
                         struct gb_error *err);
-    /* Called exactly once, also when the body broke off before end; then the upload is abandoned. */
+    /* Called exactly once. If the body broke off before end, the upload is abandoned. */
     void (*free)(struct gb_http_sink *sink);
     enum gb_code
-        failed; /* set before free where the request was answered with an error; one around another hands it on */
+        failed; /* set before free if the request was answered with an error; a sink around another hands it on */
 };
 
-/* Where a streamed response body comes from. As the sink: one thread at a time. */
+/* Where a streamed response body comes from. All calls come from one thread at a time, as those of a sink. */
 struct gb_http_source {
     /* 1: *ret_n > 0 bytes at *ret_ptr, valid until sent() covers them; 0: none yet, gb_http_wake() follows; -1: *err,
-     * the connection is dropped (the header has gone out). Called only while bytes remain. */
+     * the connection is dropped, because the header has gone out. Called only while bytes remain. */
     int (*next)(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
     /* The first n bytes of what next() gave have been handed to the kernel. */
     void (*sent)(struct gb_http_source *source, size_t n);
-    /* The client has taken nothing for a while. What next() gave is void. May be NULL. */
+    /* The client has taken nothing for a while. The bytes that next() gave are void. May be NULL. */
     void (*pause)(struct gb_http_source *source);
     /* Called exactly once; complete says whether every byte was sent. */
     void (*free)(struct gb_http_source *source, bool complete);
 };
 
-/* Who connected to a UNIX socket, as the kernel says. Lives as long as the connection and the requests that came over it. */
+/* The process at the other end of a UNIX socket, as the kernel says. Lives as long as the connection and the requests
+ * that came over it. */
 struct gb_http_peer {
-    pid_t pid; /* in the daemon's namespace; 0 where it cannot be named there */
+    pid_t pid; /* in the daemon's namespace; 0 if it has no number there */
     uid_t uid;
     gid_t gid;
     void *app; /* what gb_http_peer_hold was given; NULL before */
@@ -130,12 +132,14 @@ struct gb_http_request {
     unsigned queries;
     struct gb_http_pair header[GB_HTTP_HEADERS_MAX];
     unsigned headers;
+    bool http10; /* HTTP/1.0 */
+    bool close;  /* the client ends the connection after the reply */
     bool has_content_length;
     uint64_t content_length;
     bool chunked;              /* Transfer-Encoding: chunked; the length is not known */
     bool expect_continue;      /* the client waits for 100 Continue */
-    bool local;                /* came over the UNIX socket */
-    struct gb_http_peer *peer; /* of it; NULL over TCP, and in HTTP/1.0, which has no interim responses */
+    bool local;                /* it came over the UNIX socket */
+    struct gb_http_peer *peer; /* of the UNIX socket; NULL over TCP, and in HTTP/1.0, which has no interim responses */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
     uint64_t started_ns; /* gb_clock_ns() when the headers were complete */
@@ -146,88 +150,92 @@ struct gb_http_request {
     void (*state_free)(void *state);
 
     /* Set with GB_STEP_WAIT. deadline_ns is on gb_clock_ns(); at that time resume is called with timed_out set and must
-     * not return WAIT again. 0 means the server's longest wait. Spurious calls of resume happen. */
+     * not return WAIT again. 0 means the server's longest wait. Resume may be called spuriously. */
     gb_http_handler *resume;
     uint64_t deadline_ns;
     bool timed_out;
 
-    /* May be set with GB_STEP_WAIT: whether what is waited for can still be undone as if nobody had asked for it; act: does
-     * so, and resume finds that out. Called by the application on any thread before the request has ended, and by the
-     * server when it sees that the client has gone. */
+    /* May be set with GB_STEP_WAIT: whether the work can still be undone without a trace. act: undoes it, and resume
+     * finds that out. The application calls it on any thread before the request has ended; the server calls it when the
+     * client has gone. */
     bool (*cancel)(struct gb_http_request *request, bool act);
-    /* May be set with GB_STEP_WAIT: thousands may wait so, and long. Their wakes then cost the others nothing. */
+    /* May be set with GB_STEP_WAIT for long waits of thousands of requests: their wakes then cost the others
+     * nothing. */
     bool park;
-    bool detached; /* it has left, see gb_http_leave */
+    bool detached; /* it goes on without a client, see gb_http_detach */
 
-    /* The around hook's own, as state. Goes along when the request leaves. */
-    void *hook;
-    void (*hook_free)(void *hook);
+    /* The around hook's own, freed as state is. Goes along if the request is detached. */
+    void *hooks;
+    void (*hooks_free)(void *hooks);
 
     struct gb_http_sink *sink; /* set with GB_STEP_BODY; owned by the server from then on */
 };
 
-/* [any thread, never blocks] What the request waits for has happened: resume, room or next is called again soon. Also
- * permitted before the handler has returned and after the request has ended, while a reference is held. */
+/* [any thread, never blocks] The awaited work has happened: resume, room or next is called again soon. While a
+ * reference is held, a wake is also permitted before the handler has returned and after the request has ended. */
 void gb_http_wake(struct gb_http_request *request);
 struct gb_http_request *gb_http_request_ref(struct gb_http_request *request);
 void gb_http_request_unref(struct gb_http_request *request);
 
-/* For the around hook, when the handler has said WAIT: what request->resume waits for goes on without the client, under
- * another address, which is returned: with state, sink and hook, and without a deadline. Wakes of the old address arrive.
- * It may be resumed, and end, before this has returned; what it replies is dropped; at the server's end it is resumed with
- * timed_out. The hook then gives the client another answer. Cannot fail after gb_http_may_leave, which says -1 with
- * SATURATED, and may be asked twice. */
-struct gb_http_request *gb_http_leave(struct gb_http_request *request);
-int gb_http_may_leave(struct gb_http_request *request, struct gb_error *err);
+/* For the around hook, when the handler has returned WAIT: the request goes on without its client, and the hook gives
+ * the client another answer. Returns the detached request, which has the state, the sink and the hook's own, and no
+ * deadline. Wakes of the old address arrive. The detached request may be resumed, and end, before this returns; its
+ * reply is dropped. When the server stops, it is resumed with timed_out. Cannot fail after gb_http_may_detach, which
+ * returns 0, or -1 with SATURATED, and may be called twice. */
+struct gb_http_request *gb_http_detach(struct gb_http_request *request);
+int gb_http_may_detach(struct gb_http_request *request, struct gb_error *err);
 
-/* From a handler's first call on, by a request that has not left and whose peer->app is NULL: the application ties something
- * to the connection, and is told by peer_gone when that has ended. -1 with SATURATED where no descriptor is free. */
+/* Ties something of the application to the connection; peer_gone tells when the connection has ended. From a handler's
+ * first call on, for a request that is not detached and whose peer->app is NULL. Returns 0, or -1 with SATURATED if no
+ * descriptor is free. */
 int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err);
 
-/* Whether the peer, which the request has, was in that group when it connected. */
+/* Whether the peer was in that group when it connected. The request must have a peer. */
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid);
 
-/* First header of that name (case-insensitive), else NULL. */
+/* Returns the value of the first header of that name (whatever its case), or NULL. */
 const char *gb_http_header(const struct gb_http_request *request, const char *name);
 
-/* Query parameter, else NULL. Repeated parameters are refused before any handler runs. */
+/* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);
 
-/* The N of "Prefer: wait=N" in seconds, or fallback_s; at most max_s. *ret_async (may be NULL): respond-async given. */
+/* Returns the N of "Prefer: wait=N" in seconds, or fallback_s; at most max_s. *ret_async (may be NULL): whether
+ * respond-async is given. */
 unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fallback_s, unsigned max_s,
                              bool *ret_async);
 
-/* --- descriptors from clients ----------------------------------------------------------------------------------------- */
+/* --- descriptors from clients ------------------------------------------------------------------------------------- */
 
 /* Where the client of a request can hand over one descriptor. */
-struct gb_http_mailbox;
+struct gb_http_fd_mailbox;
 
-/* Sends the client one end of a pair of sockets (SOCK_SEQPACKET) with an interim response, "103 Early Hints"; only where
- * request->peer is set, once, from a handler that then waits: gb_http_wake() when a message has come over it, or its end. Never
- * blocks. SATURATED. */
-int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err);
+/* Sends the client one end of a pair of sockets (SOCK_SEQPACKET) with an interim response, "103 Early Hints". Only if
+ * request->peer is set, once, from a handler that then waits; gb_http_wake() follows when a message, or the end, has
+ * come over it. Never blocks. Returns 0, or -1 with SATURATED. */
+int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_mailbox **ret, struct gb_error *err);
 
-/* 1: *ret_fd (NULL: it stays there) is the caller's, for the server's closer, where room for it is reserved; 0: nothing came yet; -1: something else
- * than one descriptor, CANNOT_ADOPT, or SATURATED. */
-int gb_http_mailbox_take(struct gb_http_mailbox *mailbox, int *ret_fd, struct gb_error *err);
+/* Takes the descriptor. Returns 1: *ret_fd is the caller's; only the server's closer, where room is reserved, may close
+ * it. If ret_fd is NULL, it stays. 0: nothing has come yet. -1 with CANNOT_ADOPT: something else than one descriptor
+ * has come; or with SATURATED. */
+int gb_http_fd_mailbox_take(struct gb_http_fd_mailbox *fd_mailbox, int *ret_fd, struct gb_error *err);
 
-/* Before the request ends, at the latest from its state_free. NULL is accepted. */
-void gb_http_mailbox_free(struct gb_http_mailbox *mailbox);
+/* Due before the request ends, at the latest from its state_free. NULL is accepted. */
+void gb_http_fd_mailbox_free(struct gb_http_fd_mailbox *fd_mailbox);
 
-/* --- responses ------------------------------------------------------------------------------------------------------ */
+/* --- responses ---------------------------------------------------------------------------------------------------- */
 
 #define GB_HTTP_RESPONSE_HEADERS_MAX 16
 #define GB_HTTP_RESPONSE_TEXT_SIZE 1024
 #define GB_HTTP_RESPONSE_FDS_MAX 4
 
-/* A prepared answer shared by many requests: the status, headers and body are fixed, and the reply costs no allocation.
- * With an etag, a request whose If-None-Match holds it gets a prepared 304. Reference counted, thread-safe. */
+/* A prepared answer shared by many requests. Status, headers and body are fixed, and the reply costs no allocation. If
+ * it has an etag, a request whose If-None-Match holds that gets 304. Reference counted, thread-safe. */
 struct gb_http_canned;
 struct gb_http_canned *gb_http_canned_new(int status, const char *content_type, const char *etag, const void *body,
                                           size_t n); /* copies; NULL when memory is exhausted */
 struct gb_http_canned *gb_http_canned_ref(struct gb_http_canned *canned);
 void gb_http_canned_unref(struct gb_http_canned *canned);
-/* The request's If-None-Match has its tag: the answer will be the 304. */
+/* Whether the request's If-None-Match has its tag, so that the answer will be 304. */
 bool gb_http_canned_known(const struct gb_http_canned *canned, const struct gb_http_request *request);
 
 struct gb_http_response {
@@ -240,7 +248,7 @@ struct gb_http_response {
     char text[GB_HTTP_RESPONSE_TEXT_SIZE]; /* header values */
     size_t text_used;
 
-    /* With GB_STEP_ERROR: what the problem document has besides. */
+    /* With GB_STEP_ERROR: further members of the problem document. */
     const char *problem_type; /* static; NULL: that of the error */
     char *problem_members;    /* JSON, ",\"key\":value" and so on; malloc'd, owned */
     size_t problem_members_len;
@@ -251,44 +259,45 @@ struct gb_http_response {
     struct gb_http_canned *canned; /* a reference; status and headers above are ignored */
     struct gb_http_source *source; /* owned */
     uint64_t source_len;
-    bool is_vital;       /* it must arrive while long replies fill their memory: counted with the short ones */
+    bool is_vital;       /* must arrive even if long replies fill their memory: counted with the short ones */
     uint64_t unsent_len; /* of a 304: the bytes that a 200 would have; 0: not known */
 
-    struct gb_listener *listener; /* owned; the body is what it gets first */
+    struct gb_feed_listener *listener; /* owned; it gets the body first */
+    void (*listener_free)(struct gb_feed_listener *listener);
 
     int fd[GB_HTTP_RESPONSE_FDS_MAX]; /* owned */
     unsigned fds;
 };
 
-/* Adds a header; name must be static text, the value is formatted and must be printable. Silently dropping a header
- * would lie: returns -1 with INTERNAL when it does not fit. */
+/* Adds a header. name must be static text; the value is formatted and must be printable. Returns 0, or -1 with INTERNAL
+ * if it does not fit. */
 int gb_http_response_header(struct gb_http_response *response, struct gb_error *err, const char *name, const char *fmt,
                             ...) __attribute__((format(printf, 4, 5)));
 /* Takes a malloc'd body. */
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n);
-/* Members for the problem document, should it come to one; malloc'd, taken. NULL: none. */
+/* Takes malloc'd members for the problem document, for the case that the request ends in one. NULL: none. */
 void gb_http_response_problem(struct gb_http_response *response, const char *type, char *members, size_t n);
 /* Takes one reference. */
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned);
-/* Takes the source; length is the number of bytes that it will give. */
+/* Takes the source, which will give `length` bytes. */
 void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length);
-/* Takes a descriptor for the client: only where request->peer is set. All of them go with an interim response, "103 Early
- * Hints", before the final one; where the socket does not take that at once, the connection ends. -1 with INTERNAL, and the
- * descriptor closed, when there are too many. */
+/* Takes a descriptor for the client; only if request->peer is set. All of them go with an interim response, "103 Early
+ * Hints", before the final one. If the socket does not take that at once, the connection ends. Returns 0, or -1 with
+ * INTERNAL if there are too many; then the descriptor is closed. */
 int gb_http_response_fd(struct gb_http_response *response, int fd, struct gb_error *err);
-/* Closes those. */
+/* Closes those descriptors. */
 void gb_http_response_close(struct gb_http_response *response);
 /* Frees what it holds (a source with complete = false) and makes it empty. */
 void gb_http_response_done(struct gb_http_response *response);
 
-/* --- listeners ------------------------------------------------------------------------------------------------------ */
+/* --- listeners ---------------------------------------------------------------------------------------------------- */
 
-/* One event, ready for the wire, shared by all who listen. Reference counted, thread-safe. */
+/* One event, ready for the wire, shared by all listeners. Reference counted, thread-safe. */
 struct gb_http_frame {
     atomic_int refs;
     uint64_t id;     /* rises from frame to frame */
     uint64_t topics; /* a bit, or several */
-    char owner[129]; /* who alone hears it besides those who hear all; "": everyone */
+    char owner[129]; /* it is for listeners of this owner and for those that hear all; "": it is for all */
     size_t len;
     char text[];
 };
@@ -297,35 +306,37 @@ struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char
 struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame);
 void gb_http_frame_unref(struct gb_http_frame *frame); /* NULL is accepted */
 
-/* Called on the feed's thread, which they may hold up for some milliseconds. */
+/* Called on the feed's thread. A hook may block it for some milliseconds. */
 struct gb_http_feed_hooks {
-    /* What comes after `after` of these topics and this owner ("": all), at most max frames, oldest first; *ret_through: up to
-     * there nothing else comes. 0 and *ret_through == after: there is no more now. */
+    /* Reads the frames after `after` of these topics and this owner ("": all), oldest first, at most max of them.
+     * *ret_through: the result is complete up to that id. Returns the number of frames; 0 with *ret_through == after
+     * means that there are no newer frames. */
     size_t (*read)(void *app, uint64_t after, uint64_t topics, const char *owner, struct gb_http_frame **frames,
                    size_t max, uint64_t *ret_through);
     uint64_t (*newest)(void *app);
     const char *heartbeat; /* texts */
-    const char *farewell;  /* to one that is dropped because it does not read */
+    const char *farewell;  /* to a listener that is dropped because it does not read */
 };
 
 /* Changes with gb_http_server_dismiss. */
 unsigned gb_http_feed_epoch(const struct gb_http_request *request);
 
-/* The connection only listens from now on: it gets the head, the response's body, then every event after `after` of these topics
- * and this owner ("": all) until it ends. epoch: of before it was known that it may. SATURATED. */
+/* The connection only listens from now on: it gets the head, the response's body, then every event after `after` of
+ * these topics and this owner ("": all) until it ends. epoch: read before the permission was checked. Returns 0, or -1
+ * with SATURATED or UNSUPPORTED. */
 int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
                             uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err);
 
-/* [any thread, never blocks] There is more to tell. */
+/* [any thread, never blocks] There are new events. */
 void gb_http_server_tell(struct gb_http_server *server);
-/* [any thread, never blocks] All listeners are to come anew: who may listen has changed. */
+/* [any thread, never blocks] All listeners must connect again: the permissions to listen have changed. */
 void gb_http_server_dismiss(struct gb_http_server *server);
 
-/* Makes the response the problem document of *error. Headers that stand there are kept. */
+/* Makes the response the problem document of *error. Its headers are kept. */
 void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error);
 
-/* --- the server ------------------------------------------------------------------------------------------------------ */
+/* --- the server --------------------------------------------------------------------------------------------------- */
 
 struct gb_http_server;
 
@@ -335,51 +346,54 @@ struct gb_http_server_config {
     size_t route_count;
     /* Whether the caller may use request->route; -1 with UNAUTHENTICATED or FORBIDDEN. Runs on an HTTP loop. */
     int (*authorize)(void *app, const struct gb_http_request *request, struct gb_error *err);
-    /* Called in place of every handler, also when a body is complete or a wait is over: calls `handler` itself, once at most,
-     * and may answer otherwise. NULL: handlers are called directly. */
+    /* Called in place of every handler, also when a body is complete or a wait is over. It calls `handler` itself, once
+     * at most, and may give another answer. NULL: handlers are called directly. */
     enum gb_step (*around)(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
                            struct gb_error *err);
     /* Called before an error becomes a problem document: may add members. NULL: none. */
     void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response);
-    /* Called when a request has ended, for an access log; NULL: none. bytes: of the body, either way. */
+    /* Called when a request has ended, for an access log. status 0: the connection ended before the answer was out.
+     * NULL: none. */
     void (*ended)(void *app, const struct gb_http_request *request, int status, uint64_t ns);
-    /* A thread of the server turned without progress, and ends the connection that is the cause; for a log. NULL: none. */
+    /* Called when a thread of the server turned without progress and ends the connection that caused it; for a log.
+     * NULL: none. */
     void (*stuck)(void *app, const char *text);
-    /* The connection of a peer for which gb_http_peer_hold was called has ended, wherever it was: once, on a thread of the
-     * server, never blocks. Then nothing more looks at peer->app: once, any thread of the server. Each may be NULL. */
+    /* For each peer that gb_http_peer_hold was called for. peer_gone: its connection has ended; once, on a thread of
+     * the server; must not block. peer_free: the server does not read peer->app any more; once, on any thread of the
+     * server. Each may be NULL. */
     void (*peer_gone)(void *app, struct gb_http_peer *peer);
     void (*peer_free)(void *app, struct gb_http_peer *peer);
-    /* The application has something for that connection still: it is not closed for being idle. May be NULL. */
+    /* Whether the application still has something for that connection, so that it is not closed for being idle. May be
+     * NULL. */
     bool (*peer_busy)(void *app, const struct gb_http_peer *peer);
     struct gb_closer *closer; /* borrowed: for descriptors of clients; NULL: there are no mailboxes */
     const int *listen_fds;    /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
     size_t listen_fd_count;
     const char *const *hosts; /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
-    const char *const
-        *pages; /* paths to which pages of other origins may link, and nothing else; "/x/": all below it */
+    const char *const *pages; /* the only paths to which pages of other origins may link; "/x/": all below it */
     size_t page_count;
     unsigned loops;            /* HTTP loops */
     unsigned bulk_loops;       /* loops for large bodies */
     unsigned connections_max;  /* one more takes the place of a quiet one, or gets 503 and is closed */
-    unsigned source_max;       /* connections and listeners of one address, but for loopback; 0: no bound */
+    unsigned source_max;       /* connections and listeners of one address, loopback excepted; 0: no bound */
     size_t connection_memory;  /* bytes for headers of each connection; 8 to 32 KiB */
     size_t json_max;           /* bytes of a JSON body */
     size_t json_list_max;      /* of GB_BODY_LIST */
     uint64_t takeover_bytes;   /* answers this long are streamed; bodies this long leave libmicrohttpd at the header */
-    unsigned idle_timeout_s;   /* keep-alive without a request, and a header that does not end */
+    unsigned idle_timeout_s;   /* of keep-alive without a request, and of a header that does not end */
     unsigned header_timeout_s; /* the same of a connection that has had no whole request; 0: as idle_timeout_s */
     unsigned stall_timeout_s;  /* a body that does not move, in or out */
     uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
     uint64_t reply_memory_max; /* bytes of replies that wait for their clients; 0: no limit */
     unsigned wait_max_s;       /* the longest GB_STEP_WAIT */
-    const struct gb_http_feed_hooks *feed; /* NULL: nobody listens */
+    const struct gb_http_feed_hooks *feed; /* NULL: there is no feed */
     unsigned listeners_max;
-    unsigned heartbeat_s; /* after so long without an event */
+    unsigned heartbeat_s; /* after this time without an event */
 };
 
-/* Starts the threads. Returns 0 or -1 (then listen_fds stay the caller's). */
+/* Starts the threads. Returns 0, or -1 with *err; then listen_fds stay the caller's. */
 int gb_http_server_start(const struct gb_http_server_config *config, struct gb_http_server **ret, struct gb_error *err);
 
 /* Refuses new connections and closes idle ones; running requests go on. [any thread, never blocks] */
@@ -389,26 +403,26 @@ void gb_http_server_drain(struct gb_http_server *server);
  * accepted. */
 void gb_http_server_stop(struct gb_http_server *server, unsigned timeout_ms);
 
-/* For an action whose reply grows with what it is asked to do, before it does it: the reply will be sent whatever memory it
- * takes, so -1 with SATURATED when other replies fill theirs. */
+/* For an action whose reply grows with the request, before the action is done: its reply will be sent whatever memory
+ * it takes. Returns 0, or -1 with SATURATED if other replies fill their memory. */
 int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *err);
 
 struct gb_http_server_stat {
     uint64_t reply_memory;    /* bytes of replies that wait for their clients, now */
-    uint64_t replies_refused; /* for want of that */
+    uint64_t replies_refused; /* because that was full */
     uint64_t connections;     /* now */
     uint64_t suspended;       /* requests that wait, now */
-    uint64_t transfers;       /* connections on bulk loops, now */
+    uint64_t transfers;       /* connections on transfer loops, now */
     uint64_t accepted;
     uint64_t refused;        /* over connections_max, or source_max */
     uint64_t refused_source; /* of them, over source_max */
-    uint64_t displaced;      /* quiet ones that gave way */
+    uint64_t displaced;      /* quiet connections that gave way to newcomers */
     uint64_t requests;
     uint64_t listeners; /* now; not among connections */
 };
 void gb_http_server_stat(struct gb_http_server *server, struct gb_http_server_stat *ret);
 
-/* The server that the request came to. latency.h tells what it knows of each route. */
+/* The server that the request came to. latency.h tells what it has measured of each route. */
 struct gb_http_server *gb_http_server_of(const struct gb_http_request *request);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/parse.h"
 #include "model/view.h"
 
-/* --- rules ---------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static bool side_ok(const struct gb_box *box, uint64_t pitch, uint64_t plane, uint64_t *ret_extent) {
     uint64_t rows;
@@ -36,7 +36,7 @@ int gb_box_check(const struct gb_box *box, uint64_t *ret_extent, uint64_t *ret_p
     return 0;
 }
 
-/* --- by the CPU ------------------------------------------------------------------------------------------------------ */
+/* --- by the CPU --------------------------------------------------------------------------------------------------- */
 
 /* A constant size makes one move of it. */
 #define ROWS(n)                                                                                                        \

@@ -61,7 +61,7 @@ struct gb_device_rec {
 
 /* What one device may do with another's memory. */
 struct gb_peer_rec {
-    int device; /* who asks */
+    int device; /* the one that accesses */
     int peer;   /* whose memory it is */
     bool can_access;
     bool native_atomics;
@@ -106,7 +106,7 @@ enum gb_copy_way {
 const char *gb_copy_way_name(enum gb_copy_way way);
 
 /* Where bytes lie. device: of memory of a device the owner; of host memory the device it was made for. */
-struct gb_place {
+struct gb_location {
     enum gb_kind kind;
     int device;
     void *ptr;

@@ -40,8 +40,8 @@ struct gb_export {
 
 #define GB_EXPORT_INIT ((struct gb_export){.fd = -1})
 
-/* What another process gives of its memory: the other direction. Bytes [offset, offset + bytes) of what fd, or handle, stands
- * for. */
+/* What another process gives of its memory: the other direction. Bytes [offset, offset + bytes) of what fd, or handle,
+ * stands for. */
 struct gb_import {
     enum gb_export_way way; /* VMM, LEGACY or MEMFD */
     int fd;                 /* borrowed; -1: none, which is so with LEGACY alone */

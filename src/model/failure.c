@@ -50,7 +50,7 @@ enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what) {
     return GB_FAILURE_other;
 }
 
-/* --- counters ----------------------------------------------------------------------------------------------------------- */
+/* --- counters ----------------------------------------------------------------------------------------------------- */
 
 #define AT(name) offsetof(struct gb_counters, name)
 

@@ -40,7 +40,7 @@ struct gb_health_process {
 /* A double that is not known is NAN, a clock that is not known 0. */
 struct gb_health {
     enum gb_health_source source;
-    char reason[GB_HEALTH_REASON_SIZE]; /* why there is nothing, or not everything; "": there is no more to say */
+    char reason[GB_HEALTH_REASON_SIZE]; /* why there is nothing, or not everything; "": nothing to add */
     int64_t at_us;                      /* when it was read; 0: not yet */
     double gpu_utilization;             /* 0 to 1, over NVML's last period */
     double memory_utilization;          /* the same of the memory's bandwidth */

@@ -56,7 +56,7 @@ int64_t gb_history_floor(int64_t at_us, int64_t span_us) {
     return at_us - (rest < 0 ? rest + span_us : rest);
 }
 
-/* --- which rows answer ------------------------------------------------------------------------------------------------ */
+/* --- which rows answer -------------------------------------------------------------------------------------------- */
 
 static uint64_t up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -81,7 +81,8 @@ static uint64_t period_s(enum gb_history_level level, uint64_t interval_s) {
     return (uint64_t)(gb_history_period_us(level) / US_PER_S);
 }
 
-/* The coarsest that is not coarser than the step; coarser where what is asked for is no longer kept so finely, or is too much. */
+/* The coarsest that is not coarser than the step; coarser where what is asked for is no longer kept so finely, or is
+ * too much. */
 static enum gb_history_level choose(uint64_t step_s, uint64_t range_s, uint64_t age_s,
                                     const struct gb_history_limits *limits, uint64_t interval_s) {
     enum gb_history_level level = GB_HISTORY_HOURS;

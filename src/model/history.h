@@ -1,5 +1,5 @@
-/* Numbers with a past: what is sampled, and what is made of the samples. Values only; times are microseconds since the epoch, UTC. A
- * number that is not known is NaN. */
+/* Numbers with a past: what is sampled, and what is made of the samples. Values only; times are microseconds since the
+ * epoch, UTC. A number that is not known is NaN. */
 #ifndef GB_MODEL_HISTORY_H
 #define GB_MODEL_HISTORY_H
 
@@ -34,7 +34,8 @@ static inline bool gb_history_has(const struct gb_history_field *field, enum gb_
     return (field->scopes & 1u << scope) != 0;
 }
 
-/* Whose numbers: never one that has another's past. A session or pool that is made again under the same name has another id. */
+/* Whose numbers: never one that has another's past. A session or pool that is made again under the same name has
+ * another id. */
 struct gb_history_key {
     enum gb_history_scope scope;
     int64_t id;                   /* of the session, or of the pool; 0: the daemon, a device, a device's own pool */
@@ -97,8 +98,9 @@ struct gb_history_plan {
     uint64_t step_s;
 };
 
-/* The least step, and the finest level that is still there, with which the rows that must be read are few. A step is raised to the
- * interval of the samples, and to a multiple of its level's; one that is chosen is a multiple of the interval. INVALID_ARGUMENT where the step is too small for the range. */
+/* The least step, and the finest level that is still there, with which the rows that must be read are few. A step is
+ * raised to the interval of the samples, and to a multiple of its level's; one that is chosen is a multiple of the
+ * interval. INVALID_ARGUMENT where the step is too small for the range. */
 int gb_history_plan(const struct gb_history_query *query, const struct gb_history_limits *limits, int64_t now_us,
                     struct gb_history_plan *ret, struct gb_error *err);
 

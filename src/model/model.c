@@ -7,6 +7,30 @@
 static const char *const head_names[GB_HEAD_COUNT] = {"uninitialized", "host", "device", "synced"};
 static const char *const scope_names[GB_SCOPE_COUNT] = {"read", "write", "map", "map-write", "admin"};
 
+void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from) {
+    struct gb_text *old = rec->labels;
+
+    *rec = *from;
+    gb_text_ref(rec->labels);
+    gb_text_unref(old);
+}
+
+void gb_session_rec_done(struct gb_session_rec *rec) {
+    gb_text_set(&rec->labels, NULL);
+}
+
+void gb_buffer_rec_set(struct gb_buffer_rec *rec, const struct gb_buffer_rec *from) {
+    struct gb_text *old = rec->labels;
+
+    *rec = *from;
+    gb_text_ref(rec->labels);
+    gb_text_unref(old);
+}
+
+void gb_buffer_rec_done(struct gb_buffer_rec *rec) {
+    gb_text_set(&rec->labels, NULL);
+}
+
 const char *gb_buffer_state_name(enum gb_buffer_state state) {
     switch (state) {
     case GB_BUFFER_READY:

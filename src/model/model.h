@@ -1,4 +1,7 @@
-/* Plain records shared by all layers. Values only: copy them freely. Times are microseconds since the epoch, UTC. */
+/* Records shared by all layers. Times are microseconds since the epoch, UTC.
+ *
+ * A record with labels holds a reference to them: gb_buffer_rec_set and gb_session_rec_set copy one, gb_buffer_rec_done
+ * and gb_session_rec_done give the reference back. A plain copy borrows the labels. All other records are values. */
 #ifndef GB_MODEL_MODEL_H
 #define GB_MODEL_MODEL_H
 
@@ -7,9 +10,9 @@
 
 #include "base/name.h"
 #include "model/device.h"
+#include "model/labels.h"
 #include "model/tensor.h"
 
-#define GB_LABELS_MAX 2048 /* bytes of the labels' JSON text, NUL included */
 #define GB_UNLIMITED UINT64_MAX
 
 enum gb_buffer_state {
@@ -34,42 +37,30 @@ struct gb_session_rec {
     int64_t id; /* never reused */
     struct gb_name name;
     struct gb_quota quota;
-    uint64_t idle_ttl_s;        /* 0: never expires */
-    char labels[GB_LABELS_MAX]; /* JSON object text, "{}" when none; opaque below api */
-    int64_t version;            /* raised by every change of this record */
+    uint64_t idle_ttl_s;    /* 0: never expires */
+    struct gb_text *labels; /* a reference */
+    int64_t version;        /* raised by every change of this record */
     int64_t created_at_us;
     int64_t updated_at_us;
 };
 
+/* rec is zeroed, or has a record, whose labels it gives back. [any thread] */
+void gb_session_rec_set(struct gb_session_rec *rec, const struct gb_session_rec *from);
+void gb_session_rec_done(struct gb_session_rec *rec);
+
 struct gb_buffer_rec {
-    int64_t id; /* never reused */
-    int64_t session_id;
+#define GB_BUFFER_FIELD(type, name) type name;
+#include "model/buffer.def"
+#undef GB_BUFFER_FIELD
     struct gb_name name;
-    uint64_t bytes;
-    enum gb_dtype dtype;
-    struct gb_shape shape;
-    enum gb_kind kind;
-    int device;            /* index */
-    struct gb_name pool;   /* "default" */
-    struct gb_name stream; /* stream of the last content write */
-    enum gb_buffer_state state;
-    bool mirrored;           /* has a pinned host side and a device side */
-    enum gb_head head;       /* UNINITIALIZED unless mirrored */
-    uint32_t run;            /* tells daemon processes apart in entity tags; not persisted */
-    int64_t generation;      /* raised by every content write; starts at 1 */
-    int64_t version;         /* raised by every change of this record, content writes included */
-    bool sealed;             /* its content never changes again */
-    bool adopted;            /* over memory of another process, or it was, and is lost; not persisted */
-    uint32_t leases;         /* other processes that map the bytes it has now; not persisted */
-    bool mapped_for_writing; /* by one of them: the bytes change without a new generation; not persisted */
-    bool escaped;            /* the same by a process whose lease others ended, until other memory takes its place; not
-                              * persisted */
-    bool has_crc32c;         /* false after a partial write and for a buffer never uploaded */
-    uint32_t crc32c;         /* of all bytes of this generation */
-    char labels[GB_LABELS_MAX];
-    int64_t created_at_us;
-    int64_t updated_at_us;
+    struct gb_name pool;    /* "default"; "" for kinds that are not from a pool */
+    struct gb_name stream;  /* of the last content write */
+    struct gb_text *labels; /* a reference */
 };
+
+/* As those of sessions. */
+void gb_buffer_rec_set(struct gb_buffer_rec *rec, const struct gb_buffer_rec *from);
+void gb_buffer_rec_done(struct gb_buffer_rec *rec);
 
 /* Counts and bytes of one pool since its creation, and what it holds now. */
 struct gb_pool_stat {

@@ -20,8 +20,8 @@ const char *gb_notice_word(enum gb_notice_type type);
 /* GB_NOTICE_TYPES where there is no such word (of a newer daemon). */
 enum gb_notice_type gb_notice_type_of(const char *word);
 
-/* A mask, 1 << type, of all types whose word begins with one of the prefixes between commas. INVALID_ARGUMENT where a prefix
- * fits none. */
+/* A mask, 1 << type, of all types whose word begins with one of the prefixes between commas. INVALID_ARGUMENT where a
+ * prefix fits none. */
 int gb_notice_types_parse(const char *text, size_t len, uint64_t *ret_mask, struct gb_error *err);
 
 #define GB_NOTICE_DETAIL_SIZE 128

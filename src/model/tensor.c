@@ -68,7 +68,7 @@ int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struc
 static int descr_matches(const char *text, size_t len, const char *descr) {
     if (descr[0] == '\0' || len != strlen(descr) || memcmp(text + 1, descr + 1, len - 1) != 0)
         return 0;
-    /* numpy's own void types, of which nobody knows what they hold, say "|V". */
+    /* numpy's void types, whose content is unknown, say "|V". */
     if (descr[1] == 'V')
         return text[0] == '<';
     if (descr[0] == '|')

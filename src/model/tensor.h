@@ -39,9 +39,9 @@ int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struc
 /* By a .npy descr such as "<f4". Big-endian and object types are refused with UNSUPPORTED_ARRAY. Returns 0 or -1. */
 int gb_dtype_parse_npy(const char *descr, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err);
 
-/* Bytes of shape times dtype. What a shape may be is said here, wherever it comes from: no dimension, and no product of those
- * that are not zero with the element's bytes, is beyond INT64_MAX, as many programs know no larger number. Returns 0, or -1
- * with INVALID_ARGUMENT. */
+/* Bytes of shape times dtype. What a shape may be is said here, wherever it comes from: no dimension, and no product of
+ * those that are not zero with the element's bytes, is beyond INT64_MAX, as many programs know no larger number.
+ * Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_shape_bytes(const struct gb_shape *shape, enum gb_dtype dtype, uint64_t *ret_bytes, struct gb_error *err);
 
 /* "2,3,4", "" for a scalar; a trailing comma is permitted. Returns 0, or -1 with INVALID_ARGUMENT. */

@@ -48,7 +48,7 @@ uint64_t gb_view_straight(const struct gb_view *view, uint64_t at) {
     return view->run - at % view->run;
 }
 
-/* --- cuts ------------------------------------------------------------------------------------------------------------ */
+/* --- cuts --------------------------------------------------------------------------------------------------------- */
 
 /* A cut while it is worked out: `count` steps of axis `first` and all of those behind it. */
 struct shape {
@@ -90,8 +90,8 @@ static void enclose(struct shape *s, const uint64_t *step, uint64_t most) {
     s->count = least(view->axis[s->first].count - step[s->first], most / inner);
 }
 
-/* Which axes are the rows and the planes of a box, so that few boxes do: *ret_row, *ret_plane; the number of axes stands for
- * none. Returns the number of boxes. */
+/* Which axes are the rows and the planes of a box, so that few boxes do: *ret_row, *ret_plane; the number of axes
+ * stands for none. Returns the number of boxes. */
 static uint64_t choose(const struct shape *s, unsigned *ret_row, unsigned *ret_plane) {
     const struct gb_view *view = s->view;
     uint64_t rows = 1;

@@ -1,6 +1,7 @@
 /* Which bytes of a buffer are meant, as one sequence: all, a part, or the elements that a slice picks. Pure.
  *
- * A view is taken in pieces ("cuts") that fit into a slot, and a cut in boxes: what one strided copy of a device does. */
+ * A view is taken in pieces ("cuts") that fit into a slot, and a cut in boxes: what one strided copy of a device
+ * does. */
 #ifndef GB_MODEL_VIEW_H
 #define GB_MODEL_VIEW_H
 
@@ -15,8 +16,8 @@ struct gb_axis {
     uint64_t stride; /* in bytes of the memory, from one to the next */
 };
 
-/* `run` bytes that lie side by side, again for each step along the axes, the last axis fastest. No byte is met twice, and the
- * sequence goes upwards in memory. */
+/* `run` bytes that lie side by side, again for each step along the axes, the last axis fastest. No byte is met twice,
+ * and the sequence goes upwards in memory. */
 struct gb_view {
     uint64_t offset; /* of the first byte in the memory */
     uint64_t bytes;  /* of the sequence; 0: empty */
@@ -28,17 +29,17 @@ struct gb_view {
 /* [offset, offset + bytes). */
 struct gb_view gb_view_plain(uint64_t offset, uint64_t bytes);
 
-/* Elements of `width` bytes along axes that lie within a C-ordered tensor whose bytes 64 bits can count. Axes of one step
- * vanish, those that continue each other become one. */
+/* Elements of `width` bytes along axes that lie within a C-ordered tensor whose bytes 64 bits can count. Axes of one
+ * step vanish, those that continue each other become one. */
 struct gb_view gb_view_make(uint64_t offset, uint64_t width, const struct gb_axis *axis, unsigned axes);
 
 /* The last byte's end in the memory; 64 bits hold it where gb_view_make's promise is kept. */
 uint64_t gb_view_end(const struct gb_view *view);
 
-/* --- boxes ---------------------------------------------------------------------------------------------------------- */
+/* --- boxes -------------------------------------------------------------------------------------------------------- */
 
-/* planes of rows of bytes, in memory with its pitches (bytes from row to row, from plane to plane), and packed elsewhere
- * with others. */
+/* planes of rows of bytes, in memory with its pitches (bytes from row to row, from plane to plane), and packed
+ * elsewhere with others. */
 struct gb_box {
     uint64_t width; /* bytes of a row; 0: empty */
     uint64_t rows;
@@ -49,15 +50,15 @@ struct gb_box {
     uint64_t packed_plane;
 };
 
-/* Rows and planes do not overlap, and a plane's pitch is a multiple of a row's, on either side: what cudaMemcpy3D asks for.
- * *ret_extent, *ret_packed: bytes from the first to behind the last, on the one side and the other. Returns 0, or -1 with
- * INVALID_ARGUMENT. */
+/* Rows and planes do not overlap, and a plane's pitch is a multiple of a row's, on either side: what cudaMemcpy3D asks
+ * for. *ret_extent, *ret_packed: bytes from the first to behind the last, on the one side and the other. Returns 0, or
+ * -1 with INVALID_ARGUMENT. */
 int gb_box_check(const struct gb_box *box, uint64_t *ret_extent, uint64_t *ret_packed, struct gb_error *err);
 
 /* By the CPU: packs (or unpacks) it. */
 void gb_box_copy(const struct gb_box *box, void *memory, void *packed, bool pack);
 
-/* --- cuts ------------------------------------------------------------------------------------------------------------ */
+/* --- cuts --------------------------------------------------------------------------------------------------------- */
 
 /* The next bytes of a view, in boxes of one form. */
 struct gb_cut {
@@ -73,7 +74,8 @@ struct gb_cut {
     } axis[GB_DIMS_MAX];
 };
 
-/* From byte `at` of the sequence, at < view->bytes, at most `most` > 0 bytes in at most boxes_max > 0 boxes; never nothing. */
+/* From byte `at` of the sequence, at < view->bytes, at most `most` > 0 bytes in at most boxes_max > 0 boxes; never
+ * nothing. */
 void gb_view_cut(const struct gb_view *view, uint64_t at, uint64_t most, uint64_t boxes_max, struct gb_cut *ret);
 
 /* Where the i-th box begins: in the memory, and from the beginning of the cut. */

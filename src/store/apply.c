@@ -19,7 +19,7 @@ int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_l
         if (prepare(db, gb_row_put_sql[i], &apply->stmts[i], err) < 0)
             return -1;
     }
-    if (gb_past_init(&apply->past, db, limits, err) < 0)
+    if (gb_history_init(&apply->history, db, limits, err) < 0)
         return -1;
     if (prepare(db, "BEGIN IMMEDIATE", &apply->begin, err) < 0)
         return -1;
@@ -31,7 +31,7 @@ void gb_apply_done(struct gb_apply *apply) {
 
     for (i = 0; i < GB_ROW_STMT_COUNT; i++)
         sqlite3_finalize(apply->stmts[i]);
-    gb_past_done(&apply->past);
+    gb_history_done(&apply->history);
     sqlite3_finalize(apply->begin);
     sqlite3_finalize(apply->commit);
     memset(apply, 0, sizeof(*apply));
@@ -67,7 +67,7 @@ static int put_history(struct gb_apply *apply, const struct gb_history_record *r
     size_t i;
 
     for (i = 0; i < record->count; i++) {
-        if (gb_past_put(&apply->past, &record->samples[i], err) < 0)
+        if (gb_history_put(&apply->history, &record->samples[i], err) < 0)
             return -1;
     }
     if (!record->counted)
@@ -78,7 +78,7 @@ static int put_history(struct gb_apply *apply, const struct gb_history_record *r
 }
 
 static int roll(struct gb_apply *apply, const struct gb_roll_record *record, struct gb_error *err) {
-    return gb_past_roll(&apply->past, record->now_us, record->ret_more, err);
+    return gb_history_roll(&apply->history, record->now_us, record->ret_more, err);
 }
 
 /* A failure takes the whole transaction with it. */
@@ -103,7 +103,7 @@ int gb_apply_mark(struct gb_apply *apply, const struct gb_store_mark *mark, stru
     return run(apply, stmt, gb_row_bind_answer(stmt, mark, 0, "", 0, NULL, 0), err);
 }
 
-static int put_answer(struct gb_apply *apply, const struct gb_answer_record *a, struct gb_error *err) {
+static int put_answer(struct gb_apply *apply, const struct gb_idempotency_reply_record *a, struct gb_error *err) {
     sqlite3_stmt *stmt = apply->stmts[GB_ROW_PUT_ANSWER];
     int bound =
         gb_row_bind_answer(stmt, &a->mark, a->status, a->text, a->headers_len, a->text + a->headers_len, a->body_len);

@@ -12,7 +12,7 @@
 
 struct gb_apply {
     sqlite3 *db; /* borrowed; NULL: there is none yet */
-    struct gb_past past;
+    struct gb_history history;
     sqlite3_stmt *stmts[GB_ROW_STMT_COUNT];
     sqlite3_stmt *begin;
     sqlite3_stmt *commit;
@@ -24,8 +24,8 @@ int gb_apply_init(struct gb_apply *apply, sqlite3 *db, const struct gb_history_l
 /* Accepts a zeroed or half-built value. */
 void gb_apply_done(struct gb_apply *apply);
 
-/* Failures of the five are STORE_FAILED, or STORAGE_FULL where the disk has no room, also for a database at all. After one,
- * gb_apply_rollback leaves no transaction open. */
+/* Failures of the five are STORE_FAILED, or STORAGE_FULL where the disk has no room, also for a database at all. After
+ * one, gb_apply_rollback leaves no transaction open. */
 int gb_apply_begin(struct gb_apply *apply, struct gb_error *err);
 int gb_apply_change(struct gb_apply *apply, enum gb_change_kind kind, const void *record, struct gb_error *err);
 int gb_apply_mark(struct gb_apply *apply, const struct gb_store_mark *mark, struct gb_error *err);

@@ -17,15 +17,15 @@ const char *gb_db_code_name(int code);
 int gb_db_fail(sqlite3 *db, int result, const char *call, enum gb_code code, struct gb_error *err);
 
 /* Opens path, created with mode 0600 when absent, and looks who wrote it before anything is changed. A file that is no
- * database, or another program's, is refused with INTERNAL; STORAGE_FULL where the disk has no room for what SQLite keeps
- * beside the database. Sets WAL mode, foreign keys and a bounded wait for other writers. */
+ * database, or another program's, is refused with INTERNAL; STORAGE_FULL where the disk has no room for what SQLite
+ * keeps beside the database. Sets WAL mode, foreign keys and a bounded wait for other writers. */
 int gb_db_open(const char *path, sqlite3 **ret, struct gb_error *err);
 
 /* A connection to a file or an URI as it is, with a bounded wait for other writers. flags: SQLITE_OPEN_... */
 int gb_db_connect(const char *where, int flags, sqlite3 **ret, struct gb_error *err);
 
-/* The database at path into another one, without any room on its disk; no other connection may have it open. Where there is
- * none yet, nothing is copied. Refused as by gb_db_open and gb_db_verify. */
+/* The database at path into another one, without any room on its disk; no other connection may have it open. Where
+ * there is none yet, nothing is copied. Refused as by gb_db_open and gb_db_verify. */
 int gb_db_copy(const char *path, sqlite3 *to, struct gb_error *err);
 
 /* Reads the whole file for damage; INTERNAL with the first finding. */

@@ -16,8 +16,8 @@
 #define PENDING_MAX 16384
 #define FEED_MAX 100000
 
-/* Commits that were lost with the power may have been seen: what a process gives out is this far above what it finds. More
- * than the log between two checkpoints can hold. */
+/* Commits that were lost with the power may have been seen: what a process gives out is this far above what it finds.
+ * More than the log between two checkpoints can hold. */
 #define SKIP (1 << 20)
 
 enum { INSERT, NTH, DROP, NOTE_DROP, STATEMENTS };
@@ -168,7 +168,7 @@ void gb_feed_log_watch(struct gb_feed_log *log, gb_store_noted_fn *noted, void *
     pthread_mutex_unlock(&log->watch_lock);
 }
 
-/* --- the queue ------------------------------------------------------------------------------------------------------ */
+/* --- the queue ---------------------------------------------------------------------------------------------------- */
 
 static bool room_locked(struct gb_feed_log *log) {
     size_t size = log->size ? 2 * log->size : 64;
@@ -251,7 +251,7 @@ static size_t take(struct gb_feed_log *log) {
     return n;
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static int step(struct gb_feed_log *log, int which, struct gb_error *err) {
     int r = sqlite3_step(log->stmts[which]);
@@ -291,7 +291,8 @@ static int trim(struct gb_feed_log *log, int64_t rows, int64_t *ret_through, str
     return step(log, DROP, err) < 0 ? -1 : step(log, NOTE_DROP, err);
 }
 
-/* In the place of those that the database did not take: who reads the log in another process' time is to know of them. */
+/* In the place of those that the database did not take: who reads the log in another process' time is to know of
+ * them. */
 static int insert_gap(struct gb_feed_log *log, struct gb_error *err) {
     struct gb_notice gap = {.id = log->refused, .at_us = log->batch[0].at_us, .type = GB_NOTICE_FEED_GAP, .device = -1};
 
@@ -344,7 +345,7 @@ int gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply, struct gb
     return r < 0 ? -1 : 1;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static int open_reader(struct gb_feed_log *log, struct gb_error *err) {
     int r;

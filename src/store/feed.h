@@ -1,4 +1,5 @@
-/* The log of notices: a queue before the writer, a table of bounded length, a connection that reads. Internal to the store. */
+/* The log of notices: a queue before the writer, a table of bounded length, a connection that reads. Internal to the
+ * store. */
 #ifndef GB_STORE_FEED_H
 #define GB_STORE_FEED_H
 
@@ -10,7 +11,8 @@ struct gb_feed_log;
 /* db is the writer's, borrowed; what the table has is counted. where is what a connection that reads is opened with. */
 int gb_feed_log_new(const struct gb_store_config *config, const char *where, sqlite3 *db, struct gb_feed_log **ret,
                     struct gb_error *err);
-/* On the writer's thread: goes on with another one, which has the same notices. where is copied, as in gb_feed_log_new. */
+/* On the writer's thread: goes on with another one, which has the same notices. where is copied, as in
+ * gb_feed_log_new. */
 int gb_feed_log_move(struct gb_feed_log *log, const char *where, sqlite3 *db, struct gb_error *err);
 void gb_feed_log_free(struct gb_feed_log *log); /* before db is closed; NULL is accepted */
 
@@ -19,7 +21,8 @@ int64_t gb_feed_log_put(struct gb_feed_log *log, const struct gb_notice *notice,
 
 /* On the writer's thread. When the next are to be written: 0: now; UINT64_MAX: none wait. */
 uint64_t gb_feed_log_due_ns(struct gb_feed_log *log);
-/* Writes some of those that wait, tells the watch. 1: they are in the log; 0: none waited; -1: the database refused them. */
+/* Writes some of those that wait, tells the watch. 1: they are in the log; 0: none waited; -1: the database refused
+ * them. */
 int gb_feed_log_write(struct gb_feed_log *log, struct gb_apply *apply, struct gb_error *err);
 
 void gb_feed_log_watch(struct gb_feed_log *log, gb_store_noted_fn *noted, void *arg);

@@ -1,4 +1,5 @@
-/* Rows of the three tables to and from points. A sample has one column for each number, minutes and hours four for each gauge. */
+/* Rows of the three tables to and from points. A sample has one column for each number, minutes and hours four for each
+ * gauge. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,19 +8,19 @@
 #include "store/db.h"
 #include "store/history.h"
 
-const char *gb_past_table(enum gb_history_level level) {
+const char *gb_history_table(enum gb_history_level level) {
     static const char *const tables[] = {"history_samples", "history_minutes", "history_hours"};
 
     return tables[level];
 }
 
-int gb_past_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
+int gb_history_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct gb_error *err) {
     int r = sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, ret, NULL);
 
     return r == SQLITE_OK ? 0 : gb_db_fail(db, r, "sqlite3_prepare_v3", GB_ERR_INTERNAL, err);
 }
 
-/* --- statements --------------------------------------------------------------------------------------------------------- */
+/* --- statements --------------------------------------------------------------------------------------------------- */
 
 static void write_columns(FILE *out, enum gb_history_level level) {
     int i;
@@ -47,13 +48,13 @@ static void write_marks(FILE *out, enum gb_history_level level) {
 static void write_select(FILE *out, enum gb_history_level level) {
     fprintf(out, "SELECT at_us, %s", level == GB_HISTORY_SAMPLES ? "1" : "samples");
     write_columns(out, level);
-    fprintf(out, " FROM %s WHERE series = ?1 AND at_us >= ?2 AND at_us < ?3 ORDER BY at_us", gb_past_table(level));
+    fprintf(out, " FROM %s WHERE series = ?1 AND at_us >= ?2 AND at_us < ?3 ORDER BY at_us", gb_history_table(level));
 }
 
 static void write_insert(FILE *out, enum gb_history_level level) {
     bool sample = level == GB_HISTORY_SAMPLES;
 
-    fprintf(out, "INSERT OR REPLACE INTO %s(series, at_us%s", gb_past_table(level), sample ? "" : ", samples");
+    fprintf(out, "INSERT OR REPLACE INTO %s(series, at_us%s", gb_history_table(level), sample ? "" : ", samples");
     write_columns(out, level);
     fprintf(out, ") VALUES(?, ?%s", sample ? "" : ", ?");
     write_marks(out, level);
@@ -72,26 +73,26 @@ static int prepare(sqlite3 *db, void (*write)(FILE *, enum gb_history_level), en
     if (!out || fclose(out) != 0)
         gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     else
-        r = gb_past_prepare(db, sql, ret, err);
+        r = gb_history_prepare(db, sql, ret, err);
     free(sql);
     return r;
 }
 
-int gb_past_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err) {
+int gb_history_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err) {
     return prepare(db, write_select, level, ret, err);
 }
 
-int gb_past_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err) {
+int gb_history_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err) {
     return prepare(db, write_insert, level, ret, err);
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
 static double read_number(sqlite3_stmt *stmt, int column) {
     return sqlite3_column_type(stmt, column) == SQLITE_NULL ? NAN : sqlite3_column_double(stmt, column);
 }
 
-void gb_past_read(sqlite3_stmt *stmt, enum gb_history_level level, struct gb_history_point *ret) {
+void gb_history_read(sqlite3_stmt *stmt, enum gb_history_level level, struct gb_history_point *ret) {
     int at = 2;
     int i;
 
@@ -129,8 +130,8 @@ static void bind_number(struct binder *b, double value) {
         b->result = r;
 }
 
-int gb_past_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t series,
-                 const struct gb_history_point *point) {
+int gb_history_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t series,
+                    const struct gb_history_point *point) {
     struct binder b = {.stmt = stmt};
     int i;
 
@@ -154,7 +155,7 @@ int gb_past_bind(sqlite3_stmt *stmt, enum gb_history_level level, int64_t series
     return b.result;
 }
 
-void gb_past_of_sample(const struct gb_history_sample *sample, struct gb_history_point *ret) {
+void gb_history_of_sample(const struct gb_history_sample *sample, struct gb_history_point *ret) {
     int i;
 
     ret->at_us = sample->at_us;

@@ -15,7 +15,7 @@ static const char *const counter_types[] = {
 #include "model/history.def"
 };
 
-/* --- columns ------------------------------------------------------------------------------------------------------------ */
+/* --- columns ------------------------------------------------------------------------------------------------------ */
 
 static void want_gauge(struct gb_columns *columns, bool sample, int i) {
     const char *name = gb_history_gauges[i].name;
@@ -39,10 +39,10 @@ static int add_columns(sqlite3 *db, enum gb_history_level level, struct gb_error
         want_gauge(&columns, level == GB_HISTORY_SAMPLES, i);
     for (i = 0; i < GB_HISTORY_COUNTERS; i++)
         gb_columns_want(&columns, gb_history_counters[i].name, "", counter_types[i]);
-    return gb_columns_add(db, gb_past_table(level), &columns, err);
+    return gb_columns_add(db, gb_history_table(level), &columns, err);
 }
 
-/* --- views -------------------------------------------------------------------------------------------------------------- */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 #define TIME(column) "strftime('%Y-%m-%dT%H:%M:%fZ', " column " / 1000000.0, 'unixepoch')"
 
@@ -78,8 +78,8 @@ static void write_view(FILE *out, const char *view, enum gb_history_scope scope,
         if (gb_history_has(&gb_history_counters[i], scope))
             fprintf(out, ", h.%s AS %s", n, n);
     }
-    fprintf(out, " FROM history_series AS s JOIN %s AS h ON h.series = s.id WHERE s.scope = '%s'", gb_past_table(level),
-            gb_history_scope_name(scope));
+    fprintf(out, " FROM history_series AS s JOIN %s AS h ON h.series = s.id WHERE s.scope = '%s'",
+            gb_history_table(level), gb_history_scope_name(scope));
 }
 
 /* Made anew where it is another: a start that changes nothing writes nothing. */
@@ -88,8 +88,8 @@ static int put_view(sqlite3 *db, const char *view, const char *sql, struct gb_er
     char drop[64];
     bool same;
 
-    if (gb_past_prepare(db, "SELECT 1 FROM sqlite_schema WHERE type = 'view' AND name = ?1 AND sql = ?2", &stmt, err) <
-        0)
+    if (gb_history_prepare(db, "SELECT 1 FROM sqlite_schema WHERE type = 'view' AND name = ?1 AND sql = ?2", &stmt,
+                           err) < 0)
         return -1;
     sqlite3_bind_text(stmt, 1, view, -1, SQLITE_STATIC);
     sqlite3_bind_text(stmt, 2, sql, -1, SQLITE_STATIC);
@@ -136,7 +136,7 @@ static int make_views(sqlite3 *db, struct gb_error *err) {
     return put_view(db, "v_starts", starts, err);
 }
 
-int gb_past_migrate(sqlite3 *db, struct gb_error *err) {
+int gb_history_migrate(sqlite3 *db, struct gb_error *err) {
     int r = gb_db_exec(db, "BEGIN IMMEDIATE", err);
     int level;
 
@@ -153,10 +153,10 @@ int gb_past_migrate(sqlite3 *db, struct gb_error *err) {
     return r;
 }
 
-/* --- starts ------------------------------------------------------------------------------------------------------------- */
+/* --- starts ------------------------------------------------------------------------------------------------------- */
 
 /* A run that did not say that it ended was killed, or the machine was: it was last seen at its last sample. */
-int gb_past_started(sqlite3 *db, int64_t now_us, struct gb_error *err) {
+int gb_history_started(sqlite3 *db, int64_t now_us, struct gb_error *err) {
     char sql[640];
 
     snprintf(sql, sizeof(sql),
@@ -174,7 +174,7 @@ int gb_past_started(sqlite3 *db, int64_t now_us, struct gb_error *err) {
     return -1;
 }
 
-int gb_past_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err) {
+int gb_history_stopped(sqlite3 *db, int64_t now_us, struct gb_error *err) {
     char sql[160];
 
     snprintf(sql, sizeof(sql),

@@ -35,7 +35,7 @@ static bool copy_text(sqlite3_stmt *stmt, int column, char *out, size_t size) {
     return true;
 }
 
-int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_answer *ret, struct gb_error *err) {
+int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_idempotency_reply *ret, struct gb_error *err) {
     memset(ret, 0, sizeof(*ret));
     if (!copy_text(stmt, 0, ret->mark.key, sizeof(ret->mark.key)) ||
         !copy_text(stmt, 1, ret->mark.fingerprint, sizeof(ret->mark.fingerprint)))

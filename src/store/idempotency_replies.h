@@ -1,6 +1,6 @@
 /* What the files about answers share. Internal to the store. */
-#ifndef GB_STORE_ANSWERS_H
-#define GB_STORE_ANSWERS_H
+#ifndef GB_STORE_IDEMPOTENCY_REPLIES_H
+#define GB_STORE_IDEMPOTENCY_REPLIES_H
 
 #define GB_ANSWER_PUT_SQL                                                                                              \
     "INSERT INTO answers(key, fingerprint, expires_at_us, status, headers, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"       \

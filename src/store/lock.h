@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 
-/* Takes PATH.lock. Returns 0 and a descriptor for gb_lock_drop, or -1 with INTERNAL saying who holds it. Never waits. */
+/* Takes PATH.lock. Returns 0 and a descriptor for gb_lock_drop, or -1 with INTERNAL naming the process that holds it.
+ * Never blocks. */
 int gb_lock_take(const char *path, int *ret_fd, struct gb_error *err);
 
 /* Accepts -1. The file stays: removing it would let two daemons lock two files of one name. */

@@ -114,8 +114,8 @@ static const char *const steps[] = {
     "CREATE TABLE feed_state(id INTEGER PRIMARY KEY CHECK(id = 1), dropped_through INTEGER NOT NULL) STRICT;"
     "INSERT INTO feed_state VALUES(1, 0);",
 
-    /* The columns of numbers follow model/history.def (gb_past_migrate). The series of a device's own pool is found by the device's
-     * UUID, which old samples lack: "old N" until the first new one (history.c). */
+    /* The columns of numbers follow model/history.def (gb_history_migrate). The series of a device's own pool is found
+     * by the device's UUID, which old samples lack: "old N" until the first new one (history.c). */
     "CREATE TABLE history_series("
     " id INTEGER PRIMARY KEY AUTOINCREMENT,"
     " scope TEXT NOT NULL,"

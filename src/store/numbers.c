@@ -1,5 +1,5 @@
-/* Numbers of the database that this program counts on from. One that is near the end of 64 bits was not written by a daemon:
- * the fastest of them, the feed's ids, leave room for 2^42 starts. */
+/* Numbers of the database that this program counts on from. One that is near the end of 64 bits was not written by a
+ * daemon: the fastest of them, the feed's ids, leave room for 2^42 starts. */
 #include <stdio.h>
 
 #include "store/db.h"

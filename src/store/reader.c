@@ -47,7 +47,7 @@ void gb_history_answer_done(struct gb_history_answer *answer) {
     answer->restarts = NULL;
 }
 
-/* --- one query ------------------------------------------------------------------------------------------------------------ */
+/* --- one query ---------------------------------------------------------------------------------------------------- */
 
 struct building {
     struct gb_reader *reader;
@@ -113,7 +113,7 @@ static int read_rows(struct building *b, enum gb_history_level level, int64_t fr
     while (!failed && (r = sqlite3_step(stmt)) == SQLITE_ROW) {
         int64_t at_us;
 
-        gb_past_read(stmt, level, &row);
+        gb_history_read(stmt, level, &row);
         at_us = gb_history_floor(row.at_us, b->step_us);
         if (b->sum.point.samples > 0 && at_us != b->sum.point.at_us)
             failed = push(b, err);
@@ -206,16 +206,16 @@ static int open_db(struct gb_reader *r, struct gb_error *err) {
     r->until_ns = UINT64_MAX;
     sqlite3_progress_handler(r->db, LOOK_EVERY, too_long, r);
     if (gb_db_exec(r->db, "PRAGMA cache_size=-8192", err) < 0 ||
-        gb_past_prepare(r->db,
-                        "SELECT id, minutes_until_us, hours_until_us FROM history_series"
-                        " WHERE scope = ?1 AND object_id = ?2 AND uuid = ?3",
-                        &r->find, err) < 0 ||
-        gb_past_prepare(r->db,
-                        "SELECT at_us FROM history_starts WHERE id > 1 AND at_us >= ?1 AND at_us < ?2 ORDER BY id",
-                        &r->starts, err) < 0)
+        gb_history_prepare(r->db,
+                           "SELECT id, minutes_until_us, hours_until_us FROM history_series"
+                           " WHERE scope = ?1 AND object_id = ?2 AND uuid = ?3",
+                           &r->find, err) < 0 ||
+        gb_history_prepare(r->db,
+                           "SELECT at_us FROM history_starts WHERE id > 1 AND at_us >= ?1 AND at_us < ?2 ORDER BY id",
+                           &r->starts, err) < 0)
         return -1;
     for (level = 0; level < GB_HISTORY_LEVELS; level++) {
-        if (gb_past_select(r->db, (enum gb_history_level)level, &r->select[level], err) < 0)
+        if (gb_history_select(r->db, (enum gb_history_level)level, &r->select[level], err) < 0)
             return -1;
     }
     return 0;
@@ -253,7 +253,7 @@ static void carry_out(struct gb_reader *r, struct ask *ask) {
     free(ask);
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void refuse(struct ask *ask) {
     struct gb_error err = GB_ERROR_INIT;

@@ -114,7 +114,7 @@ int gb_row_bind_session(sqlite3_stmt *stmt, const struct gb_session_rec *rec) {
     bind_u64(&b, rec->quota.buffers);
     bind_u64(&b, rec->quota.pinned_bytes);
     bind_u64(&b, rec->idle_ttl_s);
-    bind_text(&b, rec->labels);
+    bind_text(&b, gb_labels_text(rec->labels));
     bind_i64(&b, rec->version);
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
@@ -143,7 +143,7 @@ int gb_row_bind_buffer(sqlite3_stmt *stmt, const struct gb_buffer_rec *rec) {
         bind_i64(&b, rec->crc32c);
     else
         keep(&b, sqlite3_bind_null(stmt, ++b.at));
-    bind_text(&b, rec->labels);
+    bind_text(&b, gb_labels_text(rec->labels));
     bind_i64(&b, rec->created_at_us);
     bind_i64(&b, rec->updated_at_us);
     bind_i64(&b, rec->mirrored);
@@ -217,6 +217,16 @@ static void copy_text(struct reader *r, char *out, size_t size) {
     out[len] = '\0';
 }
 
+/* NULL, and the row is bad, where the text cannot be taken. */
+static struct gb_text *read_labels(struct reader *r) {
+    struct gb_text *labels = NULL;
+    size_t len;
+    const char *text = read_text(r, &len);
+
+    r->bad |= len >= GB_LABELS_MAX || gb_labels_make(text, &labels, NULL) < 0;
+    return labels;
+}
+
 static enum gb_buffer_state read_state(struct reader *r) {
     static const enum gb_buffer_state states[] = {GB_BUFFER_READY, GB_BUFFER_PARTIAL, GB_BUFFER_LOST};
     size_t len;
@@ -241,18 +251,20 @@ int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct g
     ret->quota.buffers = read_u64(&r);
     ret->quota.pinned_bytes = read_u64(&r);
     ret->idle_ttl_s = read_u64(&r);
-    copy_text(&r, ret->labels, sizeof(ret->labels));
+    ret->labels = read_labels(&r);
     ret->version = read_i64(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
-    if (r.bad)
+    if (r.bad) {
+        gb_session_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of session %lld cannot be understood",
                             (long long)ret->id);
+    }
     return 0;
 }
 
-/* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is told as
- * one dimension. */
+/* Earlier versions took shapes that are refused today. The bytes ended with the process that had them: what remains is
+ * told as one dimension. */
 static void flatten_impossible(struct gb_buffer_rec *rec) {
     uint64_t unused;
 
@@ -293,16 +305,18 @@ int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_
     ret->version = read_i64(&r);
     ret->has_crc32c = sqlite3_column_type(stmt, r.at) != SQLITE_NULL;
     ret->crc32c = (uint32_t)read_i64(&r);
-    copy_text(&r, ret->labels, sizeof(ret->labels));
+    ret->labels = read_labels(&r);
     ret->created_at_us = read_i64(&r);
     ret->updated_at_us = read_i64(&r);
     ret->mirrored = read_i64(&r) != 0;
     text = read_text(&r, &len);
     r.bad |= gb_head_parse(text, len, &ret->head, NULL) < 0;
     ret->sealed = read_i64(&r) != 0;
-    if (r.bad)
+    if (r.bad) {
+        gb_buffer_rec_done(ret);
         return gb_error_set(err, GB_ERR_INTERNAL, "the database's record of buffer %lld cannot be understood",
                             (long long)ret->id);
+    }
     return 0;
 }
 

@@ -45,8 +45,8 @@ extern const char gb_row_get_answers_sql[];
 int gb_row_read_session(sqlite3_stmt *stmt, struct gb_session_rec *ret, struct gb_error *err);
 int gb_row_read_buffer(sqlite3_stmt *stmt, struct gb_buffer_rec *ret, struct gb_error *err);
 int gb_row_read_pool(sqlite3_stmt *stmt, struct gb_pool_rec *ret, struct gb_error *err);
-struct gb_store_answer;
-int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_answer *ret, struct gb_error *err);
+struct gb_store_idempotency_reply;
+int gb_row_read_answer(sqlite3_stmt *stmt, struct gb_store_idempotency_reply *ret, struct gb_error *err);
 void gb_row_read_counters(sqlite3_stmt *stmt, struct gb_counters *ret);
 
 #endif

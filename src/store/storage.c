@@ -18,7 +18,7 @@ static int tune(sqlite3 *db, bool sync_full, struct gb_error *err) {
 }
 
 static int bring_up_to_date(sqlite3 *db, const char *path, struct gb_error *err) {
-    if (gb_migrate(db, path, err) < 0 || gb_migrate_counters(db, err) < 0 || gb_past_migrate(db, err) < 0)
+    if (gb_migrate(db, path, err) < 0 || gb_migrate_counters(db, err) < 0 || gb_history_migrate(db, err) < 0)
         return -1;
     return gb_db_check_numbers(db, path, err);
 }
@@ -30,7 +30,7 @@ int gb_storage_open_file(const struct gb_store_config *config, bool check, sqlit
     if (gb_db_open(config->path, &db, err) < 0)
         return -1;
     if ((check && gb_db_verify(db, config->path, err) < 0) || tune(db, config->sync_full, err) < 0 ||
-        bring_up_to_date(db, config->path, err) < 0 || gb_past_started(db, gb_wall_us(), err) < 0) {
+        bring_up_to_date(db, config->path, err) < 0 || gb_history_started(db, gb_wall_us(), err) < 0) {
         sqlite3_close(db);
         return -1;
     }

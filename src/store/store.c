@@ -42,7 +42,8 @@ static int move_to_file(void *arg, sqlite3 **ret, struct gb_error *err) {
     return 0;
 }
 
-/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is changed. */
+/* Where the disk has no room for what SQLite needs beside the file, a copy in memory is read, and nothing is
+ * changed. */
 static int open_storage(struct gb_store *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
@@ -101,7 +102,7 @@ void gb_store_close(struct gb_store *s) {
     gb_feed_log_free(s->feed);
     if (s->db) {
         if (was_open)
-            gb_past_stopped(s->db, gb_wall_us(), NULL);
+            gb_history_stopped(s->db, gb_wall_us(), NULL);
         /* Also where a token connection is open, which would keep SQLite's own checkpoint at close from happening. What
          * cannot be moved now is read back from the log at the next open. */
         if (was_open)
@@ -138,8 +139,13 @@ struct session_walk {
 
 static int session_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct session_walk *walk = arg;
+    int r;
 
-    return gb_row_read_session(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_session(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_session_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_sessions(struct gb_store *s, int (*visit)(void *, const struct gb_session_rec *, struct gb_error *),
@@ -157,8 +163,13 @@ struct buffer_walk {
 
 static int buffer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct buffer_walk *walk = arg;
+    int r;
 
-    return gb_row_read_buffer(stmt, &walk->rec, err) < 0 ? -1 : walk->visit(walk->arg, &walk->rec, err);
+    if (gb_row_read_buffer(stmt, &walk->rec, err) < 0)
+        return -1;
+    r = walk->visit(walk->arg, &walk->rec, err);
+    gb_buffer_rec_done(&walk->rec);
+    return r;
 }
 
 int gb_store_load_buffers(struct gb_store *s, int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *),
@@ -258,29 +269,52 @@ void gb_store_flush(struct gb_store *s, gb_store_done_fn *done, void *arg) {
     gb_writer_submit(s->writer, GB_CHANGE_FLUSH, NULL, 0, NULL, done, arg);
 }
 
-void gb_store_change(struct gb_store *s, enum gb_store_what what, const void *record, const struct gb_store_mark *mark,
-                     gb_store_done_fn *done, void *arg) {
-    static const struct {
-        enum gb_change_kind kind;
-        size_t bytes;
-    } kinds[] = {
-        [GB_STORE_PUT_SESSION] = {GB_CHANGE_PUT_SESSION, sizeof(struct gb_session_rec)},
-        [GB_STORE_PUT_BUFFER] = {GB_CHANGE_PUT_BUFFER, sizeof(struct gb_buffer_rec)},
-        [GB_STORE_PUT_POOL] = {GB_CHANGE_PUT_POOL, sizeof(struct gb_pool_rec)},
-        [GB_STORE_DEL_SESSION] = {GB_CHANGE_DEL_SESSION, sizeof(int64_t)},
-        [GB_STORE_DEL_BUFFER] = {GB_CHANGE_DEL_BUFFER, sizeof(int64_t)},
-        [GB_STORE_DEL_POOL] = {GB_CHANGE_DEL_POOL, sizeof(int64_t)},
-        [GB_STORE_EDIT_BUFFERS] = {GB_CHANGE_EDIT_BUFFERS, sizeof(struct gb_store_edits)},
-    };
+/* --- records ------------------------------------------------------------------------------------------------------ */
 
-    gb_writer_submit(s->writer, kinds[what].kind, record, kinds[what].bytes, mark, done, arg);
+void gb_store_put_session(struct gb_store *s, const struct gb_session_rec *rec, const struct gb_store_mark *mark,
+                          gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_SESSION, rec, sizeof(*rec), mark, done, arg);
 }
 
-void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
+void gb_store_put_buffer(struct gb_store *s, const struct gb_buffer_rec *rec, const struct gb_store_mark *mark,
                          gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_BUFFER, rec, sizeof(*rec), mark, done, arg);
+}
+
+void gb_store_put_pool(struct gb_store *s, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
+                       gb_store_done_fn *done, void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_PUT_POOL, rec, sizeof(*rec), mark, done, arg);
+}
+
+void gb_store_delete_session(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                             void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_SESSION, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_delete_buffer(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                            void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_BUFFER, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_delete_pool(struct gb_store *s, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                          void *arg) {
+    gb_writer_submit(s->writer, GB_CHANGE_DEL_POOL, &id, sizeof(id), mark, done, arg);
+}
+
+void gb_store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count,
+                           const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
+    const struct gb_store_edits record = {.edits = edits, .count = count};
+
+    gb_writer_submit(s->writer, GB_CHANGE_EDIT_BUFFERS, &record, sizeof(record), mark, done, arg);
+}
+
+/* --- replies ------------------------------------------------------------------------------------------------------ */
+
+void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_idempotency_reply *answer, int64_t now_us,
+                                    uint64_t keep, gb_store_done_fn *done, void *arg) {
     size_t headers_len = strlen(answer->headers);
-    size_t bytes = sizeof(struct gb_answer_record) + headers_len + answer->body_len;
-    struct gb_answer_record *record = malloc(bytes);
+    size_t bytes = sizeof(struct gb_idempotency_reply_record) + headers_len + answer->body_len;
+    struct gb_idempotency_reply_record *record = malloc(bytes);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!record) {
@@ -288,12 +322,12 @@ void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answe
         done(arg, &err);
         return;
     }
-    *record = (struct gb_answer_record){.mark = answer->mark,
-                                        .status = answer->status,
-                                        .now_us = now_us,
-                                        .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,
-                                        .headers_len = headers_len,
-                                        .body_len = answer->body_len};
+    *record = (struct gb_idempotency_reply_record){.mark = answer->mark,
+                                                   .status = answer->status,
+                                                   .now_us = now_us,
+                                                   .keep = keep < INT64_MAX ? (int64_t)keep : INT64_MAX,
+                                                   .headers_len = headers_len,
+                                                   .body_len = answer->body_len};
     memcpy(record->text, answer->headers, headers_len);
     if (answer->body_len > 0)
         memcpy(record->text + headers_len, answer->body, answer->body_len);
@@ -302,19 +336,21 @@ void gb_store_put_answer(struct gb_store *s, const struct gb_store_answer *answe
 }
 
 struct answer_walk {
-    int (*visit)(void *, const struct gb_store_answer *, struct gb_error *);
+    int (*visit)(void *, const struct gb_store_idempotency_reply *, struct gb_error *);
     void *arg;
 };
 
 static int answer_row(void *arg, sqlite3_stmt *stmt, struct gb_error *err) {
     struct answer_walk *walk = arg;
-    struct gb_store_answer answer;
+    struct gb_store_idempotency_reply answer;
 
     return gb_row_read_answer(stmt, &answer, err) < 0 ? -1 : walk->visit(walk->arg, &answer, err);
 }
 
-int gb_store_load_answers(struct gb_store *s, int (*visit)(void *, const struct gb_store_answer *, struct gb_error *),
-                          void *arg, struct gb_error *err) {
+int gb_store_load_idempotency_replies(struct gb_store *s,
+                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
+                                                   struct gb_error *),
+                                      void *arg, struct gb_error *err) {
     struct answer_walk walk = {.visit = visit, .arg = arg};
 
     return each_row(s->db, gb_row_get_answers_sql, answer_row, &walk, err);
@@ -340,7 +376,7 @@ void gb_store_stat(struct gb_store *s, struct gb_store_stat *ret) {
     gb_writer_stat(s->writer, ret);
 }
 
-/* --- notices -------------------------------------------------------------------------------------------------------- */
+/* --- notices ------------------------------------------------------------------------------------------------------ */
 
 int64_t gb_store_note(struct gb_store *s, const struct gb_notice *notice) {
     bool first;

@@ -37,14 +37,15 @@ struct gb_store_config {
  * that another daemon holds (an advisory lock beside it) is refused with INTERNAL and a sentence that says so.
  *
  * Where the disk has no room to open it for changes, what it has can be read all the same (from a copy in memory), and
- * every change fails with STORAGE_FULL until there is room, which is looked for once a second after the first change. */
+ * every change fails with STORAGE_FULL until there is room, which is looked for once a second after the first
+ * change. */
 int gb_store_open(const struct gb_store_config *config, struct gb_store **ret, struct gb_error *err);
 
 /* No change may be queued from another thread any more; those that done callbacks queue are carried out too. Commits
  * what is queued, ends the writer, checkpoints, closes. NULL is accepted. */
 void gb_store_close(struct gb_store *store);
 
-/* --- reading at start (before the first change) --------------------------------------------------------------------- */
+/* --- reading at start (before the first change) ------------------------------------------------------------------- */
 
 /* Calls back for every record, sessions first by id. A visitor that returns -1 (err set) ends the walk with -1. */
 int gb_store_load_sessions(struct gb_store *store,
@@ -68,7 +69,7 @@ int gb_store_last_ids(struct gb_store *store, struct gb_store_ids *ret, struct g
 
 /* --- changes ------------------------------------------------------------------------------------------------------ */
 
-/* --- answers to requests with a key ----------------------------------------------------------------------------------- */
+/* --- answers to requests with a key ------------------------------------------------------------------------------- */
 
 /* A request with an Idempotency-Key was carried out. key and fingerprint are opaque to the store. */
 struct gb_store_mark {
@@ -77,33 +78,35 @@ struct gb_store_mark {
     int64_t expires_at_us;
 };
 
-enum gb_store_what {
-    GB_STORE_PUT_SESSION, /* struct gb_session_rec: inserts or updates by id */
-    GB_STORE_PUT_BUFFER,  /* struct gb_buffer_rec */
-    GB_STORE_PUT_POOL,    /* struct gb_pool_rec */
-    GB_STORE_DEL_SESSION, /* int64_t, the id; with its buffers and pools. Deleting what is absent succeeds */
-    GB_STORE_DEL_BUFFER,  /* int64_t */
-    GB_STORE_DEL_POOL,    /* int64_t */
-    GB_STORE_EDIT_BUFFERS /* struct gb_store_edits */
-};
+/* In all of these the record is copied. mark is committed in the same transaction; NULL: none. */
 
-/* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs once
- * at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
+/* Inserts or updates by id. */
+void gb_store_put_session(struct gb_store *store, const struct gb_session_rec *rec, const struct gb_store_mark *mark,
+                          gb_store_done_fn *done, void *arg);
+void gb_store_put_buffer(struct gb_store *store, const struct gb_buffer_rec *rec, const struct gb_store_mark *mark,
+                         gb_store_done_fn *done, void *arg);
+void gb_store_put_pool(struct gb_store *store, const struct gb_pool_rec *rec, const struct gb_store_mark *mark,
+                       gb_store_done_fn *done, void *arg);
+
+/* Deleting what is absent succeeds. A session goes with its buffers and pools. */
+void gb_store_delete_session(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
+                             gb_store_done_fn *done, void *arg);
+void gb_store_delete_buffer(struct gb_store *store, int64_t id, const struct gb_store_mark *mark,
+                            gb_store_done_fn *done, void *arg);
+void gb_store_delete_pool(struct gb_store *store, int64_t id, const struct gb_store_mark *mark, gb_store_done_fn *done,
+                          void *arg);
+
+/* Several buffers' records, all of them or none: one change, in one transaction, that is never split. A buffer occurs
+ * once at most. edits and the records are borrowed until done, which must be given. Counts as one change. */
 struct gb_store_edit {
     const struct gb_buffer_rec *rec;
     bool removes; /* deletes the record of that id, else puts it */
 };
-struct gb_store_edits {
-    const struct gb_store_edit *edits;
-    size_t count;
-};
-
-/* record: as `what` says. In one transaction with the mark of a key; mark NULL: without. */
-void gb_store_change(struct gb_store *store, enum gb_store_what what, const void *record,
-                     const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
+void gb_store_edit_buffers(struct gb_store *store, const struct gb_store_edit *edits, size_t count,
+                           const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
 /* What it was answered; status 0: not known. Replaces the mark. */
-struct gb_store_answer {
+struct gb_store_idempotency_reply {
     struct gb_store_mark mark;
     int status;
     const char *headers; /* lines */
@@ -111,12 +114,13 @@ struct gb_store_answer {
     size_t body_len;
 };
 /* Copies. Drops what expired before now_us, and the oldest beyond keep. */
-void gb_store_put_answer(struct gb_store *store, const struct gb_store_answer *answer, int64_t now_us, uint64_t keep,
-                         gb_store_done_fn *done, void *arg);
+void gb_store_put_idempotency_reply(struct gb_store *store, const struct gb_store_idempotency_reply *answer,
+                                    int64_t now_us, uint64_t keep, gb_store_done_fn *done, void *arg);
 /* Before the first change, oldest first. Pointers are valid during the visit. */
-int gb_store_load_answers(struct gb_store *store,
-                          int (*visit)(void *, const struct gb_store_answer *, struct gb_error *), void *arg,
-                          struct gb_error *err);
+int gb_store_load_idempotency_replies(struct gb_store *store,
+                                      int (*visit)(void *, const struct gb_store_idempotency_reply *,
+                                                   struct gb_error *),
+                                      void *arg, struct gb_error *err);
 
 /* Replaces the lifetime counters; what they grew by is for the next sample to tell. */
 void gb_store_put_counters(struct gb_store *store, const struct gb_counters *counters, gb_store_done_fn *done,
@@ -125,20 +129,20 @@ void gb_store_put_counters(struct gb_store *store, const struct gb_counters *cou
 /* Succeeds once everything queued before is durable or has failed. Not held against queue_max. */
 void gb_store_flush(struct gb_store *store, gb_store_done_fn *done, void *arg);
 
-/* --- notices: the log of what happened ---------------------------------------------------------------------------------- */
+/* --- notices: the log of what happened ---------------------------------------------------------------------------- */
 
-/* Gives it the next id, which is returned, and copies it. [any thread, never blocks, whatever locks are held] It goes into the
- * log, together with others, some 25 ms later, and never into the transaction of a change: it tells of what is true already.
- * Where too many wait (16384), one of type feed.gap stands for those that found no room. */
+/* Gives it the next id, which is returned, and copies it. [any thread, never blocks, whatever locks are held] It goes
+ * into the log, together with others, some 25 ms later, and never into the transaction of a change: it tells of what is
+ * true already. Where too many wait (16384), one of type feed.gap stands for those that found no room. */
 int64_t gb_store_note(struct gb_store *store, const struct gb_notice *notice);
 
-/* Called for each group, in the order of ids, once it is in the log (or the database would not have it): on the writer's thread,
- * must not block. Once this has returned, the earlier one is not called any more; NULL: none. */
+/* Called for each group, in the order of ids, once it is in the log (or the database refused it): on the
+ * writer's thread, must not block. Once this has returned, the earlier one is not called any more; NULL: none. */
 typedef void gb_store_noted_fn(void *arg, const struct gb_notice *notices, size_t count);
 void gb_store_feed_watch(struct gb_store *store, gb_store_noted_fn *noted, void *arg);
 
-/* Ids rise strictly within a process; the first of a process is 2^20 above the last that the log has of earlier ones, so that
- * one that was seen is never given again, though the commit that had it was lost with the power. */
+/* Ids rise strictly within a process; the first of a process is 2^20 above the last that the log has of earlier ones,
+ * so that one that was seen is never given again, though the commit that had it was lost with the power. */
 struct gb_store_feed {
     int64_t first_id;        /* that this process gave or will give */
     int64_t last_id;         /* given out */
@@ -146,16 +150,17 @@ struct gb_store_feed {
 };
 void gb_store_feed_bounds(struct gb_store *store, struct gb_store_feed *ret);
 
-/* [blocks; not on the writer's thread] Those with id > after, at most max, oldest first, until visit says other than 0. */
+/* [blocks; not on the writer's thread] Those with id > after, at most max, oldest first, until visit says other than
+ * 0. */
 int gb_store_feed_read(struct gb_store *store, int64_t after, size_t max,
                        int (*visit)(void *, const struct gb_notice *), void *arg, struct gb_error *err);
 /* The newest, before the first change. */
 int gb_store_feed_recent(struct gb_store *store, size_t max, int (*visit)(void *, const struct gb_notice *), void *arg,
                          struct gb_error *err);
 
-/* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a reason that
- * is not the change's own. It is then tried again once a second, also when there is nothing to write. [any thread, never
- * blocks] */
+/* Whether the database takes changes: -1 with STORE_UNAVAILABLE and the reason where it refused the latest, for a
+ * reason that is not the change's own. It is then tried again once a second, also when there is nothing to write. [any
+ * thread, never blocks] */
 int gb_store_health(struct gb_store *store, struct gb_error *err);
 
 /* What the writer did since it was opened, for the statistics. [any thread, never blocks] */
@@ -171,13 +176,14 @@ struct gb_store_stat {
 };
 void gb_store_stat(struct gb_store *store, struct gb_store_stat *ret);
 
-/* --- tokens: synchronous, on a connection of their own; also used by the token commands beside a running daemon ------- */
+/* --- tokens: synchronous, on a connection of their own; also used by the token commands beside a running daemon --- */
 
 struct gb_token_store; /* one thread at a time */
 
 /* Makes the database where there is none. Refused like gb_store_open, but needs the lock only to change the schema. */
 int gb_token_store_open(const char *path, struct gb_token_store **ret, struct gb_error *err);
-/* The daemon's own: where the store reads a copy, so do the tokens, and go to the file by themselves as soon as it opens. */
+/* The daemon's own: where the store reads a copy, so do the tokens, and go to the file by themselves as soon as it
+ * opens. */
 int gb_token_store_beside(struct gb_store *store, struct gb_token_store **ret, struct gb_error *err);
 void gb_token_store_close(struct gb_token_store *tokens);
 

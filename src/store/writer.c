@@ -46,7 +46,7 @@ struct gb_writer {
     uint64_t probe_ns;       /* then: when it is tried again */
 };
 
-/* --- whether the database takes changes ---------------------------------------------------------------------------- */
+/* --- whether the database takes changes --------------------------------------------------------------------------- */
 
 /* A refusal that is the change's own says nothing about the next one. */
 static bool about_database(const struct gb_error *err) {
@@ -126,7 +126,7 @@ int gb_writer_health(struct gb_writer *w, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_STORE_UNAVAILABLE, "%s; it is tried again once a second", trouble.detail);
 }
 
-/* --- changes --------------------------------------------------------------------------------------------------------- */
+/* --- changes ------------------------------------------------------------------------------------------------------ */
 
 static bool writes(const struct change *c) {
     return c->kind != GB_CHANGE_FLUSH && c->kind != GB_CHANGE_REFUSED;
@@ -157,6 +157,24 @@ static int transact(struct gb_writer *w, struct change *first, struct change *en
     return r;
 }
 
+/* The labels that the queue's copy of a record has a reference to. */
+static struct gb_text *labels_of(const struct change *c) {
+    switch (c->kind) {
+    case GB_CHANGE_PUT_SESSION:
+        return ((const struct gb_session_rec *)c->record)->labels;
+    case GB_CHANGE_PUT_BUFFER:
+        return ((const struct gb_buffer_rec *)c->record)->labels;
+    default:
+        return NULL;
+    }
+}
+
+static void change_free(struct change *c) {
+    if (c)
+        gb_text_unref(labels_of(c));
+    free(c);
+}
+
 /* Reports one change and frees it. It leaves the queue's count first, so that done can queue another in its place. */
 static void finish(struct gb_writer *w, struct change *c, const struct gb_error *error) {
     pthread_mutex_lock(&w->lock);
@@ -169,7 +187,7 @@ static void finish(struct gb_writer *w, struct change *c, const struct gb_error 
     pthread_mutex_unlock(&w->lock);
     if (c->done)
         c->done(c->arg, error);
-    free(c);
+    change_free(c);
 }
 
 static void finish_alone(struct gb_writer *w, struct change *c) {
@@ -322,6 +340,7 @@ static void admit_locked(struct gb_writer *w, struct change *c) {
         w->stat.queued++;
     } else {
         w->stat.failures++;
+        gb_text_unref(labels_of(c));
         c->kind = GB_CHANGE_REFUSED;
     }
 }
@@ -343,11 +362,12 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
         c->mark = *mark;
     if (bytes > 0)
         memcpy(c->record, record, bytes);
+    gb_text_ref(labels_of(c));
     pthread_mutex_lock(&w->lock);
     was_empty = w->first == NULL;
     w->begun = true;
     admit_locked(w, c);
-    /* A refusal that nobody waits for would only take memory. */
+    /* A refusal without a callback has no receiver: it is dropped. */
     if (c->kind != GB_CHANGE_REFUSED || done) {
         *w->last = c;
         w->last = &c->next;
@@ -357,7 +377,7 @@ void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void 
     /* Without the lock: the writer would wake only to wait for it. */
     if (was_empty)
         pthread_cond_signal(&w->wake);
-    free(c);
+    change_free(c);
 }
 
 void gb_writer_tell(struct gb_writer *w) {

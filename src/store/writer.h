@@ -24,8 +24,14 @@ enum gb_change_kind {
     GB_CHANGE_REFUSED, /* found the queue full: writes nothing, waits for its turn to say so */
 };
 
+/* The record of GB_CHANGE_EDIT_BUFFERS. */
+struct gb_store_edits {
+    const struct gb_store_edit *edits;
+    size_t count;
+};
+
 /* The record of GB_CHANGE_PUT_ANSWER. */
-struct gb_answer_record {
+struct gb_idempotency_reply_record {
     struct gb_store_mark mark;
     int status;
     int64_t now_us;
@@ -54,8 +60,8 @@ struct gb_writer;
 /* Opens the database that could not be opened for changes before. On the writer's thread, after the first change. */
 typedef int gb_writer_reopen_fn(void *arg, sqlite3 **ret, struct gb_error *err);
 
-/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. db NULL: every change is
- * STORAGE_FULL until reopen brings one, which is asked once a second. */
+/* Starts the thread. db and feed are borrowed; db is the writer's alone from the first change on. db NULL: every change
+ * is STORAGE_FULL until reopen brings one, which is asked once a second. */
 struct gb_feed_log;
 int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_feed_log *feed,
                   gb_writer_reopen_fn *reopen, void *reopen_arg, struct gb_writer **ret, struct gb_error *err);
@@ -63,8 +69,8 @@ int gb_writer_new(sqlite3 *db, const struct gb_store_config *config, struct gb_f
 /* Carries out what is queued, ends the thread. NULL is accepted. */
 void gb_writer_free(struct gb_writer *writer);
 
-/* Copies record[0..bytes), the model record or the id that the kind needs, and the mark (may be NULL), and queues the
- * change. [any thread] */
+/* Copies record[0..bytes), the model record or the id that the kind needs, with a reference to its labels, and the mark
+ * (may be NULL), and queues the change. [any thread] */
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 

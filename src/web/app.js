@@ -1,4 +1,4 @@
-// The page at /: puts its parts together.
+// The page at /: creates and connects its parts.
 import {byId, count, el, setText, span} from './text.js';
 import * as theme from './theme.js';
 import * as tokens from './token.js';
@@ -23,15 +23,15 @@ new Upload(watch, () => watch.soon());
 
 const SAID = {
   connecting: 'Connecting', connected: 'Connected', gone: 'The daemon does not answer', token: 'A token is needed',
-  forbidden: 'This token may not', failed: 'The daemon refuses',
+  forbidden: 'Not permitted', failed: 'The daemon reports an error',
 };
 
-// What a reader must not overlook, else ''. Two texts: how long it lasts stands between them.
+// The warning to show, else ''. Two texts: the duration is shown between them.
 function alarm() {
-  if (watch.connection === 'gone') return ['The daemon has not answered for ', '. What stands here is old; this page goes on by itself when it is back.'];
-  if (watch.connection === 'failed') return ['The daemon has refused for ', `: ${watch.why}. What stands here is old.`];
+  if (watch.connection === 'gone') return ['The daemon has not answered for ', '. The values shown are outdated; they update again once it answers.'];
+  if (watch.connection === 'failed') return ['The daemon has reported an error for ', `: ${watch.why}. The values shown are outdated.`];
   if (watch.connection === 'forbidden') return `This token may not read the daemon's numbers: ${watch.why}`;
-  if (watch.connection === 'token') return 'The daemon shows its numbers only to those who have a token: press Token.';
+  if (watch.connection === 'token') return 'The daemon requires a token: press Token.';
   const lost = watch.stats?.buffers.lost || 0;
   const pools = watch.lists.pools.filter((p) => p.state === 'lost');
   const parts = [];

@@ -5,7 +5,7 @@ const PATIENCE_MS = 15000;
 
 let needed = () => {};
 
-// What the daemon refused, or Gone.
+// An error reply of the daemon, or Gone.
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail || problem.title || `the daemon answered ${status}`);
@@ -14,7 +14,7 @@ export class Refused extends Error {
   }
 }
 
-// Nobody answered.
+// The daemon did not answer.
 export class Gone extends Error {}
 
 export function token() {
@@ -26,7 +26,7 @@ export function setToken(value) {
   else sessionStorage.removeItem(KEY);
 }
 
-// f(detail) is called when the daemon wants a token, or another one.
+// f(detail) is called when the daemon requires a token, or a different one.
 export function onTokenNeeded(f) {
   needed = f;
 }
@@ -61,15 +61,15 @@ export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
   }
   if (response.ok || response.status === 304) return response;
   const problem = await problemOf(response);
-  // An answer to a token that was changed meanwhile says nothing of the new one.
+  // The reply belongs to a token that was changed meanwhile, so it does not concern the new one.
   if (response.status === 401 && sent === token()) needed(problem.detail);
   throw new Refused(response.status, problem);
 }
 
 const held = new Map();
 
-// {value, changed}: JSON at that path, asked with the entity tag of what was had last. wait_s: so long may the daemon keep the
-// answer back while there is nothing new.
+// {value, changed}: JSON at that path, requested with the entity tag of the last value. wait_s: the longest time that the daemon may
+// hold the reply while the value is unchanged.
 export async function get(path, {wait_s = 0, signal} = {}) {
   const before = held.get(path);
   const more = before ? {'If-None-Match': before.etag} : {};
@@ -91,7 +91,7 @@ export function forget() {
   held.clear();
 }
 
-// All items of a list, at most limit of them; whether there are more.
+// All items of a list, at most `limit` of them, and whether there are more.
 export async function list(path, limit) {
   const items = [];
   let cursor = '';

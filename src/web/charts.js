@@ -1,4 +1,4 @@
-// Lines over time. Chart.js draws them; each has a summary in words and a table of values besides.
+// Line charts over time, drawn by Chart.js. Each also has a summary in words and a table of values.
 import {bytes, clock, el, moment, rate, seconds, setText, stamp} from './text.js';
 import {colour} from './theme.js';
 
@@ -7,21 +7,21 @@ const LABEL_PX = 80; // for the label of a time
 
 const TIME_STEPS = [10, 30, 60, 120, 180, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800].map((s) => s * 1000);
 
-// Where the CPU reaches the memory itself nothing is copied, and a flat zero would look like a measurement.
+// If the CPU reaches the memory itself, no bytes are copied, and a flat zero would look like a measurement.
 function noCopies(devices, lines) {
   const nothing = lines.every((line) => line.points.every((p) => !p.y));
   const all = devices.length > 1 ? 'these devices' : 'this device';
-  return devices.length && nothing && devices.every((d) => d.cpu_access) ? `No copies on ${all}: the CPU writes into the memory itself.` : '';
+  return devices.length && nothing && devices.every((d) => d.cpu_access) ? `No copies on ${all}: the CPU accesses the memory directly.` : '';
 }
 
 const SPECS = [
   {id: 'devices', title: 'Memory of devices', show: bytes, binary: true},
   {id: 'pools', title: 'Memory of pools', show: bytes, binary: true, series: [['reserved', 'reserved', 2], ['used', 'used', 1]], fill: true},
   {id: 'rates', title: 'Transfers', show: rate, binary: true, series: [['upload', 'uploads', 1], ['download', 'downloads', 3]]},
-  {id: 'split', title: 'Copying and waiting, per second', show: seconds, series: [['copying', 'copying', 1], ['waiting', 'waiting in line', 4]], stacked: true, fill: true, none: noCopies},
+  {id: 'split', title: 'Copying and waiting, per second', show: seconds, series: [['copying', 'copying', 1], ['waiting', 'queued', 4]], stacked: true, fill: true, none: noCopies},
 ];
 
-// Ends of axes that are round in the unit in which they are read.
+// Axis limits that are round in the displayed unit.
 function roundStep(max, binary) {
   const rough = max / 4;
   if (binary) return 2 ** Math.ceil(Math.log2(Math.max(rough, 1)));
@@ -29,7 +29,7 @@ function roundStep(max, binary) {
   return power * [1, 2, 5, 10].find((n) => n * power >= rough);
 }
 
-// Times that are round, and not those at which the range happens to begin and end.
+// Ticks at round times instead of the ends of the range.
 function roundTimes(axis) {
   const wanted = (axis.max - axis.min) / Math.min(6, Math.max(2, Math.floor(axis.chart.width / LABEL_PX)));
   const whole = TIME_STEPS.find((s) => s >= wanted) || TIME_STEPS.at(-1);
@@ -91,7 +91,7 @@ class Plot {
     }
   }
 
-  // lines: [{label, colour, points}]; none: why there is nothing to draw, or ''
+  // lines: [{label, colour, points}]; none: the reason why there are no points, or ''
   set(lines, range_s, restarts, none) {
     this.lines = lines;
     this.range = range_s;

@@ -1,6 +1,6 @@
-// Bytes of a tensor as numbers. Pure.
+// Decodes the bytes of a tensor to numbers. Pure functions.
 
-// A float of eight bits: so many of exponent and mantissa; what its largest codes mean differs.
+// A float of eight bits with the given bits of exponent and mantissa. The formats differ in the meaning of the largest codes.
 function small(code, {exponent, mantissa, bias, kind}) {
   const sign = code & 0x80 ? -1 : 1;
   const e = (code >> mantissa) & ((1 << exponent) - 1);
@@ -37,7 +37,7 @@ function half(bits) {
 
 const magnitude = (get, width) => (view, at) => Math.hypot(view[get](at, true), view[get](at + width, true));
 
-// dtype: [bytes of an element, how one is read]
+// dtype: [bytes of an element, function that reads one]
 const TYPES = {
   bool: [1, (v, at) => (v.getUint8(at) ? 1 : 0)],
   uint8: [1, (v, at) => v.getUint8(at)],
@@ -76,7 +76,7 @@ export function decode(dtype, buffer) {
   return values;
 }
 
-// Of the finite ones; how many are not is told.
+// Statistics of the finite numbers, with the count of the others.
 export function summary(values) {
   let min = Infinity;
   let max = -Infinity;
@@ -96,7 +96,7 @@ export function summary(values) {
   return {count: values.length, finite, nans, infinities, min: finite ? min : NaN, max: finite ? max : NaN, mean: finite ? sum / finite : NaN};
 }
 
-// [{from, to, count}]: equal steps from min to max, the last with its end. Whole numbers that are few get a bin each.
+// [{from, to, count}]: equal steps from min to max; the last includes max. A few whole numbers get one bin each.
 export function histogram(values, {min, max, finite}, wanted) {
   if (!finite) return [];
   let bins = wanted;

@@ -1,4 +1,4 @@
-// A card for each device: its memory, and how it is where the daemon knows.
+// A card for each device: its memory, and its health if the daemon knows it.
 import {byId, bytes, el, setText} from './text.js';
 import {bar} from './views.js';
 
@@ -6,9 +6,9 @@ function percent(x) {
   return `${Math.round(100 * x)} %`;
 }
 
-// What health says, in words; nothing where it says nothing.
+// The device's health in words; empty if it is unknown.
 function healthText(h) {
-  if (!h || h.source === 'none') return h?.reason ? `No health: ${h.reason}` : '';
+  if (!h || h.source === 'none') return h?.reason ? `Health unknown: ${h.reason}` : '';
   const parts = [];
   const add = (x, text) => x !== null && x !== undefined && parts.push(text(x));
   add(h.gpu_utilization, (x) => `busy ${percent(x)}`);
@@ -42,7 +42,7 @@ export class Devices {
       const sum = (what) => own.reduce((n, p) => n + p[what], 0);
       const used = d.total_bytes - d.free_bytes;
       setText(card.title, `${d.index}  ${d.name}`);
-      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} taken; here ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used`);
+      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} in use; gpubufd: ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used`);
       setText(card.health, healthText(d.health));
       setText(card.id, d.uuid);
       bar(card.share, {used: sum('used_bytes'), reserved: used, peak: 0, total: d.total_bytes});

@@ -4,7 +4,7 @@ import {Gone, Refused, ask} from './ask.js';
 
 const KEEP = 200;
 const AGAIN_MS = 2000;
-const BEFORE = 50; // events of before the page was opened
+const BEFORE = 50; // events from before the page was opened
 const GROUPS = ['all', 'session', 'pool', 'buffer', 'memory', 'quota', 'lease', 'device', 'daemon'];
 const BAD = /lost|exhausted|exceeded|failed|health|gap/;
 
@@ -57,7 +57,7 @@ function sentence(event) {
 }
 
 export class Feed {
-  // heard(event) is called with every event, followed(whether) when the feed is there and when it is not any more.
+  // heard(event) is called with every event; followed(connected) when the feed connects and when it disconnects.
   constructor(heard, followed) {
     Object.assign(this, {heard, followed});
     this.last = '';
@@ -73,14 +73,14 @@ export class Feed {
   pause() {
     this.paused = !this.paused;
     byId('feed-pause').setAttribute('aria-pressed', String(this.paused));
-    setText(byId('feed-pause'), this.paused ? 'Go on' : 'Pause');
+    setText(byId('feed-pause'), this.paused ? 'Resume' : 'Pause');
     if (!this.paused) this.waiting.splice(0).forEach((event) => this.add(event));
     this.say();
   }
 
   say(text = this.said) {
     this.said = text;
-    setText(byId('feed-state'), this.paused ? `Paused; ${this.waiting.length} wait` : text || '');
+    setText(byId('feed-state'), this.paused ? `Paused; ${this.waiting.length} new` : text || '');
   }
 
   shown(item) {
@@ -120,7 +120,7 @@ export class Feed {
     this.heard(event);
   }
 
-  // (Re)connects; the old connection, if there is one, ends.
+  // Connects or reconnects; an old connection ends.
   start() {
     this.stop?.abort();
     this.stop = new AbortController();
@@ -138,13 +138,13 @@ export class Feed {
           this.say(error.status === 404 ? 'This daemon has no feed' : `No feed: ${error.message}`);
           return;
         }
-        this.say(error instanceof Gone ? 'The daemon is gone; the feed goes on when it is back' : `No feed: ${error.message}`);
+        this.say(error instanceof Gone ? 'The daemon does not answer; the feed resumes once it does' : `No feed: ${error.message}`);
       }
       await new Promise((done) => setTimeout(done, AGAIN_MS));
     }
   }
 
-  // Where to begin: what was last is of interest, too.
+  // Start a few events back, so that recent ones are shown, too.
   async begin(signal) {
     const {last_id: last} = await (await ask('/v1/feed?limit=1', {more: {Accept: 'application/json'}, signal})).json();
     if (Number.isInteger(last)) this.last = String(Math.max(0, last - BEFORE));

@@ -1,12 +1,12 @@
-// What was before this page was opened: the daemon's samples, with those of this page after them.
+// The history: the daemon's samples from before this page was opened, followed by the page's own.
 import {Gone, Refused, get} from './ask.js';
 import {WINDOW_MS, speed, thinned} from './rates.js';
 
 export const RANGES = [[300, '5 minutes'], [900, '15 minutes'], [3600, '1 hour'], [21600, '6 hours'], [86400, '24 hours'],
   [604800, '7 days'], [2592000, '30 days']];
 
-const REREAD_S = 30; // meanwhile this page adds what it sees
-const UNKEPT_S = 5; // between two points where the daemon keeps no history
+const REREAD_S = 30; // meanwhile the page adds its own samples
+const UNKEPT_S = 5; // between two points if the daemon keeps no history
 
 const gauge = (name) => (item) => (item[name] ? item[name].mean ?? item[name].last : null);
 const most = (name) => (item) => item[name]?.max;
@@ -15,7 +15,7 @@ const perSecond = (name) => (item) => (item[name] ? item[name].rate_per_s : null
 const level = (name) => ({past: gauge(name), most: most(name), live: (samples, i) => samples[i][name]});
 const flow = (name) => ({past: perSecond(name), live: (samples, i, step_ms) => speed(samples, i, name, Math.max(WINDOW_MS, step_ms))});
 
-// name: {past(item), most(item), live(samples, i, step_ms)}; most: where a step has more than one value that tells it
+// name: {past(item), most(item), live(samples, i, step_ms)}; most: the maximum within a step, if the value has one
 export const SERIES = {
   used: level('used_bytes'), reserved: level('reserved_bytes'), upload: flow('upload_bytes'), download: flow('download_bytes'),
   copying: flow('copy_seconds'), waiting: flow('queue_seconds'),
@@ -28,9 +28,9 @@ function nameOf(range) {
 export class History {
   constructor(watch) {
     this.watch = watch;
-    this.range = 300; // that was chosen
-    this.shown = 300; // as much of it as is known
-    this.begin = null; // of all that is known, where that was seen
+    this.range = 300; // the chosen range
+    this.shown = 300; // the part of it with data
+    this.begin = null; // start of all known data, if it was seen
     this.past = {all: [], devices: new Map()};
     this.restarts = [];
     this.step = UNKEPT_S;
@@ -47,7 +47,7 @@ export class History {
     this.due = 0;
   }
 
-  // Reads again when there may be something new; true when it did.
+  // Reads again if there may be new samples; returns true if it did.
   async refresh() {
     if (this.reading || Date.now() < this.due) return false;
     const range = this.range;
@@ -57,12 +57,12 @@ export class History {
       if (range !== this.range) return false;
       Object.assign(this, past);
       this.due = Date.now() + 1000 * Math.min(60, Math.max(REREAD_S, past.step));
-      this.note = past.shown < range ? `The last ${nameOf(past.shown)}: nothing older is known` : '';
+      this.note = past.shown < range ? `The last ${nameOf(past.shown)}: no older data` : '';
     } catch (error) {
       this.due = Date.now() + 10000;
       if (error instanceof Refused && (error.status === 400 || error.status === 404)) {
         this.due = Infinity;
-        this.note = 'This daemon keeps no history: shown is what this page has seen';
+        this.note = 'This daemon keeps no history: the charts show what this page has recorded';
       } else if (!(error instanceof Gone || error instanceof Refused)) throw error;
     } finally {
       this.reading = null;
@@ -70,19 +70,19 @@ export class History {
     return true;
   }
 
-  // The shortest of the ranges that has all that is known.
+  // The shortest range that has all known data.
   needed() {
     const age_s = this.begin === null ? Infinity : (Date.now() - this.begin) / 1000;
     return RANGES.map(([s]) => s).find((s) => s >= Math.min(age_s, this.range)) ?? this.range;
   }
 
-  // Thirty days of which one has passed are a line at the end of an axis: then the one is asked for again, in finer steps.
+  // If only one of thirty days has data, its line would fill just the end of the axis: then that day is read again, in finer steps.
   async readRange() {
     const {range} = this;
     for (;;) {
       const shown = this.needed();
       const {value} = await get(`/v1/stats?since=-${shown}`);
-      if (range !== this.range) return {shown, value}; // of no use any more, and no begin of that range
+      if (range !== this.range) return {shown, value}; // outdated, and not the start of that range
       const first = value.items?.length ? Date.parse(value.items[0].at) : NaN;
       if (first - 1000 * value.step_s > Date.parse(value.since)) this.begin = first;
       if (this.needed() >= shown) return {shown, value};
@@ -105,7 +105,7 @@ export class History {
     return [...this.restarts, Date.parse(this.watch.started)].find((began) => began > at && began < at + step_ms) ?? at;
   }
 
-  // [{x, y, most}] in milliseconds; y null breaks the line; most: within the step, where that is known.
+  // [{x, y, most}] with x in milliseconds; y null breaks the line; most: the maximum within the step, if known.
   points(items, {past, most: top, live}) {
     const from = Date.now() - this.shown * 1000;
     const step_ms = 1000 * this.step;
@@ -123,7 +123,7 @@ export class History {
       if (!sample && points.length) points.push({x: points.at(-1).x + 1, y: null});
       else if (sample && y !== null && y !== undefined) points.push({x: sample.at, y});
     }
-    // Not in the line before its step has come, but what is said of now.
+    // The newest sample joins the line at its step, but is the present value at once.
     if (samples.at(-1)) points.now = live(samples, samples.length - 1, step_ms);
     return points;
   }

@@ -1,12 +1,12 @@
-// Sessions, their pools and their buffers: read again when the feed tells of them, and of those alone.
+// Sessions, their pools and their buffers. Only those that the feed names are read again.
 import {Refused, list, sessionPath} from './ask.js';
 
 const APART_MS = 1500; // two readings
-const UNTOLD_MS = 5000; // after a change of which the feed says nothing
+const UNTOLD_MS = 5000; // after a change that is not in the feed
 const REFRESH_MS = 30000; // all, also without a change
 const SESSIONS_MAX = 1000;
-const BUFFERS_MAX = 5000; // rows read in all; a page is no place for more
-const POOLS_OF_MAX = 100; // sessions whose pools are asked for
+const BUFFERS_MAX = 5000; // the most rows that the page reads
+const POOLS_OF_MAX = 100; // the most sessions whose pools are read
 
 export class Lists {
   // shown() is called after each reading.
@@ -15,25 +15,25 @@ export class Lists {
     this.error = null; // of the last reading
     this.lists = {sessions: [], pools: [], buffers: [], note: {}};
     this.of = new Map(); // session: {pools, buffers}
-    this.following = false; // the feed tells what changes
-    this.next = 0; // nothing is read before
-    this.allAt = 0; // all are read then
-    this.due = 0; // something is to be read then
+    this.following = false; // the feed is connected
+    this.next = 0; // no reading before this time
+    this.allAt = 0; // time of the next reading of all
+    this.due = 0; // time of the next reading
     this.dirty = new Set();
-    this.pooled = new Set(); // of those, the ones whose pools are others
-    this.settling = new Set(); // read once more: memory of pools is free only when its stream has come so far
+    this.pooled = new Set(); // of those, the sessions whose pools changed
+    this.settling = new Set(); // to read once more: memory of pools is free only when its stream has reached the free
     this.timer = 0;
     this.running = false;
   }
 
-  // All of them, as soon as may be.
+  // Reads all sessions as soon as permitted.
   all() {
     this.error = null;
     this.allAt = 0;
     this.due = 0;
   }
 
-  // The daemon acknowledged something. The feed, if there is one, says what, if it is of interest.
+  // The daemon acknowledged a change. If the feed is connected, it names the change.
   changed() {
     if (!this.following) this.all();
     else this.due = Math.min(this.due, Date.now() + UNTOLD_MS);
@@ -51,7 +51,7 @@ export class Lists {
     this.soon();
   }
 
-  // Reads when it is time.
+  // Reads if it is time.
   soon() {
     clearTimeout(this.timer);
     if (this.running || document.hidden) return;
@@ -68,7 +68,7 @@ export class Lists {
       this.error = error;
     }
     this.running = false;
-    // What takes long is done the less often.
+    // The slower a reading is, the less often it runs.
     this.next = Math.max(begun + APART_MS, Date.now() + 4 * (Date.now() - begun));
     if (!this.error) this.soon();
     this.shown();
@@ -87,7 +87,7 @@ export class Lists {
       await this.readSessions(sessions.items, (s) => all || dirty.has(s.name), (s) => all || pooled.has(s.name), note);
       if (all) this.allAt = Date.now() + REFRESH_MS;
     } catch (error) {
-      this.allAt = 0; // what was to be read was not
+      this.allAt = 0; // the reading failed
       throw error;
     }
   }
@@ -129,7 +129,7 @@ export class Lists {
       // The device's own pool is in every session's list.
       return items.filter((x) => what !== 'pools' || x.name !== 'default').map((x) => ({...x, session: session.name}));
     } catch (error) {
-      if (error instanceof Refused && error.status === 404) return []; // removed meanwhile
+      if (error instanceof Refused && error.status === 404) return []; // the session was removed meanwhile
       throw error;
     }
   }

@@ -1,17 +1,17 @@
-// A tensor as a picture and a histogram: never the whole of a large one, but a slice that the device picks.
+// A tensor as a picture and a histogram. Of a large tensor the page reads only a slice, which the device gathers.
 import {byId, bytes, count, edge, el, setText, shape as axes, value as shown} from './text.js';
 import {ask, bufferPath, get} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
 import {paint} from './picture.js';
 import {colour} from './theme.js';
 
-const SIDE = 512; // elements of an axis that are shown unasked
+const SIDE = 512; // elements of an axis that are shown by default
 const READ_MAX = 8 << 20; // bytes
-const LINE = 256; // elements in a row of what has one axis
+const LINE = 256; // elements in a row of a tensor with one axis
 
 const coloured = (shape) => shape.length >= 3 && [3, 4].includes(shape[shape.length - 1]);
 
-// Every n-th element of the last two axes (of a picture with colours: of the two before), the first of all others.
+// Every n-th element of the last two axes (in a colour picture: of the two before), and the first of all other axes.
 export function suggest(shape, dtype) {
   if (shape.length === 0) return '';
   if (shape.length === 1) return `0:${Math.min(shape[0], SIDE * SIDE)}`;
@@ -68,7 +68,7 @@ export class Look {
     const b = this.buffer;
     setText(byId('look-about'), `${b.dtype} ${axes(b.shape)} · ${bytes(b.bytes)} · ${b.kind} · generation ${b.generation} · ${b.state} · changed ${b.updated_at}`);
     if (b.state === 'lost') {
-      this.say('Its bytes are lost: there is nothing to look at. Upload them again, or delete the buffer.', true);
+      this.say('Its bytes are lost. Upload them again, or delete the buffer.', true);
       return;
     }
     byId('look-form').hidden = false;
@@ -89,14 +89,14 @@ export class Look {
     setText(byId('look-point'), 'Point at an element, or move with the arrow keys');
     this.canvas.width = 1;
     this.canvas.height = 1;
-    this.canvas.setAttribute('aria-label', 'Nothing was read');
+    this.canvas.setAttribute('aria-label', 'No data');
     byId('look-numbers').replaceChildren();
     byId('look-counts').replaceChildren();
     this.chart?.destroy();
     this.chart = null;
   }
 
-  // The slice's bytes, given up as soon as they are more than were to be read.
+  // The slice's bytes; the download is aborted if it exceeds the expected size.
   async bytesOf(slice) {
     const query = slice ? `?format=raw&slice=${encodeURIComponent(slice)}` : '?format=raw';
     const stop = new AbortController();
@@ -104,7 +104,7 @@ export class Look {
     const n = Number(response.headers.get('Content-Length'));
     if (n > READ_MAX) {
       stop.abort();
-      throw new Error(`This slice has ${bytes(n)}; at most ${bytes(READ_MAX)} are read. Take a larger step, as ::8, or a part, as 0:512`);
+      throw new Error(`This slice has ${bytes(n)}; at most ${bytes(READ_MAX)} are read. Choose a larger step, such as ::8, or a part, such as 0:512`);
     }
     const shape = response.headers.get('Gpubuf-Shape');
     return {data: await response.arrayBuffer(), shape: shape ? shape.split(',').map(Number) : [], generation: response.headers.get('Gpubuf-Generation')};
@@ -115,7 +115,7 @@ export class Look {
     const slice = byId('look-slice').value.trim();
     if (!this.buffer) return;
     if (!width(this.buffer.dtype)) {
-      this.say(`There is no picture of ${this.buffer.dtype}`, true);
+      this.say(`The page cannot show ${this.buffer.dtype}`, true);
       return;
     }
     this.say('Reading');
@@ -128,7 +128,7 @@ export class Look {
       const n = this.values.length;
       const part = n < this.total;
       this.say(`Read ${part ? `${this.which(slice)}${count(n)} of ${count(this.total)}` : `all ${count(n)}`} elements (${axes(shape)}), ${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}, `
-        + `of generation ${generation}.${part ? ' Minimum, maximum, mean and counts are of this part alone.' : ''}`);
+        + `of generation ${generation}.${part ? ' Minimum, maximum, mean and counts are of this part only.' : ''}`);
       this.draw();
     } catch (error) {
       this.blank();
@@ -164,7 +164,7 @@ export class Look {
     this.canvas.height = rows;
     this.canvas.getContext('2d').putImageData(new ImageData(pixels, columns, rows), 0, 0);
     this.canvas.classList.toggle('narrow', columns < rows);
-    this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(this.numbers.min)} to ${shown(this.numbers.max)}. Arrow keys tell single elements.`);
+    this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(this.numbers.min)} to ${shown(this.numbers.max)}. Arrow keys select single elements.`);
   }
 
   drawHistogram() {
@@ -173,7 +173,7 @@ export class Look {
     const label = (b) => (b.whole ? shown(b.from) : `${edge(b.from, b.to - b.from)} … ${edge(b.to, b.to - b.from)}`);
     const head = el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Values'), el('th', {scope: 'col', class: 'number'}, 'Count')));
     const body = bins.map((b) => el('tr', {}, el('th', {scope: 'row'}, label(b)), el('td', {class: 'number'}, count(b.count))));
-    byId('look-counts').replaceChildren(el('table', {}, el('caption', {}, 'How many elements have which values'), head, el('tbody', {}, ...body)));
+    byId('look-counts').replaceChildren(el('table', {}, el('caption', {}, 'Number of elements by value'), head, el('tbody', {}, ...body)));
     const most = bins.reduce((a, b) => (b.count > a.count ? b : a), {count: 0});
     byId('look-histogram').setAttribute('aria-label', most.count ? `Histogram of ${bins.length} bins, most of them (${count(most.count)}) at ${label(most)}` : 'Histogram without values');
     this.chart?.destroy();

@@ -1,4 +1,4 @@
-// Numbers as pixels. Pure.
+// Converts numbers to pixels. Pure functions.
 
 const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
 const NOT_A_NUMBER = [255, 0, 160];
@@ -14,7 +14,7 @@ function grey(t) {
   return [v, v, v];
 }
 
-// Where x stands between min and max, 0 to 1; infinities at the ends.
+// The position of x between min and max, 0 to 1; infinities are at the ends.
 function place(x, min, max) {
   if (x === Infinity) return 1;
   if (x === -Infinity) return 0;
@@ -28,8 +28,8 @@ function fill(pixels, at, colour) {
   pixels[at + 3] = 255;
 }
 
-// RGBA of rows × columns, from the numbers in C order. rgb: each pixel has `depth` numbers, the first three are its colours:
-// of bytes as they are, else from min to max.
+// RGBA of rows × columns, from numbers in C order. rgb: each pixel has `depth` numbers, of which the first three are its colours:
+// bytes unchanged, other types scaled from min to max.
 export function paint(values, {rows, columns, depth = 1, mode, min, max, bytes}) {
   const pixels = new Uint8ClampedArray(4 * rows * columns);
   const map = mode === 'viridis' ? viridis : grey;

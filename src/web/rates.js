@@ -1,9 +1,9 @@
-// How fast what the daemon counts rises. Transfers come in bursts: between two looks there is no speed, over some seconds there is.
+// Rates of the daemon's counters. Transfers come in bursts, so a rate is meaningful over some seconds, but not between two samples.
 
 export const WINDOW_MS = 10000;
-const LEAST_MS = 5000; // what was watched for less time has no speed yet
+const LEAST_MS = 5000; // no rate before this time has passed
 
-// Per second up to samples[i], since the newest sample that is as old as the window, or since the first after a break (null). null: too soon.
+// The rate up to samples[i], since the newest sample that is as old as the window, or since the first after a break (null). null: too soon.
 export function speed(samples, i, name, window_ms = WINDOW_MS) {
   const now = samples[i];
   if (!now) return null;
@@ -13,7 +13,7 @@ export function speed(samples, i, name, window_ms = WINDOW_MS) {
   return apart >= LEAST_MS ? (1000 * Math.max(0, now[name] - from[name])) / apart : null;
 }
 
-// Of what this page saw, the samples that belong into a chart with so wide a step: the first in each step. [{i, sample}], sample null: a break.
+// The page's samples for a chart with the given step: the first in each step. [{i, sample}], sample null: a break.
 export function thinned(samples, after, step_ms) {
   const picked = [];
   let slot = Math.floor(after / step_ms);

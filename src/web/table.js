@@ -1,7 +1,7 @@
-// A table that sorts and filters. Rows keep their elements, so that focus stays where it is while numbers change.
+// A table with sorting and filtering. Rows keep their elements, so that the focus stays while numbers change.
 import {el, setText} from './text.js';
 
-// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) tells rows apart.
+// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) identifies a row.
 export class Table {
   constructor(parent, {caption, columns, id, sort, ascending = false, limit = 100, empty}) {
     Object.assign(this, {columns, id, sort, ascending, limit, empty, rows: [], words: [], kept: new Map()});
@@ -79,7 +79,7 @@ export class Table {
     }
     shown.forEach((item, i) => {
       const tr = this.row(item);
-      // Moving an element takes the focus from it.
+      // Moving an element would remove the focus from it.
       if (this.body.children[i] !== tr) this.body.insertBefore(tr, this.body.children[i] || null);
     });
     this.describe(all.length, shown.length);

@@ -1,4 +1,4 @@
-// Elements and texts. All that the daemon says goes in as text nodes, never as markup.
+// Elements and texts. Text of the daemon is inserted as text nodes, never as markup.
 
 export function byId(id) {
   return document.getElementById(id);
@@ -15,7 +15,7 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Writes only what differs, so that nothing is read out again or laid out in vain.
+// Writes only differences, so that screen readers do not repeat text and the layout stays.
 export function setText(element, text) {
   const s = String(text);
   if (element.textContent !== s) element.textContent = s;
@@ -47,14 +47,14 @@ export function shape(axes) {
   return axes.map(count).join(' × ') || 'scalar';
 }
 
-// A number of a tensor: enough digits to tell it from its neighbours.
+// A number of a tensor: enough digits to distinguish it from its neighbours.
 export function value(x) {
   if (typeof x !== 'number') return '–';
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : x > 0 ? 'inf' : '-inf';
   return Number.isInteger(x) && Math.abs(x) < 1e15 ? String(x) : String(Number(x.toPrecision(6)));
 }
 
-// The edge of a bin: as many digits as tell it from the next.
+// The edge of a bin: enough digits to distinguish it from the next.
 export function edge(x, step) {
   if (!(step > 0) || !Number.isFinite(x)) return value(x);
   const unit = 10 ** (Math.floor(Math.log10(step)) - 1);
@@ -83,13 +83,13 @@ export function clock(date) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-// The time in a table of values: rows of one range are never called the same.
+// The time in a table of values; rows of one range always differ.
 export function stamp(ms, range_s) {
   const d = new Date(ms);
   return range_s > 2 * 86400 ? `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}` : moment(ms, range_s);
 }
 
-// The time on an axis that is so many seconds long.
+// The time on an axis of the given length in seconds.
 export function moment(ms, range_s) {
   const d = new Date(ms);
   if (range_s > 2 * 86400) return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}h`;

@@ -1,4 +1,4 @@
-// Light, dark, or what the system says.
+// The theme: light, dark, or the system's.
 import {byId, setText} from './text.js';
 
 const KEY = 'gpubufd-theme';
@@ -14,7 +14,7 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-// changed() is called when colours are others.
+// changed() is called when the colours have changed.
 export function start(changed) {
   let theme = localStorage.getItem(KEY);
   if (!ORDER.includes(theme)) theme = 'auto';

@@ -2,7 +2,7 @@
 import {byId, setText} from './text.js';
 import {onTokenNeeded, setToken, token} from './ask.js';
 
-// changed() is called when requests carry another token from now on.
+// changed() is called when later requests carry another token.
 export function start(changed) {
   const dialog = byId('token');
   let declined = false;
@@ -27,7 +27,7 @@ export function start(changed) {
   }
 
   onTokenNeeded((detail) => {
-    if (!declined) open(token() ? `The token is not taken: ${detail || ''}` : 'This daemon gives its numbers to those who have a token.');
+    if (!declined) open(token() ? `The token was refused: ${detail || ''}` : 'This daemon requires a token.');
   });
   byId('token-open').addEventListener('click', () => open());
   byId('token-form').addEventListener('submit', (event) => {
@@ -36,7 +36,7 @@ export function start(changed) {
   });
   byId('token-forget').addEventListener('click', () => close(''));
   byId('token-cancel').addEventListener('click', () => dialog.close());
-  // However it is closed without an answer: nobody is asked again before the button is pressed.
+  // If the dialog is closed without a token, it stays closed until the button is pressed.
   dialog.addEventListener('close', () => {
     declined = byId('token-value').value === '';
   });

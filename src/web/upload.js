@@ -1,4 +1,4 @@
-// A .npy into a buffer: dropped anywhere, or chosen. XMLHttpRequest, as fetch tells nothing of what was sent so far.
+// Uploads a .npy file, dropped anywhere or chosen, into a buffer. XMLHttpRequest is used because fetch does not report upload progress.
 import {byId, bytes, el, rate, setText, shape} from './text.js';
 import {bufferPath, headers, tokenRefused} from './ask.js';
 
@@ -105,8 +105,8 @@ export class Upload {
       this.say(`${bytes(event.loaded)} of ${bytes(total)}, ${rate(event.loaded / ((performance.now() - begun) / 1000))}`);
     });
     request.addEventListener('load', () => this.ended(request, session, name, total / ((performance.now() - begun) / 1000)));
-    request.addEventListener('error', () => this.failed('The daemon did not answer; what was there before is untouched'));
-    request.addEventListener('abort', () => this.failed('Cancelled; what was there before is untouched'));
+    request.addEventListener('error', () => this.failed('The daemon did not answer; no buffer has changed'));
+    request.addEventListener('abort', () => this.failed('Cancelled; no buffer has changed'));
   }
 
   failed(text) {
@@ -120,10 +120,10 @@ export class Upload {
     try {
       reply = JSON.parse(request.responseText);
     } catch {
-      // said below by its status
+      // reported below by its status
     }
     if (request.status === 412 && !byId('upload-replace').checked) {
-      this.failed(`${session}/${name} is there already: mark “Replace”, or choose another name`);
+      this.failed(`${session}/${name} exists already: mark “Replace”, or choose another name`);
     } else if (request.status >= 300) {
       this.failed(reply.detail || `the daemon answered ${request.status}`);
       if (request.status === 401) tokenRefused(reply.detail);

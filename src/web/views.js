@@ -1,4 +1,4 @@
-// The numbers of now, and the tables of pools, sessions and buffers.
+// The present numbers, and the tables of pools, sessions and buffers.
 import {byId, bytes, count, el, rate, setText, shape} from './text.js';
 import {speed} from './rates.js';
 import {Table} from './table.js';
@@ -15,7 +15,7 @@ const TILES = [
   ['down', 'Downloading', (w) => latest(w, 'download_bytes')],
   ['running', 'Transfers under way', (w) => count(w.stats.running.uploads + w.stats.running.downloads)],
   ['leases', 'Leases', (w) => count(w.stats.sharing.leases)],
-  ['failures', 'Failed allocations, ever', (w) => count(w.stats.allocations.failures)],
+  ['failures', 'Failed allocations in total', (w) => count(w.stats.allocations.failures)],
 ];
 
 export class Tiles {
@@ -32,7 +32,7 @@ export class Tiles {
   }
 }
 
-// How much of the limit is used and reserved, and how high it was; the numbers stand in the cells beside it.
+// A bar of used and reserved bytes and the peak, relative to the limit; the cells beside it have the numbers.
 export function bar(cell, {used, reserved, peak, total}) {
   if (!cell.firstChild) {
     cell.append(el('div', {class: 'bar', 'aria-hidden': 'true'}, el('span', {class: 'reserved'}), el('span', {class: 'used'}), el('span', {class: 'peak'})));

@@ -1,18 +1,18 @@
-// Follows the daemon's numbers: it answers when there is something new, and is asked for no more than changes.
+// Follows the daemon's numbers by long polls, which return only when a value has changed.
 import {Gone, Refused, forget, get} from './ask.js';
 import {Lists} from './lists.js';
 
-const EVERY_MS = 1000; // at most so often
-const SELDOM_MS = 10000; // hidden, or without a token that the daemon takes
-const LEAST_MS = 30; // several that hurry do so together
-const WAIT_S = 10; // the daemon keeps its answer back for so long while nothing happens
-const SETTLE = 3; // rounds after a change that do not wait: memory is free only when its stream has come so far
-const DEVICES_MS = 2000; // at most so often
-const SAMPLES_MAX = 2400; // twenty minutes and more of what this page saw itself
+const EVERY_MS = 1000; // the shortest time between two requests
+const SELDOM_MS = 10000; // the page is hidden, or has no valid token
+const LEAST_MS = 30; // delay that combines several requests for an update
+const WAIT_S = 10; // the longest time of a long poll
+const SETTLE = 3; // rounds after a change that do not wait: memory is free only when its stream has reached the free
+const DEVICES_MS = 2000; // the shortest time between two readings of devices
+const SAMPLES_MAX = 2400; // at least twenty minutes of the page's own samples
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// Events: 'state' after each answer, 'tick' each second, 'lists' when sessions, pools and buffers were read again.
+// Events: 'state' after each reply, 'tick' each second, 'lists' after sessions, pools and buffers were read again.
 export class Watch extends EventTarget {
   constructor() {
     super();
@@ -21,11 +21,11 @@ export class Watch extends EventTarget {
     this.since = Date.now();
     this.samples = [];
     this.sequence = -1;
-    this.settling = SETTLE; // so many rounds do not wait
+    this.settling = SETTLE; // remaining rounds that do not wait
     this.devices = [];
     this.devicesAt = 0;
     this.reader = new Lists(() => this.dispatchEvent(new Event('lists')));
-    this.pools = []; // those of devices, as of now
+    this.pools = []; // the present rates of devices
     this.hurried = false;
     this.hurry = () => {};
     this.stop = new AbortController();
@@ -41,7 +41,7 @@ export class Watch extends EventTarget {
     setInterval(() => this.tick(), EVERY_MS);
   }
 
-  // A round now, or right after the one that runs; a round that waits ends.
+  // Runs a round now, or right after the present one; a waiting round ends.
   soon() {
     this.settling = Math.max(this.settling, 1);
     this.hurried = true;
@@ -49,7 +49,7 @@ export class Watch extends EventTarget {
     this.hurry();
   }
 
-  // Everything anew: another token, another daemon.
+  // Starts anew, for another token or another daemon.
   restart() {
     forget();
     this.anew();
@@ -63,7 +63,7 @@ export class Watch extends EventTarget {
     this.reader.all();
   }
 
-  // What the feed told: whose lists are old.
+  // An event of the feed: marks the lists that it concerns as outdated.
   heard(event) {
     this.reader.heard(event);
   }
@@ -74,7 +74,7 @@ export class Watch extends EventTarget {
 
   say(connection, why = '') {
     if (connection !== this.connection) {
-      // Another process may have taken the place of the one that was known.
+      // Another daemon process may have taken the place of the known one.
       if (connection === 'connected') this.reader.all();
       else this.root = null;
       this.since = Date.now();
@@ -118,7 +118,7 @@ export class Watch extends EventTarget {
     if (!this.root) {
       const root = (await get('/v1')).value;
       if (this.started && this.started !== root.started_at) {
-        this.samples.push(null); // rates do not reach across a restart
+        this.samples.push(null); // rates do not span a restart
         this.anew();
       }
       this.started = root.started_at;
@@ -155,7 +155,7 @@ export class Watch extends EventTarget {
     else this.sample();
   }
 
-  // While an answer is kept back the numbers are what they were.
+  // While a long poll waits, the numbers are unchanged.
   tick() {
     if (this.connection === 'connected' && this.stats && Date.now() - (this.samples.at(-1)?.at ?? 0) >= 0.9 * EVERY_MS) this.sample();
     this.dispatchEvent(new Event('tick'));

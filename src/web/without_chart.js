@@ -1,1 +1,1 @@
-/* Built without Chart.js: the page says so where charts would stand. */
+/* Used if the page is built without Chart.js: the page shows a text in place of the charts. */

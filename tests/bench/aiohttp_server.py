@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What somebody would write instead of gpubufd, and write well: aiohttp on uvloop, tensors kept by torch.
+"""A good alternative to gpubufd in Python: aiohttp on uvloop, with tensors kept by torch.
 
-An upload is streamed by hand into a pinned tensor that was made beforehand, then copied to the device. A download is
-one response made of the tensor's bytes; with ?streamed=1 it is written piece by piece from pinned memory instead."""
+An upload is streamed into a pinned tensor that was made beforehand, then copied to the device. A download is one
+response made of the tensor's bytes. With ?streamed=1 it is written piece by piece from pinned memory instead."""
 import argparse
 import asyncio
 import json
@@ -19,7 +19,7 @@ class Store:
     def __init__(self, largest_bytes):
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.largest_bytes = largest_bytes
-        self.idle = []  # pinned tensors, used again
+        self.idle = []  # pinned tensors for reuse
         self.tensors = {}
         self.uploads = 0
         self.downloads = 0

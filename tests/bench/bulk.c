@@ -14,7 +14,7 @@
 
 #define HEAD_MAX 2048
 #define SOURCE_BYTES ((uint64_t)4 << 20)
-#define STALL_S 20   /* a server that does nothing for so long has failed */
+#define STALL_S 20   /* a server without progress for this time has failed */
 #define ERRORS_MAX 3 /* a connection that fails this often gives up */
 
 struct worker;
@@ -24,7 +24,7 @@ struct worker {
     const struct load_options *options;
     transaction *run;
     pthread_barrier_t *start;
-    const char *source; /* source_bytes, sent over and over */
+    const char *source; /* source_bytes, sent repeatedly */
     uint64_t source_bytes;
     char *buffer; /* piece_bytes; every byte received lands here */
     size_t have;  /* of the buffer, not yet consumed */
@@ -81,7 +81,7 @@ static bool more(struct worker *worker) {
     return true;
 }
 
-/* The head of the next reply; what follows it stands at the buffer's start. */
+/* Reads the head of the next reply; the bytes after it are moved to the start of the buffer. */
 static bool read_head(struct worker *worker, struct bench_reply *ret) {
     for (;;) {
         int head = bench_reply_parse(worker->buffer, worker->have, ret);
@@ -116,7 +116,7 @@ static bool discard_body(struct worker *worker, uint64_t length) {
     }
 }
 
-/* The final reply, whatever interim ones come first. */
+/* Reads the final reply and skips interim ones. */
 static bool read_reply(struct worker *worker, struct bench_reply *ret) {
     do {
         if (!read_head(worker, ret))
@@ -125,7 +125,7 @@ static bool read_reply(struct worker *worker, struct bench_reply *ret) {
     return discard_body(worker, ret->length);
 }
 
-/* The body, after `sent` bytes of it. The source repeats, so that the client's own memory stays in its cache. */
+/* Sends the body from byte `sent` on. The source repeats, so that the client's memory stays in the CPU's cache. */
 static bool send_body(struct worker *worker, uint64_t sent) {
     uint64_t bytes = worker->options->bytes;
 
@@ -157,7 +157,7 @@ static bool send_at_once(struct worker *worker) {
     return send_body(worker, first);
 }
 
-/* A server that refuses a body says why before it hangs up. */
+/* A server that refuses a body sends the reason before it closes. */
 static bool refused(struct worker *worker) {
     struct bench_reply reply;
     char problem[sizeof worker->problem];

@@ -1,5 +1,5 @@
-/* What a codec or a digest costs by itself: the same library, on the same bytes, in the same pieces as the daemon's room, and
- * nothing around it. Prints one JSON object as the load generator does; bytes are the decoded ones. */
+/* Measures a codec or a digest alone: the same library, on the same bytes, in pieces of the same size as in the daemon.
+ * Prints one JSON object, as the load generator does; bytes are the decoded ones. */
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 #include <inttypes.h>

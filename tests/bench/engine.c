@@ -14,7 +14,7 @@
 #include "util.h"
 
 #define REQUEST_MAX 131072
-#define INPUT_MAX (1 << 20) /* a batch of 1,000 answers as many times */
+#define INPUT_MAX (1 << 20) /* a batch of 1,000 sends as many results */
 #define EVENTS_MAX 256
 #define LATENCIES_US 200000 /* one counter for each microsecond; beyond that the last one */
 #define ERRORS_MAX 1000
@@ -58,7 +58,7 @@ static void reattach(struct engine *engine, struct connection *connection) {
     engine->result.connects++;
 }
 
-/* Sends the next request, unless a walk is over and so is the time. */
+/* Sends the next request, unless a walk has ended and the time is over. */
 static void ask(struct engine *engine, struct connection *connection, uint64_t now_ns) {
     unsigned step = connection->step;
 
@@ -86,7 +86,7 @@ static void write_request(const struct poll_plan *plan, struct connection *conne
     connection->request_bytes[step] = strlen(connection->requests[step]);
 }
 
-/* What is polled has changed: from now on this connection asks with the new tag, as any client would. */
+/* The resource has changed: from now on this connection asks with the new tag, as any client would. */
 static bool changed(struct engine *engine, struct connection *connection, const struct bench_reply *reply) {
     struct poll_plan plan = *engine->plan;
 

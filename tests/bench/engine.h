@@ -1,5 +1,5 @@
-/* The epoll engine under the poll, pairs and idle modes: N connections from one thread, each walking again and again
- * through a short list of requests, one request in flight. */
+/* The epoll engine of the poll, pairs and idle modes. One thread drives N connections. Each repeats a short list of
+ * requests (a walk), with one request in flight. */
 #ifndef GB_BENCH_ENGINE_H
 #define GB_BENCH_ENGINE_H
 
@@ -14,7 +14,7 @@ struct poll_plan {
     unsigned steps;
     /* The request of one step, on one connection. */
     void (*request)(const struct poll_plan *plan, unsigned connection, unsigned step, char *ret_text, size_t size);
-    int status[POLL_STEPS_MAX]; /* what is wanted; 0: any 2xx */
+    int status[POLL_STEPS_MAX]; /* the expected status; 0: any 2xx */
     char etag[BENCH_ETAG_MAX];  /* sent as If-None-Match; empty: none */
 };
 
@@ -23,9 +23,9 @@ struct poll_result {
     uint64_t rounds; /* whole walks through the list */
     uint64_t errors;
     uint64_t connects;               /* beyond the first of each connection */
-    uint64_t changes;                /* answered in full, with another tag than was asked with */
+    uint64_t changes;                /* full replies, with another tag than the request's */
     uint64_t p50_us, p99_us, max_us; /* of one request */
-    int bad_status;                  /* the last status that was not wanted; 0: none */
+    int bad_status;                  /* the last unexpected status; 0: none */
 };
 
 /* Runs for options->seconds; walks that have begun are finished. */

@@ -1,5 +1,5 @@
-/* What a socket can do at best for many who listen: a server that sends the same bytes to all of them, so many times a second, with
- * one send() each, and keeps nothing of a listener but its descriptor. */
+/* The ceiling of the feed: a server that sends the same bytes to all listeners at a fixed rate, with one send() each.
+ * It keeps only the descriptor of a listener. */
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ struct fan {
     size_t bytes;
 };
 
-/* "event:" for those who count them, and an empty line at the end. */
+/* "event:" for clients that count events, and an empty line at the end. */
 static char *make_frame(size_t bytes) {
     static const char begin[] = "id: 1\nevent: x\ndata: ";
     char *frame = malloc(bytes);

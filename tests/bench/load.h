@@ -9,22 +9,22 @@
 struct load_options {
     int port;
     const char *socket;   /* path of a UNIX socket instead; NULL: none */
-    const char *path;     /* one %d stands for the number of the connection */
+    const char *path;     /* one %d is replaced by the number of the connection */
     const char *host;     /* value of the Host field */
-    unsigned connections; /* at once */
+    unsigned connections; /* concurrent connections */
     uint64_t bytes;       /* of one body */
-    const char *body;     /* put mode: a file with it; NULL: made up */
+    const char *body;     /* put mode: a file with the body; NULL: generated */
     const char *header;   /* put mode: one more line of the head, or "" */
     uint64_t piece_bytes; /* of one send or recv */
-    unsigned requests;    /* by each connection; 0: until the time is over */
+    unsigned requests;    /* requests of each connection; 0: until the time is over */
     double seconds;
     bool expect;        /* send Expect: 100-continue and wait for the answer before the body */
-    bool fresh;         /* a connection for every request, as a curl command makes */
+    bool fresh;         /* a connection for every request, as curl makes */
     const char *method; /* post mode */
     const char *json;   /* its body */
-    bool etag;          /* If-None-Match with the tag got first; 304 is what is wanted */
+    bool etag;          /* If-None-Match with the first reply's tag; 304 is expected */
     unsigned idle;      /* idle connections to hold */
-    pid_t pid;          /* whose memory they cost */
+    pid_t pid;          /* the process whose memory is measured */
 };
 
 /* Whole bodies, a thread for each connection. */

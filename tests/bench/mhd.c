@@ -1,6 +1,6 @@
-/* What libmicrohttpd can do at best: a constant answer, made once, from two epoll workers. The answer is given in the
- * second call of the handler, since one given in the first closes the connection, and the memory of a connection is
- * small, since all of it is zeroed after each request. At most 120 connections for each worker: the built-in loop of
+/* The ceiling of polls: libmicrohttpd with a constant answer, made once, from two epoll workers. The second call of the
+ * handler gives the answer, because an answer in the first call closes the connection. The memory of a connection is
+ * small, because all of it is zeroed after each request. Each worker has at most 120 connections: the built-in loop of
  * 0.9.75 stalls when exactly 128 are ready at once. */
 #include <arpa/inet.h>
 #include <getopt.h>

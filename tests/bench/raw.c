@@ -1,6 +1,6 @@
-/* The raw socket that every transfer is measured against. It looks for the end of the request's head, takes the length
- * of the body from it and nothing else, moves the bytes, and answers with a constant: the same load generator drives it
- * and the daemon, and what it spends on the head cannot be seen beside a body of a mebibyte. */
+/* The raw socket that every transfer is measured against. It reads only the body's length from the request's head,
+ * moves the bytes, and sends a constant reply. The same load generator drives it and the daemon. Its work on the head
+ * is negligible beside a body of a mebibyte. */
 #include "raw.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ struct server {
     uint64_t bytes; /* of a place: the largest body */
     size_t slot_bytes;
     pthread_mutex_t lock;
-    struct raw_place *idle[PLACES_MAX]; /* last in, first out: what was used last is warm */
+    struct raw_place *idle[PLACES_MAX]; /* last in, first out: the place used last is warm */
     unsigned idle_count;
 };
 
@@ -44,7 +44,7 @@ static void place_give(struct server *server, struct raw_place *place) {
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Bytes of the head, or 0 at the end of the stream. *ret_have counts what was read in all. */
+/* Reads a head; returns its length, or 0 at the end of the stream. *ret_have is the number of bytes read in all. */
 static size_t read_head(int fd, char *head, size_t *ret_have) {
     size_t have = 0;
 
@@ -80,7 +80,7 @@ static bool receive_body(struct server *server, struct raw_place *place, int fd,
            bench_send_all(fd, reply, sizeof reply - 1);
 }
 
-/* Any POST is a copy of all bytes on the device. */
+/* Any POST copies all bytes on the device. */
 static bool copy_bytes(struct server *server, struct raw_place *place, int fd) {
     uint64_t ns = server->kind->copy(place, server->bytes);
     char reply[160];

@@ -13,7 +13,7 @@
 
 struct raw_place {
     char *device;
-    char *other; /* what copies go to */
+    char *other; /* the target of copies */
     cudaEvent_t start, end;
     char *slots[SLOTS];
     size_t slot_bytes;

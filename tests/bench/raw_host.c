@@ -13,7 +13,7 @@
 
 struct raw_place {
     char *memory;
-    char *other; /* what copies go to */
+    char *other; /* the target of copies */
     long id;     /* of its record */
 };
 
@@ -43,7 +43,7 @@ static struct raw_place *host_make(uint64_t bytes, size_t slot_bytes) {
     return place;
 }
 
-/* In the daemon's pieces, so that the checksum reads what is still in the cache. */
+/* Receives in pieces of the daemon's size, so that the checksum reads bytes that are still in the cache. */
 static bool receive_recorded(struct raw_place *place, int fd, size_t have, uint64_t length) {
     uint32_t crc = gb_crc32c(0, place->memory, have);
 

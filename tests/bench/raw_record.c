@@ -1,5 +1,5 @@
-/* The raw server with what the daemon promises beside the bytes: a CRC32C of every upload and a record of it that is
- * committed before the answer. What is left between this and the daemon is HTTP and its bookkeeping. */
+/* The raw server with the daemon's guarantees: a CRC32C of every upload, and a record that is committed before the
+ * answer. The remaining difference to the daemon is HTTP and bookkeeping. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void wait_for(sem_t *sem) {
 
 void raw_record_open(const char *path) {
     struct gb_store_config config = {.path = path, .queue_max = 1000};
-    struct gb_session_rec session = {.id = 1, .labels = "{}", .version = 1};
+    struct gb_session_rec session = {.id = 1, .version = 1};
     struct gb_error err = GB_ERROR_INIT;
     sem_t sem;
 
@@ -33,7 +33,7 @@ void raw_record_open(const char *path) {
         bench_die("%s", err.detail);
     strcpy(session.name.s, "bench");
     sem_init(&sem, 0, 0);
-    gb_store_change(store, GB_STORE_PUT_SESSION, &session, NULL, done, &sem);
+    gb_store_put_session(store, &session, NULL, done, &sem);
     wait_for(&sem);
 }
 
@@ -54,14 +54,13 @@ void raw_record(long id, uint64_t bytes, uint32_t crc32c) {
                                 .generation = 1,
                                 .version = 1,
                                 .has_crc32c = true,
-                                .crc32c = crc32c,
-                                .labels = "{}"};
+                                .crc32c = crc32c};
     sem_t sem;
 
     snprintf(rec.name.s, sizeof rec.name.s, "place-%ld", id);
     strcpy(rec.pool.s, "default");
     strcpy(rec.stream.s, "default");
     sem_init(&sem, 0, 0);
-    gb_store_change(store, GB_STORE_PUT_BUFFER, &rec, NULL, done, &sem);
+    gb_store_put_buffer(store, &rec, NULL, done, &sem);
     wait_for(&sem);
 }

@@ -31,7 +31,7 @@ int bench_reply_parse(const char *data, size_t bytes, struct bench_reply *ret) {
     for (line = data; line < end;) {
         const char *eol = memchr(line, '\r', (size_t)(end - line) + 1);
 
-        /* Switch on the length first: this runs once per poll and must cost the client little. */
+        /* The length is compared first: this runs once per poll and must cost the client little. */
         if ((value = field(line, eol, "Content-Length", 14))) {
             ret->length = strtoull(value, NULL, 10);
             has_length = true;

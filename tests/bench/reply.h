@@ -1,4 +1,4 @@
-/* The least of HTTP that a load generator needs: the head of a reply. */
+/* The part of HTTP that a load generator needs: the head of a reply. */
 #ifndef GB_BENCH_REPLY_H
 #define GB_BENCH_REPLY_H
 
@@ -15,7 +15,8 @@ struct bench_reply {
     char etag[BENCH_ETAG_MAX];
 };
 
-/* Bytes of the head, 0 when it is not complete, -1 when it is no HTTP/1.1 reply or has no definite length. */
+/* Returns the bytes of the head, 0 if it is not complete, or -1 if it is no HTTP/1.1 reply or has no definite
+ * length. */
 int bench_reply_parse(const char *data, size_t bytes, struct bench_reply *ret);
 
 #endif

@@ -1,5 +1,5 @@
-/* Sharing as a client of libgpubuf sees it: how long a mapping takes, how many a second, and copies between slabs and
- * buffers beside the copy that they cannot beat. Prints one JSON object, as the load generator does. */
+/* Sharing as a client of libgpubuf sees it: the time of a mapping, mappings per second, and copies between slabs and
+ * buffers against their ceiling. Prints one JSON object, as the load generator does. */
 #include "share.h"
 
 #include <getopt.h>
@@ -32,7 +32,7 @@ gpubuf_client *share_open(const struct share *share) {
     return client;
 }
 
-/* --- hands ----------------------------------------------------------------------------------------------------------------- */
+/* --- hands -------------------------------------------------------------------------------------------------------- */
 
 struct crew {
     void (*prepare)(struct share_hand *);
@@ -93,7 +93,7 @@ void share_print_bytes(const struct share *share, double seconds) {
            share->count * share->clients, seconds, bytes, (double)bytes / seconds);
 }
 
-/* --- mapping --------------------------------------------------------------------------------------------------------------- */
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
 
 static unsigned way_of(const char *word) {
     static const char *const words[] = {"vmm", "pool", "legacy", "memfd"};
@@ -159,7 +159,7 @@ static void time_maps(const struct share *share) {
     if (!took_ns || share->count == 0)
         bench_die("--count is at least 1");
     make_buffer(share, client);
-    map_once(share, client); /* the driver is opened, and the connection */
+    map_once(share, client); /* opens the driver and the connection */
     for (i = 0; i < share->count; i++)
         took_ns[i] = map_once(share, client);
     qsort(took_ns, share->count, sizeof *took_ns, by_size);
@@ -177,7 +177,7 @@ static void ask_plainly(gpubuf_client *client) {
         share_must(gpubuf_request(client, "GET", "/livez", NULL, NULL, 0, &err), &err, "GET /livez");
 }
 
-/* Pairs of map and unmap, or as many requests that do nothing. */
+/* Pairs of map and unmap, or the same number of requests without work. */
 static void count_pairs(const struct share *share, bool plain) {
     gpubuf_client *client = share_open(share);
     uint64_t start_ns;
@@ -199,7 +199,7 @@ static void count_pairs(const struct share *share, bool plain) {
     drop_buffer(share, client);
 }
 
-/* --- the command line ------------------------------------------------------------------------------------------------------ */
+/* --- the command line --------------------------------------------------------------------------------------------- */
 
 static void usage(void) {
     fputs("usage: gb-bench-share map|open|ask|slab|ceiling [--socket PATH] [--bytes N] [--count N] [--clients N]\n"

@@ -1,4 +1,5 @@
-/* The copy that no slab can beat: on a GPU cudaMemcpyAsync between registered memory and the device, on the host memcpy. */
+/* The ceiling of copies through slabs: on a GPU cudaMemcpyAsync between registered memory and the device, on the host
+ * memcpy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 #endif
 
 struct place {
-    char *near; /* where the slab would be */
-    char *far;  /* where the buffer would be */
+    char *near; /* in place of the slab */
+    char *far;  /* in place of the buffer */
 #ifdef HAVE_CUDA
     cudaStream_t stream;
 #endif
@@ -28,7 +29,7 @@ static struct place *new_place(struct share_hand *hand) {
     return place;
 }
 
-/* --- host ------------------------------------------------------------------------------------------------------------------ */
+/* --- host --------------------------------------------------------------------------------------------------------- */
 
 static void host_prepare(struct share_hand *hand) {
     new_place(hand)->far = bench_resident(hand->share->bytes);
@@ -44,10 +45,10 @@ static void host_work(struct share_hand *hand) {
 }
 
 static void host_finish(struct share_hand *hand) {
-    free(hand->own); /* what is resident goes with the process */
+    free(hand->own); /* the process's end frees resident memory */
 }
 
-/* --- GPU ------------------------------------------------------------------------------------------------------------------- */
+/* --- GPU ---------------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_CUDA
 static void must(cudaError_t status, const char *call) {

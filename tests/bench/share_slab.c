@@ -1,5 +1,5 @@
-/* Copies between slabs, which are pinned buffers that their client has mapped for writing, and buffers. No byte goes over a
- * socket. What came is looked at, at the ends of each copy. */
+/* Copies between buffers and slabs: pinned buffers that their client has mapped for writing. No byte goes over a
+ * socket. The client checks both ends of each copy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void copy_down(struct slab *slab) {
     share_must(gpubuf_mapping_load(slab->mapping, slab->buffer, 0, 0, 0, &err), &err, "load");
 }
 
-/* Fills the buffer, clears the slab, and brings it back: what is measured later moves these bytes. */
+/* Fills the buffer, clears the slab, and copies the bytes back: the measured copies move these bytes. */
 static void look(const struct share *share, struct slab *slab, unsigned char byte) {
     memset(slab->memory, byte, share->bytes);
     copy_up(share, slab);

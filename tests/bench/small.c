@@ -1,4 +1,4 @@
-/* What the epoll engine is asked to do: polls, pairs of create and delete, polls beside idle connections. */
+/* The work of the epoll engine: polls, pairs of create and delete, polls beside idle connections. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void get_one(int fd, const struct poll_plan *plan, unsigned number, struc
     }
 }
 
-/* GET of options->path. The tag is got first when options->etag says so. */
+/* GET of options->path. If options->etag is set, a first request gets the tag. */
 static void get_plan(const struct load_options *options, struct poll_plan *ret) {
     struct bench_reply reply;
 

@@ -1,5 +1,6 @@
-/* Memory of other processes: what is taken, that it is theirs, and what is refused. The owner of host memory is this process,
- * by another mapping; for memory of a GPU see import.c, whose importer adopts. */
+/* Adoption of other processes' memory: accepted and refused descriptors, and that both sides see the same bytes. The
+ * owner of host memory is this process, by another mapping. Adoption of GPU memory is tested in import.c, whose
+ * importer adopts. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,8 +49,8 @@ static int open_files(void) {
     return n;
 }
 
-static struct gb_place imported(const struct gb_import *what) {
-    struct gb_place place = {.ptr = NULL};
+static struct gb_location imported(const struct gb_import *what) {
+    struct gb_location place = {.ptr = NULL};
 
     gb_assert_ok(gb_mem_import(conf.be, what, &place, &conf.err), conf.err);
     ck_assert_ptr_nonnull(place.ptr);
@@ -64,8 +65,8 @@ END_TEST
 START_TEST(it_is_the_owners_memory) {
     struct owned m = owned_new(OFFSET + BYTES + 100);
     struct gb_import what = offer(&m, OFFSET, BYTES);
-    struct gb_place place = imported(&what);
-    struct gb_place other = conf_place(GB_KIND_DEVICE, BYTES);
+    struct gb_location place = imported(&what);
+    struct gb_location other = conf_place(GB_KIND_DEVICE, BYTES);
     struct gb_mem_attr attr;
     uint64_t i;
 
@@ -77,7 +78,7 @@ START_TEST(it_is_the_owners_memory) {
     while (i < m.size && m.at[i] == (i - OFFSET < BYTES ? conf_byte(3, i - OFFSET) : 0xee))
         i++;
     ck_assert_uint_eq(i, m.size);
-    conf_place_write(&other, 4, BYTES, conf.s1); /* from a device's memory, and into it */
+    conf_place_write(&other, 4, BYTES, conf.s1); /* from device memory, and into it */
     conf_move(&place, &other, BYTES, conf.s1);
     conf_sync(conf.s1);
     i = 0;
@@ -99,12 +100,12 @@ START_TEST(it_is_the_owners_memory) {
 }
 END_TEST
 
-/* The owner's mapping and its descriptor go first. */
+/* The owner first closes its mapping and its descriptor. */
 START_TEST(it_stays_good_without_its_owner) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place place = imported(&what);
-    struct gb_place again = imported(&what); /* the same twice */
+    struct gb_location place = imported(&what);
+    struct gb_location again = imported(&what); /* the same twice */
 
     ck_assert_ptr_ne(place.ptr, again.ptr);
     conf_place_write(&place, 5, BYTES, conf.s1);
@@ -116,10 +117,10 @@ START_TEST(it_stays_good_without_its_owner) {
 }
 END_TEST
 
-/* --- what is refused ------------------------------------------------------------------------------------------------ */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 static void refused(const struct gb_import *what, enum gb_code code) {
-    struct gb_place place = {.ptr = NULL};
+    struct gb_location place = {.ptr = NULL};
 
     ck_assert_int_eq(gb_mem_import(conf.be, what, &place, &conf.err), -1);
     ck_assert_str_eq(gb_code_slug(conf.err.code), gb_code_slug(code));
@@ -129,12 +130,12 @@ static void refused(const struct gb_import *what, enum gb_code code) {
     conf.err = GB_ERROR_INIT;
 }
 
-/* Every way gets everything that is none of its own; the device lives on. */
+/* Each way is given every handle that belongs to another way. The device keeps working. */
 START_TEST(what_is_no_such_memory) {
     static const enum gb_export_way ways[] = {GB_EXPORT_VMM, GB_EXPORT_MEMFD};
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place place;
+    struct gb_location place;
     int before = open_files();
     int pair[2];
     int fds[4];
@@ -172,7 +173,7 @@ START_TEST(what_is_no_such_memory) {
         close(fds[k]);
     close(pair[1]);
     what = offer(&m, 0, BYTES);
-    place = imported(&what); /* and the next is taken */
+    place = imported(&what); /* the next one is accepted */
     ck_assert_int_le(open_files(), before + 1);
     gb_assert_ok(gb_mem_import_end(conf.be, &place, &conf.err), conf.err);
     ck_assert_int_eq(gb_mem_import_end(conf.be, &place, &conf.err), -1);
@@ -181,12 +182,12 @@ START_TEST(what_is_no_such_memory) {
 }
 END_TEST
 
-/* What is imported is not freed, nor what is allocated let go. */
+/* Imported memory cannot be freed, and allocated memory cannot be released as imported. */
 START_TEST(each_ends_as_it_began) {
     struct owned m = owned_new(BYTES);
     struct gb_import what = offer(&m, 0, BYTES);
-    struct gb_place theirs = imported(&what);
-    struct gb_place ours = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location theirs = imported(&what);
+    struct gb_location ours = conf_place(GB_KIND_PAGEABLE, BYTES);
 
     ck_assert_int_eq(gb_mem_import_end(conf.be, &ours, &conf.err), -1);
     conf.err = GB_ERROR_INIT;

@@ -1,4 +1,5 @@
-/* Strided copies between a device's memory and pinned memory: exact, in stream order, nothing beside the box touched. */
+/* Strided copies between device memory and pinned memory: exact, in stream order, and without a write beside the
+ * box. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,9 +38,9 @@ static bool of_device(int kind) {
     return gb_kind_of_device((enum gb_kind)kind);
 }
 
-static void queue(const struct gb_place *place, uint64_t offset, void *pinned, const struct gb_box *box,
+static void queue(const struct gb_location *place, uint64_t offset, void *pinned, const struct gb_box *box,
                   enum gb_copy_direction direction, struct gb_stream *stream) {
-    const struct gb_place at = {.kind = place->kind, .device = place->device, .ptr = (char *)place->ptr + offset};
+    const struct gb_location at = {.kind = place->kind, .device = place->device, .ptr = (char *)place->ptr + offset};
 
     gb_assert_ok(gb_mem_box(conf.be, &at, pinned, box, direction, stream, &conf.err), conf.err);
 }
@@ -64,7 +65,7 @@ struct image {
     unsigned seed;
 };
 
-static struct image image; /* what is expected, on one side or the other */
+static struct image image; /* the expected bytes of one side or the other */
 
 static void expect_packed(uint64_t memory, uint64_t packed, void *arg) {
     struct image *m = arg;
@@ -88,7 +89,7 @@ static void compare(const unsigned char *got, uint64_t bytes, int kind, size_t b
     }
 }
 
-static void pack(const struct gb_place *place, size_t i) {
+static void pack(const struct gb_location *place, size_t i) {
     conf_place_write(place, (unsigned)i, PLACE_BYTES, conf.s1);
     memset(conf.pinned, 0xcc, PINNED_USED);
     memset(image.bytes, 0xcc, PINNED_USED);
@@ -100,7 +101,7 @@ static void pack(const struct gb_place *place, size_t i) {
     compare(conf.pinned, PINNED_USED, place->kind, i);
 }
 
-static void unpack(const struct gb_place *place, size_t i) {
+static void unpack(const struct gb_location *place, size_t i) {
     uint64_t k;
 
     conf_place_fill(place, 0xcc, 1, PLACE_BYTES, conf.s1);
@@ -122,7 +123,7 @@ START_TEST(boxes_of_all_kinds_are_exact) {
     size_t i;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (!of_device(kind) || !offered(kind))
             continue;
@@ -138,7 +139,7 @@ END_TEST
 
 START_TEST(boxes_keep_the_order_of_the_stream) {
     const struct gb_box box = {.width = 64, .rows = 8192, .planes = 1, .pitch = 128, .packed_pitch = 64};
-    struct gb_place place = conf_place(GB_KIND_DEVICE, PLACE_BYTES);
+    struct gb_location place = conf_place(GB_KIND_DEVICE, PLACE_BYTES);
     struct gb_event *event;
     struct conf_gate gate;
     uint64_t i;
@@ -150,7 +151,7 @@ START_TEST(boxes_keep_the_order_of_the_stream) {
     conf_place_fill(&place, 0x22, 1, PLACE_BYTES, conf.s1);
     queue(&place, 0, conf.pinned + MIB, &box, GB_COPY_FROM_DEVICE, conf.s1);
     event = conf_event_on(conf.s1);
-    ck_assert(!conf_done(event)); /* and nobody waited */
+    ck_assert(!conf_done(event)); /* the calls did not wait */
     conf_gate_let_go(&gate);
     conf_wait(event);
     for (i = 0; i < 64 * 8192; i++) {
@@ -162,15 +163,15 @@ START_TEST(boxes_keep_the_order_of_the_stream) {
 }
 END_TEST
 
-static void refused(const struct gb_place *place, const struct gb_box *box, enum gb_copy_direction direction) {
+static void refused(const struct gb_location *place, const struct gb_box *box, enum gb_copy_direction direction) {
     gb_assert_fails(gb_mem_box(conf.be, place, conf.pinned, box, direction, conf.s1, &conf.err), conf.err,
                     GB_ERR_INVALID_ARGUMENT);
 }
 
 START_TEST(what_is_no_box_is_refused) {
-    struct gb_place place = conf_place(GB_KIND_DEVICE, PLACE_BYTES);
-    const struct gb_place pinned = {.kind = GB_KIND_PINNED, .ptr = conf.pinned};
-    const struct gb_place odd = {.kind = GB_KIND_COUNT, .ptr = place.ptr};
+    struct gb_location place = conf_place(GB_KIND_DEVICE, PLACE_BYTES);
+    const struct gb_location pinned = {.kind = GB_KIND_PINNED, .ptr = conf.pinned};
+    const struct gb_location odd = {.kind = GB_KIND_COUNT, .ptr = place.ptr};
     const struct gb_box good = {
         .width = 4, .rows = 2, .planes = 2, .pitch = 8, .plane = 16, .packed_pitch = 4, .packed_plane = 8};
     struct gb_box box = good;
@@ -200,7 +201,7 @@ END_TEST
 START_TEST(another_devices_stream_is_refused) {
     const struct gb_box box = {.width = 4, .rows = 2, .planes = 1, .pitch = 8, .packed_pitch = 4};
     struct gb_stream *other;
-    struct gb_place place;
+    struct gb_location place;
 
     if (gb_backend_device_count(conf.be) < 2) {
         printf("%s: boxes on another device's stream: skipped, there is one device only\n", conf.spec);
@@ -215,12 +216,12 @@ START_TEST(another_devices_stream_is_refused) {
 }
 END_TEST
 
-/* Rows further apart than CUDA's copies can step. */
+/* A row pitch beyond the limit of CUDA's copies. */
 START_TEST(rows_far_apart_are_exact) {
     const uint64_t step = (1ull << 31) + 4096;
     const struct gb_box box = {.width = 100, .rows = 3, .planes = 1, .pitch = step, .packed_pitch = 100};
     const uint64_t bytes = 2 * step + MIB;
-    struct gb_place place;
+    struct gb_location place;
     uint64_t i;
 
     if (conf.device.free_bytes < 2 * bytes) {
@@ -230,7 +231,7 @@ START_TEST(rows_far_apart_are_exact) {
     }
     place = conf_place(GB_KIND_DEVICE, bytes);
     for (i = 0; i < 3; i++) {
-        struct gb_place row = {.kind = place.kind, .device = place.device, .ptr = (char *)place.ptr + i * step};
+        struct gb_location row = {.kind = place.kind, .device = place.device, .ptr = (char *)place.ptr + i * step};
 
         conf_place_write(&row, (unsigned)i, 100, conf.s1);
     }

@@ -1,5 +1,5 @@
-/* Memory and events for other processes: what goes which way, and what a descriptor permits. What an importer of its own
- * process sees is in import.c. */
+/* Memory and events exported to other processes: the way of each kind, and the rights of a descriptor. import.c tests
+ * an importer in another process. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,12 +31,12 @@ static int open_files(void) {
     return n;
 }
 
-static struct gb_pool *pool_of(const struct gb_place *place) {
+static struct gb_pool *pool_of(const struct gb_location *place) {
     return place->kind == GB_KIND_DEVICE ? conf.pool : NULL;
 }
 
-/* Whether the memory goes that way. Where not, the reason must be said, and nothing of *ret be touched. */
-static bool try_export(const struct gb_place *place, enum gb_export_way way, bool writable, struct gb_export *ret) {
+/* Whether the memory can be exported that way. If not, the error must give a reason, and *ret must be untouched. */
+static bool try_export(const struct gb_location *place, enum gb_export_way way, bool writable, struct gb_export *ret) {
     struct gb_export before;
     int r;
 
@@ -52,13 +52,13 @@ static bool try_export(const struct gb_place *place, enum gb_export_way way, boo
     return false;
 }
 
-/* The kinds that have a file. */
+/* The kinds whose memory is a file. */
 static bool has_file(int kind) {
     return offered(kind) && (kind == GB_KIND_PINNED || kind == GB_KIND_PAGEABLE ||
                              (kind == GB_KIND_SHARED && conf.device.compute_major == 0));
 }
 
-static struct gb_export exported(const struct gb_place *place, bool writable) {
+static struct gb_export exported(const struct gb_location *place, bool writable) {
     struct gb_export got = GB_EXPORT_INIT;
 
     gb_assert_ok(gb_mem_export(conf.be, place, BYTES, NULL, GB_EXPORT_MEMFD, writable, &got, &conf.err), conf.err);
@@ -93,7 +93,7 @@ START_TEST(every_kind_goes_its_way_or_the_reason_is_said) {
     int way;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
         int before;
 
         if (!offered(kind))
@@ -125,7 +125,7 @@ START_TEST(a_file_shows_the_very_bytes_both_ways) {
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
         unsigned char *at;
 
         if (!has_file(kind))
@@ -145,10 +145,11 @@ START_TEST(a_file_shows_the_very_bytes_both_ways) {
 }
 END_TEST
 
-/* What is passed on by others: the bytes begin where the handle's memory does, and each piece of memory has one of its own. */
+/* A legacy handle that programs pass on: the bytes begin where the handle's memory begins, and each allocation has its
+ * own handle. */
 START_TEST(older_handles_name_memory) {
     struct gb_export got[3];
-    struct gb_place place[2];
+    struct gb_location place[2];
     int i;
 
     for (i = 0; i < 2 && offered(GB_KIND_IPC); i++)
@@ -166,8 +167,8 @@ END_TEST
 
 /* --- what a descriptor permits ------------------------------------------------------------------------------------ */
 
-/* As a user who is neither the file's owner nor root. Exit status: 0 when the file opens for reading and not for
- * writing. */
+/* Runs as a user that is neither the file's owner nor root. The exit status is 0 if the file opens for reading but not
+ * for writing. */
 static int open_as_another(int fd) {
     char path[32];
     pid_t pid = fork();
@@ -176,7 +177,7 @@ static int open_as_another(int fd) {
     if (pid == 0) {
         if (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
             _exit(2);
-        (void)prctl(PR_SET_DUMPABLE, 1); /* else /proc/self/fd is closed to it, for another reason */
+        (void)prctl(PR_SET_DUMPABLE, 1); /* without this, /proc/self/fd is inaccessible for another reason */
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         if (open(path, O_RDONLY) < 0)
             _exit(3);
@@ -193,7 +194,7 @@ START_TEST(what_is_for_reading_stays_so) {
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
         void *at;
 
         if (!has_file(kind))
@@ -215,13 +216,13 @@ START_TEST(what_is_for_reading_stays_so) {
 }
 END_TEST
 
-/* A file that shrinks would kill the daemon. */
+/* Access beyond the end of a shrunken file would kill the daemon. */
 START_TEST(its_size_is_fixed_for_ever) {
     int kind;
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
         struct gb_export got;
-        struct gb_place place;
+        struct gb_location place;
 
         if (!has_file(kind))
             continue;
@@ -242,7 +243,7 @@ START_TEST(a_mapping_outlives_the_memory) {
     int i;
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
         struct gb_export got;
         unsigned char *at;
 
@@ -273,8 +274,8 @@ END_TEST
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(what_cannot_be_exported_leaves_nothing_open) {
-    struct gb_place place = conf_place(GB_KIND_PAGEABLE, BYTES);
-    struct gb_place wrong = place;
+    struct gb_location place = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location wrong = place;
     struct gb_export got = GB_EXPORT_INIT;
     int before = open_files();
 
@@ -308,14 +309,14 @@ static void limit_files(rlim_t most) {
 }
 
 START_TEST(without_descriptors_memory_is_had_but_not_exported) {
-    struct gb_place first = conf_place(GB_KIND_PAGEABLE, BYTES);
+    struct gb_location first = conf_place(GB_KIND_PAGEABLE, BYTES);
     struct gb_export got = GB_EXPORT_INIT;
     struct rlimit usual;
-    struct gb_place second;
+    struct gb_location second;
     int before;
     int next;
 
-    conf_place_write(&first, 8, BYTES, conf.s1); /* what the device opens for that is open now */
+    conf_place_write(&first, 8, BYTES, conf.s1); /* the device now has open all files that it keeps open */
     next = open("/dev/null", O_RDONLY | O_CLOEXEC);
     before = open_files();
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);

@@ -1,11 +1,12 @@
-/* Memory of every kind: what a device offers, who may touch it, what is known of an address. */
+/* Memory of every kind: the kinds that a device offers, their access by CPU and device, and the attributes of an
+ * address. */
 #include <string.h>
 
 #include "conf.h"
 
 START_TEST(every_kind_is_had_or_refused_with_its_reason) {
     static const uint64_t sizes[] = {1, 4096, 3 * MIB + 1};
-    struct gb_place place;
+    struct gb_location place;
     void *none = NULL;
     int kind;
     size_t i;
@@ -46,7 +47,7 @@ START_TEST(capabilities_agree_with_kinds) {
 }
 END_TEST
 
-/* Written by the CPU, read by the device, and the other way round, with no copy by the device in between. */
+/* The CPU writes and the device reads, and the other way round, without a copy by the device. */
 START_TEST(the_cpu_uses_the_kinds_that_it_may) {
     const uint64_t bytes = 2 * MIB + 3;
     unsigned char *at;
@@ -54,7 +55,7 @@ START_TEST(the_cpu_uses_the_kinds_that_it_may) {
     uint64_t i;
 
     for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0' || !conf.device.kind_cpu[kind])
             continue;
@@ -83,7 +84,7 @@ START_TEST(prefetching_changes_nothing_but_the_place) {
     int i;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0')
             continue;
@@ -120,9 +121,9 @@ START_TEST(what_no_kind_has_is_refused) {
 }
 END_TEST
 
-/* --- what is known of an address ---------------------------------------------------------------------------------- */
+/* --- attributes of an address ------------------------------------------------------------------------------------- */
 
-static struct gb_mem_attr attributes_of(const struct gb_place *place, struct gb_pool *pool) {
+static struct gb_mem_attr attributes_of(const struct gb_location *place, struct gb_pool *pool) {
     struct gb_mem_attr attr = {.device = -7};
 
     gb_assert_ok(gb_mem_attributes(conf.be, place, pool, &attr, &conf.err), conf.err);
@@ -137,7 +138,7 @@ START_TEST(attributes_of_every_kind) {
     int kind;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (conf.device.kind_missing[kind][0] != '\0')
             continue;
@@ -159,7 +160,7 @@ END_TEST
 
 START_TEST(attributes_name_the_pool) {
     struct gb_pool *pool = conf_pool(0, true, true, true);
-    struct gb_place place = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location place = {.kind = GB_KIND_DEVICE, .device = 0};
     struct gb_mem_attr attr;
 
     place.ptr = (unsigned char *)conf_alloc(pool, conf.s1, MIB) + 4096;
@@ -171,7 +172,7 @@ START_TEST(attributes_name_the_pool) {
     ck_assert(attr.from_pool && !attr.this_pool);
     conf_free((unsigned char *)place.ptr - 4096, conf.s1);
     conf_sync(conf.s1);
-    place = (struct gb_place){.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned + 5};
+    place = (struct gb_location){.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned + 5};
     attr = attributes_of(&place, pool);
     ck_assert_int_eq(attr.type, GB_MEMORY_HOST);
     ck_assert(!attr.from_pool);

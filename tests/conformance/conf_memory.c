@@ -160,7 +160,7 @@ START_TEST(fills_repeat_the_pattern_in_its_width) {
 }
 END_TEST
 
-/* Small work on an idle stream and behind other work ends the same. */
+/* Small copies and fills give the same result on an idle stream and behind other work. */
 START_TEST(small_work_keeps_its_place) {
     unsigned char *p = conf_alloc(conf.pool, conf.s1, 64 * MIB);
     int i;

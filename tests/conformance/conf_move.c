@@ -1,4 +1,4 @@
-/* Copies and fills between places of any kind: exact, in stream order, and never waited for by the caller. */
+/* Copies and fills between places of any kind: exact, in stream order, and without blocking the caller. */
 #include <string.h>
 
 #include "conf.h"
@@ -17,20 +17,20 @@ static enum gb_copy_way way_of(int from, int to) {
     return of_device(to) ? GB_WAY_TO_DEVICE : GB_WAY_HOST;
 }
 
-static struct gb_place at(const struct gb_place *place, uint64_t offset) {
-    return (struct gb_place){.kind = place->kind, .device = place->device, .ptr = (char *)place->ptr + offset};
+static struct gb_location at(const struct gb_location *place, uint64_t offset) {
+    return (struct gb_location){.kind = place->kind, .device = place->device, .ptr = (char *)place->ptr + offset};
 }
 
 /* Both places have 4 MiB. */
-static void move_between(const struct gb_place *src, const struct gb_place *dst) {
+static void move_between(const struct gb_location *src, const struct gb_location *dst) {
     static const uint64_t sizes[] = {1, 3, 4097, MIB - 1, 3 * MIB + 5};
     enum gb_copy_way way;
     size_t i;
 
     for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        struct gb_place from = at(src, i * 13 + 1);
-        struct gb_place to = at(dst, i * 7 + 64);
-        struct gb_place behind = at(&to, sizes[i]);
+        struct gb_location from = at(src, i * 13 + 1);
+        struct gb_location to = at(dst, i * 7 + 64);
+        struct gb_location behind = at(&to, sizes[i]);
 
         way = GB_WAY_COUNT;
         conf_place_fill(dst, 0xcc, 1, 4 * MIB, conf.s1);
@@ -51,8 +51,8 @@ START_TEST(moves_between_all_kinds_are_exact) {
 
     for (from = GB_KIND_DEVICE; from < GB_KIND_COUNT; from++) {
         for (to = GB_KIND_DEVICE; to < GB_KIND_COUNT; to++) {
-            struct gb_place src;
-            struct gb_place dst;
+            struct gb_location src;
+            struct gb_location dst;
 
             if (!offered(from) || !offered(to))
                 continue;
@@ -66,13 +66,13 @@ START_TEST(moves_between_all_kinds_are_exact) {
 }
 END_TEST
 
-/* More than any bounce buffer holds. */
+/* Larger than any bounce buffer. */
 START_TEST(long_pageable_moves_are_exact) {
     const uint64_t bytes = 80 * MIB + 11;
-    struct gb_place device = conf_place(GB_KIND_DEVICE, bytes);
-    struct gb_place here = conf_place(GB_KIND_PAGEABLE, bytes);
-    struct gb_place there = conf_place(GB_KIND_PAGEABLE, bytes);
-    struct gb_place last = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location device = conf_place(GB_KIND_DEVICE, bytes);
+    struct gb_location here = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location there = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location last = conf_place(GB_KIND_PAGEABLE, bytes);
     unsigned char *p = here.ptr;
     uint64_t i;
 
@@ -91,13 +91,13 @@ START_TEST(long_pageable_moves_are_exact) {
 }
 END_TEST
 
-/* Were the caller made to wait for the held stream, this would never end. */
+/* If the call waited for the blocked stream, this test would hang. */
 START_TEST(moves_never_wait_for_the_stream) {
     const uint64_t bytes = 3 * MIB + 1;
-    struct gb_place places[GB_KIND_COUNT];
-    struct gb_place first = conf_place(GB_KIND_PAGEABLE, bytes);
-    struct gb_place last = conf_place(GB_KIND_PAGEABLE, bytes);
-    const struct gb_place *before = &first;
+    struct gb_location places[GB_KIND_COUNT];
+    struct gb_location first = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location last = conf_place(GB_KIND_PAGEABLE, bytes);
+    const struct gb_location *before = &first;
     struct conf_gate gate;
     struct gb_event *event;
     int kind;
@@ -137,15 +137,15 @@ END_TEST
 START_TEST(moves_keep_their_place_in_the_stream) {
     enum { ROUNDS = 40 };
     const uint64_t bytes = 70001;
-    struct gb_place device = conf_place(GB_KIND_DEVICE, bytes);
-    struct gb_place here = conf_place(GB_KIND_PAGEABLE, bytes);
-    struct gb_place results = conf_place(GB_KIND_PAGEABLE, ROUNDS * bytes);
+    struct gb_location device = conf_place(GB_KIND_DEVICE, bytes);
+    struct gb_location here = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location results = conf_place(GB_KIND_PAGEABLE, ROUNDS * bytes);
     struct conf_gate gate;
     int i;
 
     conf_gate_hold(&gate, conf.s1);
     for (i = 0; i < ROUNDS; i++) {
-        struct gb_place result = at(&results, (uint64_t)i * bytes);
+        struct gb_location result = at(&results, (uint64_t)i * bytes);
 
         conf_place_fill(&here, (uint64_t)i, 1, bytes, conf.s1);
         conf_move(&device, &here, bytes, conf.s1);
@@ -155,7 +155,7 @@ START_TEST(moves_keep_their_place_in_the_stream) {
     conf_gate_let_go(&gate);
     conf_wait_stream(conf.s1);
     for (i = 0; i < ROUNDS; i++) {
-        struct gb_place result = at(&results, (uint64_t)i * bytes);
+        struct gb_location result = at(&results, (uint64_t)i * bytes);
 
         conf_place_expect_byte(&result, (unsigned char)i, bytes, conf.s1);
     }
@@ -165,12 +165,12 @@ START_TEST(moves_keep_their_place_in_the_stream) {
 }
 END_TEST
 
-/* A stream is destroyed right behind its pageable copies: they are done first, and nothing of them is left. */
+/* A stream is destroyed right after its pageable copies: the copies complete first, and leave no resources. */
 START_TEST(a_stream_goes_with_its_pageable_copies_done) {
     const uint64_t bytes = 5 * MIB;
-    struct gb_place device = conf_place(GB_KIND_DEVICE, bytes);
-    struct gb_place here = conf_place(GB_KIND_PAGEABLE, bytes);
-    struct gb_place back = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location device = conf_place(GB_KIND_DEVICE, bytes);
+    struct gb_location here = conf_place(GB_KIND_PAGEABLE, bytes);
+    struct gb_location back = conf_place(GB_KIND_PAGEABLE, bytes);
     int i;
 
     for (i = 0; i < 10; i++) {
@@ -191,7 +191,7 @@ END_TEST
 
 /* --- fills -------------------------------------------------------------------------------------------------------- */
 
-static void expect_pattern(const struct gb_place *place, uint64_t pattern, unsigned width, uint64_t count) {
+static void expect_pattern(const struct gb_location *place, uint64_t pattern, unsigned width, uint64_t count) {
     uint64_t i;
 
     conf_place_fetch(place, MIB, conf.s1);
@@ -214,14 +214,14 @@ START_TEST(fills_of_every_width_in_every_kind) {
     size_t c;
 
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
-        struct gb_place place;
+        struct gb_location place;
 
         if (!offered(kind))
             continue;
         place = conf_place((enum gb_kind)kind, MIB);
         for (w = 0; w < 4; w++) {
             for (c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-                struct gb_place from = at(&place, widths[w]);
+                struct gb_location from = at(&place, widths[w]);
 
                 conf_place_fill(&place, 0, 8, MIB / 8, conf.s1);
                 conf_place_fill(&from, pattern, widths[w], counts[c], conf.s1);
@@ -237,13 +237,13 @@ END_TEST
 START_TEST(wide_fills_of_any_size_are_exact) {
     static const uint64_t counts[] = {1, 511, 65535, 65536, 65537, 1000003, 4 * MIB};
     const uint64_t pattern = 0x0102030405060708ull;
-    struct gb_place place = conf_place(GB_KIND_DEVICE, 32 * MIB + 8);
+    struct gb_location place = conf_place(GB_KIND_DEVICE, 32 * MIB + 8);
     uint64_t i;
     size_t c;
 
     for (c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-        struct gb_place from = at(&place, 8);
-        struct gb_place tail = at(&place, counts[c] * 8);
+        struct gb_location from = at(&place, 8);
+        struct gb_location tail = at(&place, counts[c] * 8);
 
         conf_place_fill(&place, 0, 8, 4 * MIB + 1, conf.s1);
         conf_place_fill(&from, pattern, 8, counts[c], conf.s1);
@@ -252,7 +252,7 @@ START_TEST(wide_fills_of_any_size_are_exact) {
             ck_assert_int_eq(conf.pinned[i], (int)(8 - i));
         if (counts[c] < 4 * MIB) {
             tail = at(&place, counts[c] * 8 + 8);
-            conf_place_fetch(&tail, 8, conf.s1); /* what is behind it */
+            conf_place_fetch(&tail, 8, conf.s1); /* work behind it */
             for (i = 0; i < 8; i++)
                 ck_assert_int_eq(conf.pinned[i], 0);
         }
@@ -262,14 +262,14 @@ START_TEST(wide_fills_of_any_size_are_exact) {
 END_TEST
 
 START_TEST(what_cannot_be_filled_is_refused) {
-    struct gb_place place = conf_place(GB_KIND_DEVICE, 4096);
-    struct gb_place odd = at(&place, 4);
+    struct gb_location place = conf_place(GB_KIND_DEVICE, 4096);
+    struct gb_location odd = at(&place, 4);
 
-    gb_assert_fails(gb_place_fill(conf.be, &place, 0, 3, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_place_fill(conf.be, &place, 0, 0, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_place_fill(conf.be, &place, 0, 16, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_place_fill(conf.be, &odd, 0, 8, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_place_fill(conf.be, &place, 0, 8, 1ull << 61, conf.s1, &conf.err), conf.err,
+    gb_assert_fails(gb_location_fill(conf.be, &place, 0, 3, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(conf.be, &place, 0, 0, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(conf.be, &place, 0, 16, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(conf.be, &odd, 0, 8, 1, conf.s1, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(conf.be, &place, 0, 8, 1ull << 61, conf.s1, &conf.err), conf.err,
                     GB_ERR_INVALID_ARGUMENT);
     conf_place_free(&place, 4096);
 }

@@ -158,7 +158,7 @@ START_TEST(elapsed_counts_device_time) {
 
     conf_gate_hold(&gate, conf.s1);
     gb_assert_ok(gb_event_mark(conf.be, mark, &conf.err), conf.err);
-    conf_wait(mark); /* behind no work: held streams do not matter */
+    conf_wait(mark); /* behind no work: blocked streams do not matter */
     start = conf_event_on(conf.s1);
     gb_assert_ok(gb_mem_fill(conf.be, p, 1, 1, 8 * MIB, conf.s1, &conf.err), conf.err);
     end = conf_event_on(conf.s1);

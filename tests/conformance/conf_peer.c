@@ -142,7 +142,7 @@ START_TEST(a_pool_is_open_to_its_own_device) {
 }
 END_TEST
 
-/* A second device with a stream and a pool; false, and a line that says so, where there is none. */
+/* A second device with a stream and a pool. Returns false, and prints a line, if there is none. */
 static bool second_device(const char *test, struct gb_stream **ret_stream, struct gb_pool **ret_pool) {
     if (gb_backend_device_count(conf.be) < 2) {
         printf("%s: %s: skipped, there is one device only\n", conf.spec, test);
@@ -153,8 +153,8 @@ static bool second_device(const char *test, struct gb_stream **ret_stream, struc
     return true;
 }
 
-/* From the first device to the second, on a stream of either; the second's is s. */
-static void move_across(struct gb_place *dst, struct gb_place *src, unsigned seed, struct gb_stream *stream,
+/* From the first device to the second, on a stream of either device; s is the second device's stream. */
+static void move_across(struct gb_location *dst, struct gb_location *src, unsigned seed, struct gb_stream *stream,
                         struct gb_stream *s, enum gb_copy_way want) {
     const uint64_t bytes = 5 * MIB + 3;
     enum gb_copy_way way = GB_WAY_COUNT;
@@ -168,8 +168,8 @@ static void move_across(struct gb_place *dst, struct gb_place *src, unsigned see
 
 START_TEST(copies_between_devices_say_their_way) {
     struct gb_pool *mine = conf_pool(0, true, true, true);
-    struct gb_place src = {.kind = GB_KIND_DEVICE, .device = 0};
-    struct gb_place dst = {.kind = GB_KIND_DEVICE, .device = 1};
+    struct gb_location src = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location dst = {.kind = GB_KIND_DEVICE, .device = 1};
     enum gb_pool_access access = GB_POOL_ACCESS_COUNT;
     struct gb_stream *stream = NULL;
     struct gb_pool *pool = NULL;
@@ -210,8 +210,8 @@ START_TEST(copies_between_devices_say_their_way) {
 END_TEST
 
 START_TEST(memory_is_used_on_streams_of_its_device) {
-    struct gb_place device = {.kind = GB_KIND_DEVICE, .device = 0};
-    struct gb_place pinned = {.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned};
+    struct gb_location device = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location pinned = {.kind = GB_KIND_PINNED, .device = 0, .ptr = conf.pinned};
     enum gb_copy_way way = GB_WAY_COUNT;
     struct gb_stream *stream = NULL;
     struct gb_pool *pool = NULL;
@@ -223,9 +223,9 @@ START_TEST(memory_is_used_on_streams_of_its_device) {
                     GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_mem_move(conf.be, &pinned, &device, 16, stream, &way, &conf.err), conf.err,
                     GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_place_fill(conf.be, &device, 0, 1, 16, stream, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
-    /* Host memory is everyone's, whichever device it was made for. */
-    gb_assert_ok(gb_place_fill(conf.be, &pinned, 7, 1, 16, stream, &conf.err), conf.err);
+    gb_assert_fails(gb_location_fill(conf.be, &device, 0, 1, 16, stream, &conf.err), conf.err, GB_ERR_INVALID_ARGUMENT);
+    /* Every device can use host memory, whichever device it was made for. */
+    gb_assert_ok(gb_location_fill(conf.be, &pinned, 7, 1, 16, stream, &conf.err), conf.err);
     conf_sync(stream);
     ck_assert_int_eq(conf.pinned[15], 7);
     ck_assert_int_eq(way, GB_WAY_COUNT);
@@ -234,10 +234,10 @@ START_TEST(memory_is_used_on_streams_of_its_device) {
 }
 END_TEST
 
-/* Events order work across devices, and the calling thread's device never matters. */
+/* Events order work across devices, whichever device is current on the calling thread. */
 START_TEST(work_is_ordered_across_devices) {
-    struct gb_place src = {.kind = GB_KIND_DEVICE, .device = 0};
-    struct gb_place dst = {.kind = GB_KIND_DEVICE, .device = 1};
+    struct gb_location src = {.kind = GB_KIND_DEVICE, .device = 0};
+    struct gb_location dst = {.kind = GB_KIND_DEVICE, .device = 1};
     struct gb_stream *stream = NULL;
     struct gb_pool *pool = NULL;
     struct conf_gate gate;

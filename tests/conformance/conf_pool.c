@@ -115,7 +115,7 @@ START_TEST(trim_keeps_what_it_is_told_to) {
 }
 END_TEST
 
-/* As the core does, which never waits in a call of the device's. */
+/* Waits as the core does, which never blocks in a call of the device. */
 START_TEST(a_trim_knows_what_was_freed_before_a_complete_event) {
     struct gb_pool *pool = conf_pool(0, true, true, true);
     struct gb_event *event = conf_event();
@@ -162,7 +162,7 @@ START_TEST(memory_above_the_threshold_goes_back) {
 }
 END_TEST
 
-/* On a GPU, until one of its pointers was exported. */
+/* On a GPU this holds until one of the pool's pointers was exported. */
 START_TEST(an_exportable_pool_gives_back_as_others_do) {
     struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
     struct gb_pool *pool = NULL;

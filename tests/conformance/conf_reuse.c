@@ -1,11 +1,11 @@
-/* The three ways of reusing memory across streams, each with its policy on and off: seen by the address that another
- * stream gets, and by what the pool then reserves. */
+/* The three policies for reusing memory across streams, each on and off. The tests compare the address that another
+ * stream gets, and the bytes that the pool then reserves. */
 #include <sched.h>
 #include <string.h>
 
 #include "conf.h"
 
-/* What s2 got when s1 had freed p: the same memory and nothing more reserved, or other memory. */
+/* Asserts which memory s2 got after s1 freed p: the same, without a larger reservation, or other memory. */
 static void expect_reuse(struct gb_pool *pool, const void *p, const void *q, bool reused) {
     uint64_t reserved = conf_stat(pool).reserved_bytes;
 
@@ -25,7 +25,7 @@ static void give_back(struct gb_pool *pool, void *q) {
     gb_pool_destroy(conf.be, pool);
 }
 
-/* s1 is held back before the free; s2 waits for an event behind it. */
+/* s1 is blocked before the free; s2 waits for an event behind it. */
 START_TEST(event_dependencies_are_followed_only_where_allowed) {
     bool allowed = _i == 1;
     struct gb_pool *pool = conf_pool(0, allowed, false, false);
@@ -49,7 +49,7 @@ START_TEST(event_dependencies_are_followed_only_where_allowed) {
 }
 END_TEST
 
-/* s1 is held back before its free, and nothing tells s2 of it. */
+/* s1 is blocked before its free, and s2 has no dependency on it. */
 static void expect_untouched(struct gb_pool *pool) {
     unsigned char *p = conf_alloc(pool, conf.s1, 32 * MIB);
     struct conf_gate gate;
@@ -63,20 +63,20 @@ static void expect_untouched(struct gb_pool *pool) {
     give_back(pool, q);
 }
 
-/* Without an event between the streams the policy has nothing to follow. */
+/* Without an event between the streams the policy does not apply. */
 START_TEST(without_an_event_nothing_is_followed) {
     expect_untouched(conf_pool(0, true, true, true));
 }
 END_TEST
 
-/* Looks at memory that a copy writes, and at nothing else: a call of the driver, or of a function that it runs for us,
- * would tell it that the stream is done, and then any stream may have the memory. */
+/* Polls only memory that a copy writes. A driver call or a host function would show the driver that the stream is done;
+ * then any stream could get the memory. */
 __attribute__((no_sanitize("thread"))) static void await_byte(const volatile unsigned char *byte) {
     while (*byte != 1)
         sched_yield();
 }
 
-/* The free is done, which a copy behind it shows; nobody has waited for its stream or for an event of it. */
+/* The free is complete, as a copy behind it shows. No thread has waited for its stream or for an event of it. */
 START_TEST(finished_frees_are_taken_only_where_allowed) {
     bool allowed = _i == 1;
     struct gb_pool *pool = conf_pool(0, false, allowed, false);
@@ -98,7 +98,7 @@ START_TEST(finished_frees_are_taken_only_where_allowed) {
 }
 END_TEST
 
-/* With the stream held back there is no opportunity. */
+/* While the stream is blocked, opportunistic reuse is impossible. */
 START_TEST(unfinished_frees_are_no_opportunity) {
     expect_untouched(conf_pool(0, false, true, false));
 }

@@ -1,4 +1,4 @@
-/* Many threads on one backend, with streams of their own and with shared ones. */
+/* Many threads on one backend, with private and with shared streams. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,13 +10,13 @@ enum { THREADS = 8, ROUNDS = 60 };
 struct worker {
     pthread_t thread;
     unsigned number;
-    struct gb_stream *stream; /* NULL: one of its own for each ten rounds */
-    struct gb_pool *pool;     /* of the test that shares a small one */
+    struct gb_stream *stream; /* NULL: a private pool for every ten rounds */
+    struct gb_pool *pool;     /* for the test with a small shared pool */
     const char *failed;
     struct gb_error err;
 };
 
-/* Allocates, writes, copies, reads back and frees on a stream; NULL, or what went wrong. */
+/* Allocates, writes, copies, reads back and frees on a stream. Returns NULL or the failure. */
 static const char *round_trip(struct worker *w, struct gb_stream *stream, unsigned char *pinned, unsigned seed) {
     const uint64_t bytes = 1 + seed * 7919 % 200000;
     unsigned char *back = pinned + 262144;
@@ -97,7 +97,8 @@ START_TEST(threads_on_shared_streams) {
 }
 END_TEST
 
-/* One round in the small pool: fills a block, fetches its first and last bytes, frees it, all without waiting. */
+/* One round in the small pool: fills a block, fetches its first and last bytes, and frees it, without waiting in
+ * between. */
 static const char *borrow(struct worker *w, struct gb_stream *stream, unsigned char *back, unsigned round) {
     const uint64_t bytes = 64 + (uint64_t)(w->number * 31 + round * 17) % 40 * 65536;
     struct gb_error full = GB_ERROR_INIT;
@@ -135,7 +136,7 @@ static void *borrow_much(void *arg) {
     return NULL;
 }
 
-/* More is asked for at one time than there is: blocks change streams by every way that the pool knows. */
+/* The threads together need more memory than the pool has, so that blocks change streams by every policy. */
 START_TEST(threads_share_a_small_pool) {
     struct gb_pool *pool = conf_pool(32 * MIB, true, true, true);
     struct worker workers[THREADS];
@@ -158,7 +159,7 @@ START_TEST(threads_share_a_small_pool) {
 }
 END_TEST
 
-/* Blocks pass from stream to stream through the pool while writers check that nobody else writes into theirs. */
+/* Blocks pass from stream to stream through the pool, while writers check that no other thread writes into theirs. */
 START_TEST(memory_changes_streams_without_mixing) {
     enum { STREAMS = 4, TIMES = 100 };
     const uint64_t bytes = 4 * MIB;
@@ -192,11 +193,11 @@ END_TEST
 
 /* --- exports ------------------------------------------------------------------------------------------------------ */
 
-/* What the thread writes through the mapping is what the backend reads. */
+/* The backend reads the bytes that the thread writes through the mapping. */
 static const char *export_file(struct worker *w, unsigned char *pinned, unsigned seed) {
     const uint64_t bytes = 1 + seed * 7919 % 200000;
-    struct gb_place place = {.kind = GB_KIND_PAGEABLE};
-    struct gb_place back = {.kind = GB_KIND_PINNED, .ptr = pinned};
+    struct gb_location place = {.kind = GB_KIND_PAGEABLE};
+    struct gb_location back = {.kind = GB_KIND_PINNED, .ptr = pinned};
     struct gb_export got = GB_EXPORT_INIT;
     enum gb_copy_way way;
     unsigned char *at;
@@ -217,9 +218,9 @@ static const char *export_file(struct worker *w, unsigned char *pinned, unsigned
     return pinned[0] == (seed & 0xff) && memcmp(pinned, pinned + 1, bytes - 1) == 0 ? NULL : "the bytes differ";
 }
 
-/* All of one pool, whose own handle is made once. */
+/* All memory is of one pool, whose own handle is made once. */
 static const char *export_from_pool(struct worker *w) {
-    struct gb_place place = {.kind = GB_KIND_DEVICE};
+    struct gb_location place = {.kind = GB_KIND_DEVICE};
     struct gb_export got = GB_EXPORT_INIT;
 
     if (gb_mem_alloc(conf.be, w->pool, w->stream, 65536, &place.ptr, &w->err) < 0)

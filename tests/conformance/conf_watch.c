@@ -1,4 +1,4 @@
-/* Watches: once each, also for what is done already, never from the caller. */
+/* Watches: each fires once, also for an event that is done already, and never on the calling thread. */
 #include <string.h>
 
 #include "conf.h"
@@ -35,7 +35,7 @@ START_TEST(a_watch_fires_when_the_event_completes) {
     conf_gate_hold(&gate, conf.s1);
     event = conf_event_on(conf.s1);
     gb_assert_ok(gb_watch(conf.be, event, count, &counter, &conf.err), conf.err);
-    conf_wait_stream(conf.s2); /* others fire meanwhile */
+    conf_wait_stream(conf.s2); /* other watches fire meanwhile */
     ck_assert_int_eq(__atomic_load_n(&counter.count, __ATOMIC_SEQ_CST), 0);
     conf_gate_let_go(&gate);
     await(&counter);

@@ -1,5 +1,5 @@
-/* Runs the conformance suite against every backend: those given as arguments, or in GB_CONFORMANCE_BACKENDS separated
- * by spaces, or all that this machine has. A backend that is left out is named with the reason. */
+/* Runs the conformance suite against the backends given as arguments, or in GB_CONFORMANCE_BACKENDS separated by
+ * spaces, or against all that this machine has. The output names each backend that is left out, with the reason. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #include "conf.h"
 
-/* Whether cuda answers, asked in a process of its own: CUDA does not survive the fork of the tests. */
+/* Whether CUDA works, tested in a child process: CUDA does not survive the fork of the tests. */
 static bool cuda_answers(char *why, size_t size) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_backend *be = NULL;

@@ -1,7 +1,8 @@
-/* import [--bytes SIZE] [BACKEND...]: every kind of memory, every way, in another process: it maps the memory, waits for the
- * event on the device, compares the bytes, writes its own, and is killed. A line for each, and a line that counts.
+/* import [--bytes SIZE] [BACKEND...]: exports every kind of memory, every way, to another process. The importer maps
+ * the memory, waits for the event on the device, compares the bytes, writes its own, and is killed. The output has a
+ * line for each, and a line with the counts.
  *
- * The importer is this program again, started anew: it shares nothing with the exporter but what comes over a socket. */
+ * The importer is this program again, started by exec: it shares only a socket with the exporter. */
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -84,7 +85,7 @@ static bool ask(const struct exporter *x, struct import_request *request) {
     return sendmsg(x->sock, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*request);
 }
 
-/* A dead importer says nothing: that is an answer, too. */
+/* A dead importer sends no answer; that counts as one, too. */
 static bool hear(const struct exporter *x, struct import_answer *answer) {
     if (recv(x->sock, answer, sizeof(*answer), 0) == (ssize_t)sizeof(*answer))
         return answer->why[0] == '\0';
@@ -94,13 +95,13 @@ static bool hear(const struct exporter *x, struct import_answer *answer) {
 
 /* --- the exporter's memory ---------------------------------------------------------------------------------------- */
 
-static int make(struct exporter *x, enum gb_kind kind, struct gb_place *ret, struct gb_error *err) {
-    *ret = (struct gb_place){.kind = kind};
+static int make(struct exporter *x, enum gb_kind kind, struct gb_location *ret, struct gb_error *err) {
+    *ret = (struct gb_location){.kind = kind};
     return kind == GB_KIND_DEVICE ? gb_mem_alloc(x->be, x->pool, x->stream, x->bytes, &ret->ptr, err)
                                   : gb_mem_kind_alloc(x->be, 0, kind, x->bytes, &ret->ptr, err);
 }
 
-static int give_back(struct exporter *x, const struct gb_place *place, struct gb_error *err) {
+static int give_back(struct exporter *x, const struct gb_location *place, struct gb_error *err) {
     if (gb_stream_sync(x->be, x->stream, err) < 0)
         return -1;
     return place->kind == GB_KIND_DEVICE ? gb_mem_free(x->be, place->ptr, x->stream, err)
@@ -108,10 +109,10 @@ static int give_back(struct exporter *x, const struct gb_place *place, struct gb
 }
 
 /* Queues the copy of both parts, from pinned memory or to it. */
-static int move_parts(struct exporter *x, const struct gb_place *place, bool out, struct gb_error *err) {
+static int move_parts(struct exporter *x, const struct gb_location *place, bool out, struct gb_error *err) {
     const struct import_parts p = import_parts_of(x->bytes);
-    struct gb_place there = *place;
-    struct gb_place here = {.kind = GB_KIND_PINNED, .ptr = x->pinned};
+    struct gb_location there = *place;
+    struct gb_location here = {.kind = GB_KIND_PINNED, .ptr = x->pinned};
     enum gb_copy_way way;
 
     if (gb_mem_move(x->be, out ? &here : &there, out ? &there : &here, p.first_bytes, x->stream, &way, err) < 0)
@@ -153,11 +154,11 @@ static void stand_at_gate(void *arg) {
         continue;
 }
 
-/* The bytes are written behind the gate where there is an event to wait for, so that an importer that does not wait reads
- * others; without one they are there. */
-static int write_behind(struct exporter *x, const struct gb_place *place, struct gate *gate, struct gb_event *event,
+/* If there is an event, the bytes are written behind a gate, so that an importer that does not wait reads other bytes.
+ * Without an event the bytes are written first. */
+static int write_behind(struct exporter *x, const struct gb_location *place, struct gate *gate, struct gb_event *event,
                         unsigned seed, struct gb_error *err) {
-    if (gb_place_fill(x->be, place, 0, 1, x->bytes, x->stream, err) < 0)
+    if (gb_location_fill(x->be, place, 0, 1, x->bytes, x->stream, err) < 0)
         return -1;
     fill_pinned(x, seed);
     if (!event)
@@ -172,8 +173,8 @@ static int write_behind(struct exporter *x, const struct gb_place *place, struct
     return -1;
 }
 
-/* Asks the importer, lets the bytes come, hears what it saw; then looks at what it wrote. */
-static int converse(struct exporter *x, const struct gb_place *place, struct import_request *request,
+/* Asks the importer, opens the gate and receives its answer; then checks the bytes that it wrote. */
+static int converse(struct exporter *x, const struct gb_location *place, struct import_request *request,
                     struct gb_event *event, struct import_answer *answer, struct gb_error *err) {
     struct gate gate;
     bool well;
@@ -204,7 +205,7 @@ static int converse(struct exporter *x, const struct gb_place *place, struct imp
                : gb_error_set(err, GB_ERR_INTERNAL, "what the importer wrote is not what is there");
 }
 
-static int share(struct exporter *x, const struct gb_place *place, struct import_request *request,
+static int share(struct exporter *x, const struct gb_location *place, struct import_request *request,
                  struct import_answer *answer, struct gb_error *err) {
     struct gb_error no_event = GB_ERROR_INIT;
     struct gb_event *event = NULL;
@@ -238,8 +239,8 @@ static void tell(struct exporter *x, const struct import_request *request, enum 
         x->passed++;
 }
 
-/* Whether the memory goes that way. */
-static bool try_way(struct exporter *x, const struct gb_place *place, enum gb_export_way way, bool writable,
+/* Whether the memory can be exported that way. */
+static bool try_way(struct exporter *x, const struct gb_location *place, enum gb_export_way way, bool writable,
                     bool stay) {
     struct import_request request = {.writable = writable, .stay = stay, .bytes = x->bytes, .seed = x->passed * 2 + 7};
     struct import_answer answer = {0};
@@ -267,8 +268,8 @@ static bool try_way(struct exporter *x, const struct gb_place *place, enum gb_ex
     return true;
 }
 
-/* The same with a backend of the importer's in place of what is made for it by hand. */
-static void try_adopt(struct exporter *x, const struct gb_place *place, enum gb_export_way way) {
+/* The same, but the importer maps the memory with a backend of its own instead of direct driver calls. */
+static void try_adopt(struct exporter *x, const struct gb_location *place, enum gb_export_way way) {
     struct import_request request = {.writable = true, .bytes = x->bytes, .seed = x->passed * 2 + 7};
     struct import_answer answer = {0};
     struct gb_error err = GB_ERROR_INIT;
@@ -285,7 +286,7 @@ static void try_adopt(struct exporter *x, const struct gb_place *place, enum gb_
 
 static void try_kind(struct exporter *x, enum gb_kind kind) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_place place;
+    struct gb_location place;
     int way;
 
     for (way = 0; way < GB_EXPORT_WAYS; way++) {
@@ -349,7 +350,7 @@ static void run(struct exporter *x) {
         gb_pool_destroy(x->be, x->pool);
 }
 
-/* optional: that there is no such backend is no failure. */
+/* optional: a missing backend is no failure. */
 static void run_spec(const char *spec, uint64_t bytes, bool optional, unsigned *passed, unsigned *failed) {
     struct exporter x = {.spec = spec, .bytes = bytes};
     struct gb_error err = GB_ERROR_INIT;

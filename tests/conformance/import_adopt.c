@@ -1,4 +1,5 @@
-/* The importer as a daemon that adopts: a backend of its own takes the other process's memory, reads it, writes it and lets go. */
+/* The importer as a daemon that adopts: its backend imports the other process's memory, reads it, writes it and
+ * releases it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,15 +10,15 @@ struct adopter {
     struct gb_backend *be;
     struct gb_stream *stream;
     unsigned char *pinned; /* both parts, side by side */
-    struct gb_place place;
+    struct gb_location place;
     uint64_t bytes;
 };
 
-/* Between the memory and pinned memory of ours, and waits. */
+/* Copies between the memory and the importer's pinned memory, and waits. */
 static int move_parts(struct adopter *a, bool out, struct gb_error *err) {
     const struct import_parts p = import_parts_of(a->bytes);
-    struct gb_place there = a->place;
-    struct gb_place here = {.kind = GB_KIND_PINNED, .ptr = a->pinned};
+    struct gb_location there = a->place;
+    struct gb_location here = {.kind = GB_KIND_PINNED, .ptr = a->pinned};
     enum gb_copy_way way;
 
     if (gb_mem_move(a->be, out ? &here : &there, out ? &there : &here, p.first_bytes, a->stream, &way, err) < 0)
@@ -29,7 +30,7 @@ static int move_parts(struct adopter *a, bool out, struct gb_error *err) {
     return gb_stream_sync(a->be, a->stream, err);
 }
 
-/* How many of the pinned bytes are not those of the seed; then they are those of the next. */
+/* Counts the pinned bytes that differ from the seed's pattern, then replaces them with the next seed's. */
 static uint64_t turn(struct adopter *a, unsigned seed) {
     const struct import_parts p = import_parts_of(a->bytes);
     uint64_t wrong = 0;

@@ -1,4 +1,4 @@
-/* The importer: a process of its own that has nothing but what comes over the socket. */
+/* The importer: a process that has only the data that comes over the socket. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "import.h"
 
-/* Without CUDA there is nobody to send such a request. */
+/* Without CUDA no exporter sends such a request. */
 #ifndef HAVE_CUDA
 static int no_cuda(char *why) {
     snprintf(why, 200, "this importer was built without CUDA");
@@ -72,7 +72,7 @@ static void fill_part(unsigned char *bytes, uint64_t n, uint64_t at, unsigned se
         bytes[i] = import_byte(seed, at + i);
 }
 
-/* Until everything is queued. */
+/* Returns when all work is queued. */
 static int begin(const struct import_request *request, int fd, struct import_view *view, struct import_answer *answer) {
     uint64_t since = now_ns();
     int r =
@@ -145,7 +145,7 @@ int import_serve(int sock) {
         else
             r = begin(&request, fd, &view, &answer);
         if (fd >= 0)
-            close(fd); /* a mapping needs it no longer */
+            close(fd); /* the mapping needs it no longer */
         if (send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
             return 1;
         while (r == 0 && request.stay)

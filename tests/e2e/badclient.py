@@ -1,4 +1,4 @@
-"""A client that misbehaves, the same way in every run: what it does comes of a seed."""
+"""A client that misbehaves, the same way in every run: a seed determines its actions."""
 import os
 import random
 import threading
@@ -6,11 +6,11 @@ import time
 
 from harness import DATA, Client, until
 
-ENDS = ("close", "reset") * 4 + ("half-close",)  # which the daemon may notice a second later only
+ENDS = ("close", "reset") * 4 + ("half-close",)  # the daemon may notice that up to a second later
 
 
 class Bad:
-    """Sends parts of requests to one daemon and leaves in some rude way."""
+    """Sends parts of requests to one daemon and then breaks the connection."""
 
     def __init__(self, daemon, seed):
         self.daemon, self.random, self.open = daemon, random.Random(seed), []
@@ -19,7 +19,7 @@ class Bad:
         return self.daemon.raw(unix=self.random.random() < 0.25, **more)
 
     def leave(self, r, how=None):
-        """Ends the connection: closes it, says that nothing more comes and waits for the answer, or resets it."""
+        """Ends the connection: closes it, shuts down its sending side and waits for the answer, or resets it."""
         how = how or self.random.choice(ENDS)
         if how == "reset":
             return r.reset()
@@ -32,7 +32,7 @@ class Bad:
         r.close()
 
     def send_part(self, data, cut, how=None):
-        """data up to byte cut, in pieces, then leaves."""
+        """Sends data up to byte cut, in pieces, then disconnects."""
         r = self.raw()
         at = 0
         try:
@@ -41,11 +41,11 @@ class Bad:
                 r.send(data[at:at + step])
                 at += step
         except (BrokenPipeError, ConnectionResetError):
-            pass  # refused in the middle
+            pass  # refused within the body
         self.leave(r, how)
 
     def read_part(self, target, n, how="reset"):
-        """The first n bytes of an answer, then leaves."""
+        """Reads the first n bytes of an answer, then disconnects."""
         r = self.raw(receive_bytes=4096)
         r.request("GET", target, ["Connection: close"])
         got = r.rest(n)
@@ -53,7 +53,7 @@ class Bad:
         return got
 
     def stay(self, data, **more):
-        """Sends data and then nothing more, until let_go."""
+        """Sends data and then nothing more, until let_go is called."""
         r = self.raw(**more).send(data)
         self.open.append(r)
         return r
@@ -70,7 +70,7 @@ def request(method, target, body=b"", *headers, length=None):
 
 
 def chunked(target, body, sizes, *headers):
-    """An upload in chunks of these sizes, again and again."""
+    """The bytes of an upload in chunks; their sizes cycle through `sizes`."""
     out, at, i = [], 0, 0
     while at < len(body):
         n = min(sizes[i % len(sizes)], len(body) - at)
@@ -81,11 +81,11 @@ def chunked(target, body, sizes, *headers):
 
 
 class Footprint:
-    """What a daemon holds: descriptors, slots, what runs, quotas, memory of pools. Nothing of it may stay with a broken client."""
+    """The daemon's resources: descriptors, slots, operations, quotas, memory of pools. A broken client must leave none of them held."""
 
     def __init__(self, daemon, session):
         self.daemon, self.session = daemon, session
-        samples = [self.now() for _ in range(5) if not time.sleep(0.05)]  # connections of before may still be noticed
+        samples = [self.now() for _ in range(5) if not time.sleep(0.05)]  # the ends of earlier connections may still be pending
         self.before = {**samples[-1], "descriptors": min(x["descriptors"] for x in samples)}
 
     def now(self):
@@ -94,7 +94,7 @@ class Footprint:
                 "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"] if "session" not in p]}
 
     def open(self):
-        """What the daemon's descriptors are, sockets with their line in the system's table of connections."""
+        """The daemon's descriptors; a socket is shown with its line in the system's table of connections."""
         folder = f"/proc/{self.daemon.process.pid}/"
         table = {}
         for kind in ("tcp", "tcp6", "unix"):
@@ -104,7 +104,7 @@ class Footprint:
         return [table.get(link[8:-1], link) if link.startswith("socket:[") else link for link in links]
 
     def same(self, *but):
-        """Everything is as it was, but for what is named, as soon as the daemon has noticed."""
+        """Waits until all resources are as before, except the named ones."""
 
         def differs():
             now = self.now()
@@ -119,7 +119,7 @@ class Footprint:
         self.no_quota_is_held()
 
     def no_quota_is_held(self):
-        """With room for one buffer of 10 bytes more than there is, one is taken."""
+        """A quota with room for one more buffer of 10 bytes admits that buffer and no other."""
         path = "/v1/sessions/" + self.session
         had = self.daemon.get(path)["quota"]
         there = self.daemon.get(path + "/stats")["buffers"]
@@ -132,7 +132,7 @@ class Footprint:
 
 
 class Others:
-    """Ordinary clients beside the bad one, each on one connection that it keeps: small requests and whole tensors."""
+    """Ordinary clients beside the bad one, each on one persistent connection: small requests and whole tensors."""
 
     def __init__(self, daemon, session, body):
         self.daemon, self.body, self.target = daemon, body, DATA.format(session, "others")
@@ -145,7 +145,7 @@ class Others:
             while not self.done.wait(0.01):
                 turn(c)
             assert c.connects == 1, f"the connection was lost {c.connects - 1} times"
-        except Exception as e:  # told by the test's own thread
+        except Exception as e:  # reported by the test's own thread
             self.failed.append(e)
         finally:
             c.close()

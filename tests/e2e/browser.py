@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to in its DevTools protocol over a pair of pipes: no driver, no port."""
+"""A headless Chromium, controlled by its DevTools protocol over a pair of pipes, without a driver or a port."""
 import base64
 import json
 import os
@@ -16,7 +16,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def program():
-    """Where Chromium is. A machine that lacks libraries of the tests (GB_E2E_LACKING=skip) may lack it too; elsewhere it is an error."""
+    """The path of Chromium. If it is missing, the test is skipped with GB_E2E_LACKING=skip and fails otherwise."""
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if not found and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip("no chromium is installed on this machine")
@@ -33,7 +33,7 @@ class Browser:
         args = [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio",
                 "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
                 "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"]
-        # The browser reads from 3 and writes to 4.
+        # The browser reads from descriptor 3 and writes to 4.
         shell = f'exec 3<&{theirs_in} 4>&{theirs_out}; exec "$@"'
         self.log = open(os.path.join(self.folder, "stderr"), "wb")
         self.process = subprocess.Popen(["bash", "-c", shell, "bash", *args], pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL,
@@ -43,7 +43,7 @@ class Browser:
         self.buffer, self.number, self.replies, self.pages = b"", 0, {}, {}
 
     def _take(self, patience_s):
-        """What came, handed to whom it concerns; waits for something if nothing is there."""
+        """Dispatches the received messages to their tabs; waits for one if there is none."""
         if not select.select([self.into], [], [], patience_s)[0]:
             return
         data = os.read(self.into, 1 << 20)
@@ -96,7 +96,7 @@ class Browser:
 
 
 class Page:
-    """One tab with storage of its own. complaints: errors of the console, exceptions, and what the content policy forbade."""
+    """One tab with its own storage. complaints: errors of the console, exceptions, and violations of the content policy."""
 
     def __init__(self, browser, url, width, height, dark=False, phone=False):
         self.browser, self.complaints, self.urls = browser, [], []
@@ -146,7 +146,7 @@ class Page:
         return self.js(f"document.querySelector({json.dumps(selector)})?.innerText")
 
     def click(self, selector):
-        """As a mouse does, in the middle of it."""
+        """Clicks with the mouse in the middle of the element."""
         box = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
                       " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()")
         for kind in ("mousePressed", "mouseReleased"):
@@ -180,7 +180,7 @@ class Page:
             f.write(base64.b64decode(data))
 
     def faults(self):
-        """All complaints so far, with what the content policy forbade."""
+        """All complaints so far, including violations of the content policy."""
         forbidden = self.js("window.forbidden")
         self.browser.pump()
         return self.complaints + forbidden

@@ -1,4 +1,4 @@
-"""A load whose mean is known, and which comes in bursts."""
+"""A load in bursts with a known mean."""
 import contextlib
 import re
 import threading
@@ -11,7 +11,7 @@ SIZES = {"B": 1, "KiB": 1024, "MiB": MIB, "GiB": 1 << 30}
 
 @contextlib.contextmanager
 def bursts(d, every_s=1.0):
-    """A PUT and a GET at once, then nothing until the next second."""
+    """Sends a PUT and a GET at once, then nothing until the next second."""
     over = threading.Event()
     body = bytes(BURST)
 

@@ -1,10 +1,10 @@
-"""Replies held against the interface that the daemon describes: the OpenAPI file that it serves."""
+"""Compares replies with the OpenAPI document that the daemon serves."""
 import json
 import re
 
 try:
     import jsonschema
-except ImportError:  # then only the statuses are looked at
+except ImportError:  # then only the statuses are checked
     jsonschema = None
 
 
@@ -31,7 +31,7 @@ class Interface:
         return self.validators[key]
 
     def route(self, method, target):
-        """The path of the document that the target is of, where it has the method; else None."""
+        """The document's path that matches the target and has the method, or None."""
         path = target.split("?")[0]
         found = (p for pattern, p in self.paths if pattern.match(path) and method.lower() in self.document["paths"][p])
         return next(found, None)
@@ -51,7 +51,7 @@ class Interface:
         return out
 
     def check(self, method, target, reply):
-        """The reply has a status that is described, and a body of the described form."""
+        """Asserts that the document describes the reply's status, and that the body has the described form."""
         operation = self.operation(method, target)
         if operation is None:
             assert reply.status in (404, 405), f"{method} {target} is not described"
@@ -71,7 +71,7 @@ _interfaces = {}
 
 
 def interface(daemon):
-    """Of this daemon; daemons of one program describe the same."""
+    """The interface of this daemon; all daemons of one program have the same document."""
     r = daemon.ask("GET", "/openapi.json")
     if r.body not in _interfaces:
         _interfaces[r.body] = Interface(r.json())
@@ -79,8 +79,8 @@ def interface(daemon):
 
 
 class Session:
-    """A session of a daemon. Paths are relative to it; every reply is held against the interface. One connection for all:
-    a download has let go of its buffer when the next request is read."""
+    """A session of a daemon. Paths are relative to it; every reply is compared with the interface. All requests use one connection, so that
+    a download has released its buffer when the daemon reads the next request."""
 
     def __init__(self, daemon, name="default", token=None):
         self.daemon, self.name, self.client = daemon, name, daemon.client(token)
@@ -133,7 +133,7 @@ class Session:
 
 
 def refuse(session, table):
-    """Each row: method, path, body, status, code and a word that the detail must hold."""
+    """Each row: method, path, body, status, code and a word that the detail must contain."""
     for method, path, body, status, code, word in table:
         p = session.ask(method, path, body).problem(status, code)
         assert word in p["detail"], (method, path, body, p["detail"])

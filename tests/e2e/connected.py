@@ -1,16 +1,16 @@
-"""Sockets and pipes of tests. Without pytest and the harness: programs that tests start use them too."""
+"""Sockets and pipes of tests, without pytest and the harness, because programs that tests start use them, too."""
 import os
 import select
 import socket
 import time
 
-PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a wait that takes longer has failed
+PATIENCE_S = float(os.environ.get("GB_E2E_PATIENCE", 90))  # a longer wait is a failure
 
 
 
 def line_of(pipe, patience_s=PATIENCE_S):
-    """The next line that a child prints into the pipe, with its end; what came before the end of the pipe if that comes first."""
-    reader = getattr(pipe, "buffer", pipe)  # of a pipe of text
+    """The next line that a child prints into the pipe, with its end; if the pipe ends first, the bytes before that."""
+    reader = getattr(pipe, "buffer", pipe)  # a text pipe has one
     line, end = b"", time.monotonic() + patience_s
     os.set_blocking(reader.fileno(), False)
     try:
@@ -29,7 +29,7 @@ def line_of(pipe, patience_s=PATIENCE_S):
 
 
 class Connected:
-    """A socket of a test's own, and what came over it and is not used yet. address: (host, port), or a path."""
+    """A socket, and the received bytes that are not consumed yet. address: (host, port), or a path."""
 
     def __init__(self, address, receive_bytes=None):
         self.sock = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)

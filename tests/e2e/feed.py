@@ -7,7 +7,7 @@ from record import RECORD
 
 
 class Event(dict):
-    """The data of an event; id and type as they stood beside it."""
+    """The data of an event, with the id and type from its own lines."""
 
     def __init__(self, fields):
         super().__init__(json.loads(fields["data"]))
@@ -32,7 +32,7 @@ class Feed(Connected):
             self.begins = int(first["id"])
 
     def until(self, mark):
-        """What comes before the mark; None at the end."""
+        """The bytes before the mark; None at the end."""
         while mark not in self.buffer:
             data = self.sock.recv(1 << 16)
             if not data:

@@ -1,13 +1,13 @@
-"""Requests whose end is in doubt, generated: each way to say a length, a coding, a chunk, a line's end, a request line or too many
-fields, on each kind of route. TAG (of this length) and UPLOAD stand for names of which every exchange has its own."""
+"""Generates requests with an ambiguous end: each form of a length, a coding, a chunk, a line's end, a request line or too many fields, on
+each kind of route. TAG (of this length) and UPLOAD are placeholders for names that are unique to each exchange."""
 from collections import namedtuple
 
-# want: what may become of it. refuse: one error, and the connection ends. serve: its answer, and the request behind it gets its own.
-# either: one of the two.
+# want: the permitted outcomes. refuse: one error, and the connection ends. serve: the answer, and the next request gets its own. either:
+# one of the two.
 Case = namedtuple("Case", "group name route data want")
 
 TAG, UPLOAD = b"@TAG@@", b"@UPLOAD@"
-BODY = b"{   }"  # of five bytes, and JSON
+BODY = b"{   }"  # five bytes, and JSON
 Route = namedtuple("Route", "method target fields served takes")
 ROUTES = {
     "get": Route(b"GET", b"/v1/sessions/default/buffers/" + TAG, [], {404}, False),
@@ -25,7 +25,7 @@ CL = b"Content-Length: 5"
 
 
 def lines(route, fields, version=b"HTTP/1.1", method=None, target=None):
-    """The head's lines, without their ends."""
+    """The lines of the head, without line ends."""
     r = ROUTES[route]
     return [b" ".join((method or r.method, target or r.target, version)), b"Host: localhost", *r.fields, *fields]
 
@@ -35,7 +35,7 @@ def head(route, fields, **more):
 
 
 def on(route, want):
-    """Where no body is taken the well-formed is refused as well, or answered and left."""
+    """On a route without a body, a well-formed body is refused as well, or the request is answered and the body left unread."""
     return want if ROUTES[route].takes or want == "refuse" else "either"
 
 
@@ -70,7 +70,7 @@ def lengths():
     for route in ROUTES:
         for name, fields, want in LENGTHS:
             yield Case("length", name, route, head(route, fields) + BODY + CANARY, on(route, want))
-        # What stands behind it is a body by one length and a request by the other.
+        # The bytes behind it are a body by one length and a request by the other.
         for name, fields in [
                 ("0 and all", [b"Content-Length: 0", b"Content-Length: " + n]), ("all and 0", [b"Content-Length: " + n, b"Content-Length: 0"]),
                 ("list 0, all", [b"Content-Length: 0, " + n]), ("0, and all behind NUL", [b"Content-Length: 0\0" + n]),
@@ -114,7 +114,7 @@ def codings():
             yield Case("coding", name, route, head(route, fields) + CHUNKED + CANARY, on(route, want))
         yield Case("coding", "HTTP/1.0", route, head(route, [TE], version=b"HTTP/1.0") + CHUNKED + CANARY, "refuse")
         yield Case("coding", "HTTP/1.0, kept", route, head(route, [TE, b"Connection: keep-alive"], version=b"HTTP/1.0") + CHUNKED + CANARY, "refuse")
-        # Both framings: by the length all is body, by the coding the canary is a request.
+        # Both framings: by the length all bytes are body, by the coding the canary is a request.
         for name, fields, _ in CODINGS:
             for order, both in (("before", [b"Content-Length: " + n, *fields]), ("behind", [*fields, b"Content-Length: " + n])):
                 if route in ("json", "put") and b"\r\n" not in b"".join(fields):

@@ -18,7 +18,7 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 def program():
-    """Lies beside the daemon."""
+    """The program is beside the daemon."""
     path = os.path.join(os.path.dirname(binary()), "gpubuf")
     assert os.access(path, os.X_OK), f"{path} is not built"
     return path
@@ -46,7 +46,7 @@ class Said:
         return json.loads(self.raw)
 
     def table(self):
-        """Rows as {title: cell}; cells have single spaces at most."""
+        """Rows as {title: cell}; cells contain only single spaces."""
         lines = [line for line in self.out.splitlines() if line]
         cut = [[c.strip() for c in line.split("  ") if c.strip()] for line in lines]
         return [dict(zip(cut[0], row)) for row in cut[1:]]
@@ -77,7 +77,7 @@ class Cli:
 
 
 class Terminal:
-    """gpubuf on a terminal of its own: all three streams, unless told otherwise."""
+    """gpubuf on its own terminal, by default with all three streams."""
 
     def __init__(self, cli, *args, rows=40, columns=120, **streams):
         self.master, slave = pty.openpty()
@@ -93,7 +93,7 @@ class Terminal:
         self.process = cli.start(*args, preexec_fn=own, **streams)
 
     def read(self, until=None):
-        """Reads until the text has come, or until the process has ended."""
+        """Reads until the text has appeared, or until the process has ended."""
         end = time.monotonic() + PATIENCE_S
         while until is None or until not in self.text:
             assert time.monotonic() < end, f"{until!r} did not come: {self.text[-600:]!r}"
@@ -119,6 +119,6 @@ class Terminal:
 
 def interrupt(process, number=signal.SIGINT):
     process.send_signal(number)
-    process.wait(PATIENCE_S)  # before its standard input is closed: that would be an end as well
+    process.wait(PATIENCE_S)  # before its standard input is closed, because that would end it, too
     out, err = process.communicate(timeout=PATIENCE_S)
     return Said(["interrupted"], process.returncode, out or b"", (err or b"").decode())

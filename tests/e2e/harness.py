@@ -1,4 +1,4 @@
-"""The daemon as a child process, and two clients for it: an ordinary one and one that misbehaves on purpose."""
+"""The daemon as a child process, and two clients: an ordinary one, and one that sends exact bytes."""
 import http.client
 import importlib
 import json
@@ -23,7 +23,7 @@ SANITIZERS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitize
 
 
 def for_everybody(program, folder):
-    """A copy of it, in a folder that every user may search from now on; a bundle's with what lies beside it there."""
+    """A copy of it, in a folder that every user may search from now on; for a bundle, with the files beside it."""
     for path in [str(p) for p in [folder, *folder.parents][:-2]]:
         os.chmod(path, 0o755)
     name, bundle = os.path.basename(program), os.path.dirname(os.path.dirname(os.path.abspath(program)))
@@ -46,7 +46,7 @@ def binary():
 
 
 def library(name):
-    """The module of that name. Where libraries may be lacking (GB_E2E_LACKING=skip) what asks for it is skipped, test or file."""
+    """The module of that name. With GB_E2E_LACKING=skip a test or file that needs a missing library is skipped."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -56,7 +56,7 @@ def library(name):
 
 
 def until(what, condition, patience_s=PATIENCE_S, every_s=0.01):
-    """The first true value of condition(); an error naming what after patience_s."""
+    """The first true value of condition(). Fails with an error that names `what` after patience_s."""
     end = time.monotonic() + patience_s
     while True:
         value = condition()
@@ -83,7 +83,7 @@ class Reply:
         return self
 
     def problem(self, status, code):
-        """The problem document, held against RFC 9457 and against what was wanted."""
+        """The problem document, compared with RFC 9457 and with the expected values."""
         assert self.status == status, f"{self.status}, wanted {status} {code}: {self.body[:400]!r}"
         assert self.headers.get("Content-Type") == "application/problem+json"
         p = self.json()
@@ -107,7 +107,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """One keep-alive connection; connects says how often it had to be made."""
+    """One keep-alive connection; connects counts how often it was opened."""
 
     def __init__(self, address, token=None):
         unix = isinstance(address, str)
@@ -115,7 +115,7 @@ class Client:
         self.token, self.connects = token, 0
 
     def start(self, method, target, body=None, headers=None):
-        """Sends a request and returns the response, whose body is still to be read."""
+        """Sends a request and returns the response; the caller reads its body."""
         headers = dict(headers or {})
         if self.token:
             headers["Authorization"] = "Bearer " + self.token
@@ -127,7 +127,7 @@ class Client:
         try:
             self.http.request(method, target, body, headers)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # refused in the middle of the body: the reply is there to be read
+            pass  # refused within the body: the reply is readable
         response = self.http.getresponse()
         RECORD.note(method, target, response.status, response.headers)
         return response
@@ -145,7 +145,7 @@ class Client:
 
 
 class Raw(Connected):
-    """A socket that sends exactly what it is told. continues counts the 100 Continue that came."""
+    """A socket that sends exactly the given bytes. continues counts the received 100 Continue."""
 
     def __init__(self, address, receive_bytes=None):
         super().__init__(address, receive_bytes)
@@ -172,7 +172,7 @@ class Raw(Connected):
         return bool(data)
 
     def head(self):
-        """(status, headers) of the next answer; None when the connection ended before it. 100 counts as one."""
+        """(status, headers) of the next answer, where 100 counts as one; None if the connection ended before it."""
         while b"\r\n\r\n" not in self.buffer:
             if not self._more():
                 assert not self.buffer, f"the connection ended within a header: {self.buffer!r}"
@@ -190,7 +190,7 @@ class Raw(Connected):
         return data
 
     def rest(self, n):
-        """At most n bytes; fewer when the connection ends before."""
+        """At most n bytes; fewer if the connection ends before."""
         parts, have = [self.buffer[:n]], min(n, len(self.buffer))
         self.buffer = self.buffer[n:]
         while have < n:
@@ -205,7 +205,7 @@ class Raw(Connected):
         return b"".join(parts)
 
     def reply(self, head_only=False):
-        """The next answer that is not 100; None when the connection ended instead."""
+        """The next answer that is not 100; None if the connection ended instead."""
         head = self.head()
         while head and head[0] == 100:
             self.continues += 1
@@ -216,11 +216,11 @@ class Raw(Connected):
         return Reply(head[0], head[1], b"" if bodyless else self.exactly(int(head[1]["Content-Length"])))
 
     def ended(self):
-        """True when the daemon has closed and nothing more came."""
+        """True if the daemon has closed without sending more."""
         return not self.buffer and not self._more()
 
     def closes(self):
-        """True when the daemon closes, whatever comes before."""
+        """True if the daemon closes, after any further bytes."""
         while self._more():
             pass
         return True
@@ -235,7 +235,7 @@ class Raw(Connected):
 
 
 class Daemon:
-    """A running gpubufd. state: a folder to keep; without one it gets its own, removed at the end."""
+    """A running gpubufd. state: a state folder that is kept; without it the daemon gets a temporary one."""
 
     def __init__(self, backend, *options, state=None, listen=("--listen", "127.0.0.1:0"), env=None, wait=True,
                  program=None, **popen):
@@ -247,7 +247,7 @@ class Daemon:
             args += ["--backend", backend]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD") and k != "NOTIFY_SOCKET"}
         if wait and os.path.exists(os.path.join(self.state, "listen")):
-            os.unlink(os.path.join(self.state, "listen"))  # of a daemon that was killed
+            os.unlink(os.path.join(self.state, "listen"))  # left by a daemon that was killed
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **(env or {})}, **popen)
         self.clients = []
@@ -307,7 +307,7 @@ class Daemon:
         return self.get("/v1/stats")
 
     def settled(self):
-        """The statistics once nothing runs and no slot is held."""
+        """The statistics, read once no operation runs and no slot is held."""
 
         def quiet():
             s = self.stats()
@@ -317,7 +317,7 @@ class Daemon:
         return until("no transfer runs, all slots are free", quiet)
 
     def contents(self):
-        """All that clients can have changed; equal before and after means untouched."""
+        """All state that clients can change; equal values before and after mean that it is unchanged."""
         self.settled()
         sessions = self.get("/v1/sessions?limit=1000")["items"]
         buffers = [self.get(f"/v1/sessions/{s['name']}/buffers?limit=1000")["items"] for s in sessions]

@@ -1,5 +1,5 @@
-"""Bad requests and what each must be told. {b} is the path of a session's buffers, {d} that of the data of buffer x, which
-holds 16 bytes and must hold them afterwards."""
+"""Bad requests with their expected errors. {b} is the path of a session's buffers. {d} is the path of the data of buffer x, which holds 16
+bytes and must hold them afterwards."""
 import json
 
 from values import npy, npy_header

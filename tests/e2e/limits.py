@@ -1,5 +1,5 @@
-"""No test runs for ever. pytest-timeout fails a test at its limit; this module clears up after a test that failed, and lets a
-terminated run say where it stood."""
+"""Time limits of tests. pytest-timeout fails a test at its limit. This module cleans up after a failed test, and makes a terminated run
+print its present position."""
 import contextlib
 import faulthandler
 import os
@@ -16,7 +16,7 @@ _status = [0]
 
 
 def descendants():
-    """The living processes that this process started, and those that they started."""
+    """The living child processes of this process, and their descendants."""
     children = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
@@ -32,7 +32,7 @@ def descendants():
 
 
 def end_children(patience_s=10):
-    """Kills them. Their parents reap them where they still wait for them."""
+    """Kills them. Their parents reap them, if they still wait for them."""
     end = time.monotonic() + patience_s
     while (left := descendants()) and time.monotonic() < end:
         for pid in left:
@@ -69,7 +69,8 @@ def pytest_runtest_logreport(report):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
-    """A test that failed can have left anything behind: all fixtures end, and then what still runs. The next test begins anew."""
+    """A failed test can leave fixtures and processes behind: all fixtures end, and then all processes that still run. The next test begins
+    anew."""
     yield
     if item.nodeid not in _failed:
         return
@@ -85,7 +86,7 @@ def pytest_sessionfinish(exitstatus):
 
 
 def pytest_unconfigure():
-    """A thread that a failed test left waiting does not keep the run from its end."""
+    """A thread that a failed test left waiting does not prevent the run's end."""
     if _failed and any(t is not threading.main_thread() and not t.daemon for t in threading.enumerate()):
         sys.stdout.flush()
         os._exit(_status[0])

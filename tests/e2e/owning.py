@@ -1,7 +1,7 @@
-"""Clients that own memory and have the daemon adopt it: in the test's own process, and as processes that can be killed.
+"""Clients that own memory which the daemon adopts: in the test's own process, and as processes that can be killed.
 
-As a program: owning.py SOCKET SESSION BUFFER SIZE owns that many zeros, adopts them, prints the answer as a line of JSON, and then does
-what lines on its standard input say: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes."""
+As a program: owning.py SOCKET SESSION BUFFER SIZE makes that many zeros, has them adopted, and prints the answer as a line of JSON. Then it
+carries out commands from its standard input: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes."""
 import fcntl
 import json
 import mmap
@@ -17,7 +17,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Owned:
-    """Memory of this process in a file without a name: view, fd."""
+    """Memory of this process in a memfd: view, fd."""
 
     def __init__(self, size, data=None, seals=fcntl.F_SEAL_SHRINK, flags=os.MFD_ALLOW_SEALING, offset=0):
         self.size, self.offset = size, offset
@@ -51,7 +51,7 @@ class Owner(Local):
     """A connection over which memory is adopted."""
 
     def ask_adopt(self, buffer, session="default", headers=(), **fields):
-        """The socket that takes the descriptor, or the answer where there was none."""
+        """The socket that receives the descriptor, or the answer if the daemon gave no socket."""
         target = f"/v1/sessions/{session}/buffers/{buffer}/adopt"
         self.send("POST", target, fields, headers)
         fds = []
@@ -72,7 +72,7 @@ class Owner(Local):
         return answer
 
     def adopt(self, buffer, fds, session="default", headers=(), say=b"x", **fields):
-        """The final answer. fds: what is handed over, one after the other in one message; none: the mailbox is closed."""
+        """The final answer. fds: the descriptors, sent in one message; none: the socket is closed instead."""
         box = self.ask_adopt(buffer, session, headers, **{"way": "memfd", **fields})
         if not isinstance(box, socket.socket):
             return box

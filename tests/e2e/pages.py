@@ -1,4 +1,4 @@
-"""What the tests of the page share: one browser for a file, pages of it, and tensors to look at."""
+"""Helpers of the tests of the page: one browser for each test file, its pages, and tensors to show."""
 import contextlib
 import io
 import json
@@ -30,7 +30,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, backend):
-    """Opens the page of a daemon and waits for its numbers. Nothing but what is permitted may be complained of in the end."""
+    """Opens the page of a daemon and waits for its numbers. At the end there must be no complaints but the permitted ones."""
     with contextlib.ExitStack() as end:
 
         def go(daemon, *size, wait="connected", permitted=(), **more):

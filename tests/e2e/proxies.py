@@ -1,5 +1,5 @@
-"""nginx and HAProxy in front of a daemon, each a process of the test's own: one thread, its files in the test's folder. Either has
-two ways in: as it comes, to the daemon's TCP port; and as lax as it can be made, to the UNIX socket."""
+"""nginx and HAProxy in front of a daemon, each as a child process with one thread and its files in the test's folder. Each has two
+listeners: one with the default configuration, to the daemon's TCP port; and one with the laxest parsing, to the UNIX socket."""
 import os
 import re
 import shutil
@@ -74,7 +74,7 @@ backend unix
 
 
 def program(name):
-    """That of Debian's package, which ./bootstrap check provides; where things may be lacking the test is skipped without it."""
+    """The program of Debian's package, which ./bootstrap check provides. Without it the test is skipped if GB_E2E_LACKING=skip."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
     if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip(f"{name} is not installed on this machine")
@@ -94,7 +94,7 @@ def free_ports(n):
 
 
 class Proxy:
-    """name: nginx or haproxy. ways: two addresses, as it comes and lax."""
+    """name: nginx or haproxy. ways: two addresses, default and lax."""
 
     def __init__(self, name, folder, daemon):
         self.name, self.folder, self.log = name, folder, os.path.join(folder, "forwarded")
@@ -106,7 +106,7 @@ class Proxy:
             if until(f"{name} listens or has ended", lambda: self.listens() or self.process.poll() is not None) is True and self.listens():
                 break
             self.process.wait(PATIENCE_S)
-            assert "in use" in self.said(), self.said()  # somebody else took the port
+            assert "in use" in self.said(), self.said()  # another process took the port
         self.ways = [("127.0.0.1", port) for port in self.ports]
 
     def begin(self, tcp, unix):
@@ -114,7 +114,7 @@ class Proxy:
         with open(conf, "w", encoding="ascii") as f:
             f.write((NGINX if self.name == "nginx" else HAPROXY).format(folder=self.folder, tcp=tcp, unix=unix, ports=self.ports))
         args = ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")] if self.name == "nginx" else ["-db", "-f", conf]
-        out = "output" if self.name == "nginx" else "forwarded"  # HAProxy's log is what it prints
+        out = "output" if self.name == "nginx" else "forwarded"  # HAProxy prints its log
         with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:
             return subprocess.Popen([self.program, *args], stdin=subprocess.DEVNULL, stdout=f, stderr=errors)
 
@@ -127,7 +127,7 @@ class Proxy:
         return self.process.poll() is None
 
     def said(self):
-        """All that it wrote but for what it was asked."""
+        """Its output without the request log."""
         texts = []
         for name in ("errors", "stderr"):
             path = os.path.join(self.folder, name)
@@ -137,7 +137,7 @@ class Proxy:
         return "".join(texts)
 
     def forwarded(self, at):
-        """(the requests "METHOD target" that it sent to the daemon since byte `at` of its log, where the log now ends)"""
+        """(the requests "METHOD target" that it sent to the daemon since byte `at` of its log, the log's present end)"""
         with open(self.log, "rb") as f:
             f.seek(at)
             data = f.read()

@@ -1,4 +1,4 @@
-"""The Python package as it lies in the tree, and a server that grants mappings without a daemon."""
+"""The Python package of the source tree, and a server that grants mappings without a daemon."""
 import base64
 import json
 import os
@@ -19,7 +19,7 @@ def client_of(daemon, session="default", unix=False, **more):
 
 
 class Granter:
-    """Answers every map request over a UNIX socket with what it is told, in a thread; notes what was asked and what ended."""
+    """Answers every map request over a UNIX socket with a given reply, in a thread; records the requests and the ended connections."""
 
     def __init__(self, folder, data=bytes(range(24)), dtype="uint8", shape=None, mode=None, before=64, **fields):
         self.path = os.path.join(str(folder), f"{id(self):x}.sock")
@@ -57,7 +57,7 @@ class Granter:
         try:
             self._serve(c)
         except OSError:
-            pass  # the client has gone
+            pass  # the client has closed
         c.close()
         self.ended.set()
 

@@ -1,15 +1,16 @@
-"""What the daemons answered in a run, for the tests that hold the whole of it against the interface's document."""
+"""Records the daemons' answers in a run; tests compare all of them with the interface's document."""
 import json
 import re
 
 LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
-# Of every answer, or of the connection; no part of what an operation is described to answer.
+# Headers of every answer, or of the connection; operations do not describe them.
 COMMON = {"Date", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options",
           "Cross-Origin-Resource-Policy",
           "Idempotency-Replayed"}
 
 
-# In replies to requests that read: that neither is guessed what it is, nor pages of other origins see it. What libmicrohttpd refuses itself is no problem document.
+# Headers in replies to reads: they prevent content sniffing, and reading by pages of other origins. A refusal by libmicrohttpd itself is no
+# problem document.
 EVERY = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 OWN = (400, 413, 414, 431)
 
@@ -26,7 +27,7 @@ class Record:
         said = {name.title(): value for name, value in headers.items()}
         if method.upper() in ("GET", "HEAD") and int(status) >= 200 and not (int(status) in OWN and said.get("Content-Type") != "application/problem+json"):
             assert {name: said.get(name) for name in EVERY} == EVERY, (method, target, status, said)
-        # Without a body the headers are those of another answer: of a 200, of a GET.
+        # A reply without a body has the headers of another reply: of a 200, of a GET.
         if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
             kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
 
@@ -59,5 +60,5 @@ RECORD = Record()
 
 
 def requests_in(data):
-    """(method, target) of each request line in bytes that are about to be sent."""
+    """(method, target) of each request line in the bytes to send."""
     return [(m.decode(), t.decode("latin-1")) for m, t in LINE.findall(data)] if b" HTTP/1." in data else []

@@ -1,5 +1,5 @@
-"""Loaded by schemathesis. What every other case names is made first, so that not all of them end in 404; and what was answered
-is written down for the record of the whole run."""
+"""Loaded by schemathesis. For every other case, the objects that it names are created first, so that not all cases end in 404. All answers
+are recorded for the whole run."""
 import http.client
 import itertools
 import json

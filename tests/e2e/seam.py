@@ -1,4 +1,4 @@
-"""Exchanges with a daemon, directly and through proxies, each with names of its own, and what became of them."""
+"""Exchanges with a daemon, directly and through proxies, each with unique names, and their outcomes."""
 import itertools
 import os
 import random
@@ -15,17 +15,17 @@ from wire import Malformed, Wire, replies
 DIRECT = ("tcp", "unix")
 PROXIED = {"nginx": ("nginx", 0), "nginx-lax": ("nginx", 1), "haproxy": ("haproxy", 0), "haproxy-lax": ("haproxy", 1)}
 THREADS = 8
-END_S = 6  # in which a connection ends behind a request that nobody can go on from
+END_S = 6  # time for a connection to end after a request with no known end
 OWN = ("GET /livez", "PUT /v1/sessions/default/buffers/barrier/data")  # of this file
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 BAD = {400, 405, 411, 413, 414, 417, 422, 431, 501, 505}  # 422: the body is larger than the buffer
 SILENT = {"blank before", "tabs", "method alone", "nothing but blanks"}  # libmicrohttpd ends the connection before any callback
-HUGE = ("16 digits", "2^63")  # chunks in which the request behind is data, kept as what came of a broken body is
+HUGE = ("16 digits", "2^63")  # chunks whose data includes the following request; data of a broken body is kept
 LOGGED = re.compile(r"request: [0-9a-f]{16} (\S+ .*) \d{3} [\d.]+ ms$")
 
 
 class Exchange:
-    """case: sent over the road; pieces: how its bytes are cut, as positions."""
+    """case: the request that is sent over the road; pieces: the positions at which its bytes are cut."""
 
     def __init__(self, case, tag, road):
         self.case, self.tag, self.road, self.upload = case, tag, road, None
@@ -46,7 +46,7 @@ def cut(data, at):
 
 
 def at_random(seed, data):
-    """One piece, or up to four cut anywhere; most often near the beginning of long ones."""
+    """One piece, or up to four, cut anywhere; long ones mostly near the beginning."""
     r = random.Random(seed)
     return [r.randrange(1, min(len(data), r.choice((300, len(data))))) for _ in range(r.choice((0, 1, 2, 3)))]
 
@@ -85,7 +85,7 @@ class Seam:
         return self.daemon.unix if road == "unix" else self.daemon.tcp
 
     def ask(self, *request):
-        """Over a connection of this thread's own: what the daemon had read before is seen to when the answer is there."""
+        """Uses this thread's own connection: when the answer arrives, the daemon has handled all that it had read before."""
         if not hasattr(self.local, "client"):
             self.local.client = Client(self.daemon.unix)
             self.clients.append(self.local.client)
@@ -101,7 +101,7 @@ class Seam:
         return x
 
     def behind(self, case):
-        """Answered when what the daemon had of the case before is: what was written before is stored when this is."""
+        """A write whose answer shows that earlier writes are stored, too."""
         if case.route in ("put", "patch"):
             self.ask("PUT", "/v1/sessions/default/buffers/barrier/data", b"x")
         else:
@@ -115,7 +115,7 @@ class Seam:
         with Wire(self.address(road)) as w:
             w.feed(cut(data, [a for a in at if a < len(data)]))
             w.read()
-            for _ in range(2):  # turns of the daemon's loop
+            for _ in range(2):  # iterations of the daemon's loop
                 if not w.ended:
                     self.behind(case)
                     w.read()
@@ -137,7 +137,7 @@ class Seam:
         return done
 
     def judge(self, x, ran):
-        """What is wrong with a direct exchange."""
+        """The fault of a direct exchange, or None."""
         canary = ran["DELETE canary-" + x.tag]
         if not x.ended:
             return [f"the connection does not end; came: {x.got[:200]!r}, the request behind it ran {canary} times"]
@@ -153,7 +153,8 @@ class Seam:
         served = canary == 1 and len(codes) == 2 and codes[1] == 404 and b"canary-" in answers[1][2] and (
             codes[0] in route.served or x.case.want == "either" and codes[0] >= 400)
         closed = len(codes) == 1 and canary == 0 and codes[0] in route.served
-        # What libmicrohttpd had read behind a chunked body cannot be given back to it: the client is told that the connection ends.
+        # Bytes that libmicrohttpd has read behind a chunked body cannot be given back to it, so the reply announces that the connection
+        # ends.
         told = closed and b"chunked" in x.case.data.lower() and answers[0][1].get("Connection") == "close"
         silent = x.case.name in SILENT and not x.got and canary == 0
         good = {"refuse": refused or silent, "serve": served or told, "either": refused or served or closed or silent}[x.case.want]
@@ -163,7 +164,7 @@ class Seam:
     # --- through a proxy ---------------------------------------------------------------------------------------------------
 
     def innocent(self, x, n):
-        """Another client of the proxy, on a connection of its own. The proxy's connection to the daemon is that of before."""
+        """Another client of the proxy, on its own connection. The proxy reuses its connection to the daemon."""
         name = f"innocent{n}-{x.tag}"
         ask = f"GET /v1/sessions/default/buffers/{name} HTTP/1.1\r\nHost: localhost\r\nX-Secret: secret-{x.tag}\r\nConnection: close\r\n\r\n"
         with Wire(self.address(x.road)) as w:
@@ -202,13 +203,13 @@ class Seam:
         proxy, ran, sent = self.proxies[PROXIED[road][0]], Counter(), Counter()
 
         def more():
-            """What the daemon ran and the proxy does not know of. The proxy may write a request down only when the client has gone."""
+            """Requests that the daemon ran but the proxy did not send. The proxy may log a request only after the client has closed."""
             ran.update(self.requests())
             rows, self.read_to[proxy.name] = proxy.forwarded(self.read_to[proxy.name])
             sent.update(key(row) for row in rows)
             spare = sent - ran
             left = Counter({k: n for k, n in (ran - sent).items() if k not in OWN and not k.startswith("PUT up")})
-            for k in [k for k in left if k.startswith("unknown ")]:  # a head that libmicrohttpd refused itself: the daemon knows the target alone
+            for k in [k for k in left if k.startswith("unknown ")]:  # a head that libmicrohttpd refused itself: the daemon knows only the target
                 left[k] -= sum(spare[f"{m} {k.removeprefix('unknown ')}"] for m in METHODS)
             return +left
 
@@ -225,10 +226,10 @@ class Seam:
                     x.faults.append(f"innocent {n} ran {ran[f'GET innocent{n}-{x.tag}']} times")
         return done
 
-    # --- what the daemon did -----------------------------------------------------------------------------------------------
+    # --- the daemon's actions ----------------------------------------------------------------------------------------------
 
     def requests(self):
-        """Counter of the requests that it has answered since the last call. The log is complete but for what is still under way."""
+        """Counter of the requests that it has answered since the last call. The log lacks only requests that are still running."""
         self.ask("GET", "/livez")
         with open(self.daemon.log_path, "rb") as f:
             f.seek(self.at)
@@ -239,7 +240,7 @@ class Seam:
         return Counter(key(m.group(1)) for m in found if m)
 
     def stored(self, done):
-        """Adds a fault where what was stored is not the body."""
+        """Adds a fault if the stored bytes are not the body."""
         for x in done:
             if x.case.route == "put":
                 r = self.ask("GET", f"/v1/sessions/default/buffers/{x.tag}/data")
@@ -254,9 +255,9 @@ class Seam:
 
 
 def key(row):
-    """Method and what tells requests apart: a name that holds a tag, or the target as it is."""
+    """The method, and the part that identifies a request: a name with a tag, or the whole target."""
     method, _, target = row.partition(" ")
-    method = method if method in METHODS else "unknown"  # as the daemon's log has it
+    method = method if method in METHODS else "unknown"  # as in the daemon's log
     named = re.search(r"(?:canary-|innocent\d-|up)?(?<![0-9])\d{6}(?![0-9])|[0-9a-f]{8}-\d+(?![0-9])", target)
     return f"{method} {named.group() if named else target}"
 

@@ -1,8 +1,8 @@
-"""A process that maps a buffer of int32 for writing and writes it, by numpy or by torch, until it is told to stop or is killed.
+"""A process that maps a buffer of int32 for writing and writes it, by numpy or by torch, until it gets a command to stop or is killed.
 
-As a program: share_writer.py SOCKET SESSION BUFFER LIBRARY WAY. It prints "ready", and then does what lines on its standard input
-say: "fill N" makes all elements N and prints "filled N"; "go N" makes them N, N + 1, ... until the next line comes, with "going"
-once N is there, and prints "stopped M"; "alive" prints whether the daemon is; the end of its input ends the mapping."""
+As a program: share_writer.py SOCKET SESSION BUFFER LIBRARY WAY. It prints "ready", and then carries out commands from its standard input.
+"fill N" sets all elements to N and prints "filled N". "go N" sets them to N, N + 1, ... until the next line comes; it prints "going" after
+N is written, and "stopped M" at the end. "alive" prints whether the daemon is alive. The end of its input ends the mapping."""
 import os
 import select
 import subprocess
@@ -52,7 +52,7 @@ class Writer:
         self._gone()
 
     def end(self):
-        """In order: the lease ends with its answer."""
+        """Ends in order: the lease ends with its answer."""
         self.process.stdin.close()
         assert self.process.wait(PATIENCE_S) == 0
         self._gone()
@@ -72,7 +72,7 @@ class Writer:
 
 
 def elements_of(mapping, library):
-    """fill(value) of the mapped memory; it has happened when it returns."""
+    """Returns fill(value) for the mapped memory; the write is complete when it returns."""
     if library == "numpy":
         return mapping.array().fill
     import torch
@@ -101,7 +101,7 @@ def main(unix, session, buffer, library, way):
         fill = elements_of(mapping, library)
         print("ready", flush=True)
         while True:
-            words = sys.stdin.readline().split()  # not by iterating: what select sees must not lie in a buffer of ours
+            words = sys.stdin.readline().split()  # not by iterating: Python's buffering would hide lines from select
             if not words:
                 break
             if words[0] == "fill":

@@ -9,7 +9,7 @@ _mine = {}
 
 
 def _claims(item):
-    """Whether the item is this share's. What is the same on every backend is run by one share of all."""
+    """Whether the item belongs to this share. Tests that are the same on every backend are run by one share of all."""
     once = "once" in item.keywords or "backend" not in item.fixturenames
     name = ("once-" if once else "-".join(BACKENDS) + "-") + item.path.stem
     if name not in _mine:
@@ -22,8 +22,8 @@ def _claims(item):
 
 
 def pytest_runtestloop(session):
-    """pytest's own loop tells each item which one comes next, and what that one needs is kept. Here the next file is not known
-    before it is claimed, so that the last item of a file keeps no more than the session's fixtures."""
+    """pytest's own loop passes each item the next one, and keeps the next one's fixtures. Here the next file is unknown before it is
+    claimed, so that the last item of a file keeps only the session's fixtures."""
     if not FOLDER or session.testsfailed or session.config.option.collectonly:
         return None
     for _, items in itertools.groupby(session.items, lambda item: item.path):

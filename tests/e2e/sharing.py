@@ -1,7 +1,7 @@
 """Clients that map buffers over the UNIX socket: in the test's own process, and as processes that can be killed.
 
-As a program: sharing.py SOCKET SESSION BUFFER MODE maps, prints what it got as a line of JSON, and then does what lines on its
-standard input say: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes, "end" ends the lease."""
+As a program: sharing.py SOCKET SESSION BUFFER MODE maps, prints the answer as a line of JSON, and then carries out commands from its
+standard input: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes, "end" ends the lease."""
 import array
 import hashlib
 import json
@@ -53,7 +53,7 @@ class Local(Connected):
         return bool(data)
 
     def reply(self, method="GET"):
-        """The next final answer. Descriptors come with 103 and nothing else."""
+        """The next final answer. Descriptors come only with 103."""
         fds = []
         while True:
             while b"\r\n\r\n" not in self.buffer:
@@ -91,7 +91,7 @@ class Local(Connected):
 
 
 class Memory:
-    """The bytes of a mapping, by way of a descriptor for mmap."""
+    """Maps the bytes of a descriptor by mmap."""
 
     def __init__(self, answer):
         self.info = answer.json()
@@ -118,7 +118,7 @@ class Memory:
 
 
 class Program:
-    """A file of these as a program: it says what it has got, then does what it is told, a line each."""
+    """Runs a file of these as a program: it prints its first answer, then carries out commands, a line each."""
 
     def __init__(self, file, *arguments):
         self.process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -153,7 +153,7 @@ class Process(Program):
 
 
 def spawn(work, *arguments):
-    """A child that works until it is killed; one that comes to an end shows why."""
+    """A child that works until it is killed; if it ends by itself, its error is shown."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -176,7 +176,7 @@ def digest(data):
 
 
 def obey(view):
-    """Does what is told of the bytes, a line each; the words of other lines are the caller's."""
+    """Carries out the commands on the bytes, a line each; yields the words of other lines to the caller."""
     for line in sys.stdin:
         word, *rest = line.split()
         if word == "digest":

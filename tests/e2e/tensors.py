@@ -1,4 +1,4 @@
-"""What the tests of safetensors share: files, written by hand, and requests for many tensors."""
+"""Helpers of the tests of safetensors: files, written by hand, and requests for many tensors."""
 import numpy as np
 
 import values
@@ -11,7 +11,7 @@ library("safetensors.numpy")
 
 TYPE = "application/x-safetensors"
 
-# dtype of ours, of the format
+# gpubufd's dtype, the format's dtype
 TYPES = (("bool", "BOOL"), ("uint8", "U8"), ("uint16", "U16"), ("uint32", "U32"), ("uint64", "U64"), ("int8", "I8"),
          ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"), ("float32", "F32"),
          ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e4m3fnuz", "F8_E4M3FNUZ"),

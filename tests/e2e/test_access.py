@@ -1,4 +1,4 @@
-"""Who may do what: tokens, addresses, origins."""
+"""Access rights: tokens, addresses, origins."""
 import os
 import subprocess
 
@@ -27,7 +27,7 @@ def guarded(start, tmp_path):
 def test_scopes(guarded):
     d, secrets = guarded
     x, mine = DATA.format("default", "x"), DATA.format("mine", "y")
-    table = [  # method, target, body, then what none, an unknown one, read, write, admin and the session's own are told
+    table = [  # method, target, body, then the statuses for no token, an unknown one, read, write, admin and the session's own
         ("GET", "/v1", None, 401, 401, 200, 200, 200, None),
         ("GET", x, None, 401, 401, 200, 200, 200, 403),
         ("HEAD", x, None, 401, 401, 200, 200, 200, 403),
@@ -110,7 +110,7 @@ def test_looking_for_tokens_makes_nothing(tmp_path, words):
 
 
 def test_the_last_token_revoked_opens_nothing_to_others(start, tmp_path):
-    """On a socket that others reach no token must not mean that everyone may."""
+    """On an address that others can reach, the absence of tokens must not give access to all."""
     secret = token(tmp_path, "add", "only", "--scope", "write")
     d = start(state=str(tmp_path), listen=("--listen", "0.0.0.0:0"))
     port = int(d.addresses[0].rsplit(":", 1)[1])

@@ -1,4 +1,4 @@
-"""Memory that a client owns as a buffer: the very bytes, both ways, and what becomes of them when the owner goes."""
+"""Adopted memory: both sides share the same bytes; the effects of the owner's end."""
 import array
 import fcntl
 import os
@@ -31,7 +31,7 @@ def memory():
 
 
 def told(daemon, answer, status, code=None):
-    """Held against the interface."""
+    """Compared with the interface."""
     interface(daemon).check("POST", "/v1/sessions/s/buffers/b/adopt", answer)
     assert answer.status == status and (code is None or answer.json()["code"] == code), answer.body
     return answer
@@ -67,7 +67,7 @@ def test_another_process_owns_them(daemon, s, session):
         lost(s, "x")
     until("nothing is mapped any more", lambda: adopted(s) == 0)
     assert s.meta("x")["adopted"]
-    again = s.put("x", B, status=200)  # memory of the daemon's own
+    again = s.put("x", B, status=200)  # the daemon's own memory
     assert (again["adopted"], again["crc32c"], again["state"]) == (False, f"{crc32c(B):08x}" if isinstance(crc32c(B), int) else crc32c(B), "ready")
 
 
@@ -96,12 +96,12 @@ def test_what_is_done_with_it_is_done_in_the_owners_memory(s, session, owner, me
     s.put("x", B, "?in_place=false", 200)
     assert memory.bytes() == B
     s.delete("buffers/x")
-    until("it is let go of", lambda: adopted(s) == 0)
+    until("it is released", lambda: adopted(s) == 0)
     assert memory.bytes() == B
 
 
 def test_a_tensor_at_an_offset(s, session, owner):
-    """It keeps dtype and shape, also when raw bytes are uploaded; what is beside it is not touched."""
+    """It keeps dtype and shape, also if raw bytes are uploaded; the memory around it is unchanged."""
     with Owned(4096 + 24 * 4, offset=4096 + 8) as m:
         m.whole[:] = b"\xee" * len(m.whole)
         info = owner.own("x", m, session, dtype="float32", shape=[2, 3, 4], offset=m.offset)
@@ -115,7 +115,7 @@ def test_a_tensor_at_an_offset(s, session, owner):
 
 
 def test_two_processes_and_one_file(daemon, s, session, memory):
-    """What is uploaded to one buffer is downloaded from the other; each is lost with its own."""
+    """An upload to one buffer is visible in the other; each buffer is lost with its own connection."""
     with Owner(daemon.unix) as a, Owner(daemon.unix) as b:
         a.own("x", memory, session)
         b.own("y", memory, session)
@@ -123,23 +123,23 @@ def test_two_processes_and_one_file(daemon, s, session, memory):
         assert s.data("y") == B == memory.bytes()
         a.close()
         lost(s, "x")
-        until("one is let go of", lambda: adopted(s) == 1)
+        until("one is released", lambda: adopted(s) == 1)
         assert s.data("y") == B
 
 
 def test_no_tag_holds(s, session, owner, memory):
-    """The owner writes when it likes: no 304, no If-Match, no resumed range."""
+    """The owner may write at any time: no 304, no If-Match, no resumed range."""
     owner.own("x", memory, session)
     tag = s.ask("GET", "buffers/x/data").headers["ETag"]
     r = s.ask("GET", "buffers/x/data", headers={"If-None-Match": tag})
     assert r.status == 200 and r.headers["ETag"] != tag
     s.ask("GET", "buffers/x/data", headers={"If-Match": tag}).problem(412, "precondition_failed")
     assert s.ask("GET", "buffers/x/data", headers={"If-Range": tag, "Range": "bytes=1-2"}).status == 200
-    for method in "GET", "HEAD":  # nor does a digest
+    for method in "GET", "HEAD":  # nor is there a digest
         assert "Repr-Digest" not in s.ask(method, "buffers/x/data", headers={"Want-Repr-Digest": "sha-256=1"}).expect(200).headers
 
 
-# --- what it cannot be ---------------------------------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_wants_other_memory(daemon, s, session, owner, memory):
@@ -187,7 +187,7 @@ def test_what_is_asked(daemon, s, session, owner, memory):
 
 
 def test_what_is_handed_over(daemon, s, session, owner, memory, tmp_path):
-    """Each is refused with what would be right, nothing stays open, and the next is taken."""
+    """Each is refused with a correction, no descriptor stays open, and the next request succeeds."""
     ends, pipe = socket.socketpair(), os.pipe()
     plain = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
     os.ftruncate(plain, SIZE)
@@ -225,7 +225,7 @@ def test_a_byte_alone_and_nothing_at_all(daemon, s, session, owner, memory):
 
 
 def test_ways_that_a_device_lacks(daemon, s, session, owner, memory, backend):
-    """Of a GPU's memory the host backend says so; a GPU says that this is none."""
+    """The host backend refuses GPU memory by name; a GPU refuses a descriptor that is none of its own."""
     status, code = (501, "unsupported") if backend.startswith("host") else (422, "cannot_adopt")
     told(daemon, owner.adopt("x", [memory.fd], session, way="vmm", bytes=SIZE), status, code)
     told(daemon, owner.adopt("x", [], session, way="legacy", bytes=SIZE, handle="A" * 86 + "=="), status, code)
@@ -249,7 +249,7 @@ def test_limits(start):
 
 
 def test_the_limit_of_bytes(start):
-    """What is sparse is filled by reading it, so that what is said of it counts and not what is there of it."""
+    """Reading a sparse file allocates it, so its size counts, not its allocated blocks."""
     d = start("--max-adopted-bytes", "1M")
     with Owned(1 << 20) as big, Owned(1) as small, Owner(d.unix) as a:
         for _ in range(2):
@@ -258,13 +258,13 @@ def test_the_limit_of_bytes(start):
             assert "--max-adopted-bytes" in problem["detail"]
             assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [1 << 20, 1 << 20, 1]
             Session(d).delete("buffers/x")
-            until("it is let go of", lambda: d.stats()["sharing"]["adopted"] == 0)
+            until("it is released", lambda: d.stats()["sharing"]["adopted"] == 0)
         a.own("y", small)
         told(d, a.adopt("x", [big.fd], bytes=1 << 20), 507, "limit_reached")
 
 
 def test_the_limit_of_bytes_unless_said(start):
-    """Half of the memory, or of what the control group leaves; a memfd that says more has nothing behind it."""
+    """The limit is half of the memory, or of the control group's limit; a larger memfd cannot be backed."""
     d = start()
     text = d.ask("GET", "/metrics").body.decode()
     limit = int(float(re.search(r"^gpubufd_adopted_limit_bytes (\S+)$", text, re.M).group(1)))
@@ -287,7 +287,7 @@ def test_the_limit_of_one_connection(daemon, s, session, owner, memory):
 
 
 def test_after_a_restart(start, tmp_path, memory):
-    """The record says truthfully that the bytes are gone; what the owner has is its own."""
+    """The record says that the bytes are lost; the owner keeps its memory."""
     d = start(state=str(tmp_path))
     with Owner(d.unix) as c:
         c.own("x", memory)
@@ -296,7 +296,7 @@ def test_after_a_restart(start, tmp_path, memory):
         meta = d.meta("x")
         assert meta["state"] == "lost" and memory.bytes() == A and d.stats()["sharing"]["adopted"] == 0
     with Owner(d.unix) as c:
-        again = told(d, c.adopt("x", [memory.fd], bytes=SIZE), 200).json()  # over the lost one
+        again = told(d, c.adopt("x", [memory.fd], bytes=SIZE), 200).json()  # replaces the lost one
         assert again["adopted"] and again["generation"] > meta["generation"] and d.data("x").body == A
 
 
@@ -309,19 +309,19 @@ def test_a_device_that_refuses(start, memory):
 
 
 def test_an_idle_connection_stays(start, memory):
-    """As long as it owns something."""
+    """Only while the connection owns a buffer."""
     d = start("--idle-timeout", "1")
     with Owner(d.unix) as c, Owner(d.unix) as idle:
         c.own("x", memory)
         idle.ask("GET", "/livez")
-        assert idle.sock.recv(1) == b""  # which takes longer than that
+        assert idle.sock.recv(1) == b""  # which takes longer than the timeout
         assert d.data("x").body == A
         d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
         assert c.sock.recv(1) == b"", "it is to be closed"
 
 
 def test_rights(start, tmp_path, memory):
-    """It takes the right to write data and the right to map for writing."""
+    """Adoption needs the right to write data and the right to map for writing."""
     from test_access import token
     secrets = {k: token(tmp_path, "add", k.replace(",", "-and-"), "--scope", k) for k in ("write", "map-write", "write,map", "write,map-write", "admin")}
     d = start(state=str(tmp_path))
@@ -331,7 +331,7 @@ def test_rights(start, tmp_path, memory):
 
 
 def test_a_key_is_not_heard(daemon, s, session, owner, memory):
-    """An answer that is kept could not take a descriptor, nor could an operation."""
+    """A stored answer could not receive a descriptor, nor could an operation."""
     headers = ["Idempotency-Key: k", "Prefer: respond-async, wait=20"]
     told(daemon, owner.adopt("x", [memory.fd], session, headers, bytes=SIZE), 201)
     told(daemon, owner.adopt("x", [memory.fd], session, headers, bytes=SIZE), 409, "buffer_exists")
@@ -356,7 +356,7 @@ def kernel_refuses_rights():
 
 
 def test_descriptors_before_the_accept(start):
-    """They would lie in the socket's queue for as long as nobody reads it: a listener of the feed reads nothing."""
+    """Unread descriptors would stay in the socket's queue; the connection of a feed reads nothing."""
     if not kernel_refuses_rights():
         pytest.skip("this kernel has no SO_PASSRIGHTS (6.16)")
     d = start()
@@ -376,7 +376,7 @@ def test_descriptors_before_the_accept(start):
 
 
 def test_descriptors_with_a_plain_request(daemon, s, session):
-    """Nobody asked for them: they are not taken, where the kernel can say so; and they harm nobody anyhow."""
+    """Descriptors that the daemon did not ask for are refused if the kernel supports that; otherwise they have no effect."""
     with socket.socket(socket.AF_UNIX) as c, Owned(64) as m:
         c.settimeout(PATIENCE_S)
         c.connect(daemon.unix)

@@ -1,4 +1,4 @@
-"""Tensors of torch on a GPU that the daemon adopts by CUDA's older handle."""
+"""Tensors of torch on a GPU that the daemon adopts by CUDA's legacy handle."""
 import pytest
 
 from harness import BACKENDS, library, until
@@ -30,7 +30,7 @@ def test_a_tensor(c):
 
 
 def test_two_tensors_of_one_allocation(c):
-    """The handle is that of the whole: it is opened once, and each begins at its own offset."""
+    """The handle is that of the whole allocation: it is opened once, and each buffer begins at its own offset."""
     both = torch.zeros(2, 1 << 18, dtype=torch.int64, device="cuda")
     with c.adopt("a", both[0]), c.adopt("b", both[1]):
         c.fill("a", 1, 8)

@@ -1,4 +1,4 @@
-"""Owners that die, at any moment and in the middle of anything: nothing of theirs stays with the daemon, and it goes on."""
+"""Owners that die at any moment: the daemon keeps no resource of theirs and serves on."""
 import os
 import random
 import signal
@@ -17,7 +17,7 @@ OWNERS, AT_A_TIME, NAMES = 400, 12, 6
 
 
 def owner(path, session, seed):
-    """Owns, uploads, downloads, lets go and breaks off until it is killed; never returns."""
+    """Adopts, uploads, downloads, releases and disconnects until it is killed; never returns."""
     rng = random.Random(seed)
     while True:
         c, memory = Owner(path), Owned(SIZE, A)
@@ -36,7 +36,7 @@ def owner(path, session, seed):
                 time.sleep(60)
             if what == 2:
                 c.send("POST", f"/v1/sessions/{session}/buffers/copy{seed % 3}/copy", {"from": name})
-                break  # and does not look at the answer
+                break  # without reading the answer
             if what == 3:
                 c.ask("DELETE", f"/v1/sessions/{session}/buffers/{name}")
             if what == 4:
@@ -69,7 +69,7 @@ def test_owners_killed_at_random(daemon, session):
             seen.add(r.status)
             assert r.status in (200, 404, 409, 410), r
             if len(alive) == AT_A_TIME:
-                time.sleep(rng.random() * 0.02)  # for the moment to be a random one
+                time.sleep(rng.random() * 0.02)  # so that the moment is random
                 kill(alive.pop(rng.randrange(AT_A_TIME)))
         until("the last ones own something", lambda: adopted(daemon) > had)
     finally:
@@ -88,7 +88,7 @@ def test_owners_killed_at_random(daemon, session):
 
 
 def test_killed_in_a_row(daemon, s, session):
-    """Each is noticed by its end alone, and the name is free for the next."""
+    """The daemon notices each end without further requests, and the name is free for the next owner."""
     for _ in range(40):
         pid = os.fork()
         if pid == 0:
@@ -104,7 +104,7 @@ def test_killed_in_a_row(daemon, s, session):
 
 
 def test_killed_in_the_middle_of_a_download(daemon, s, session):
-    """Who downloads gets the bytes to the end: the daemon's own mapping keeps them."""
+    """A download completes after the owner's end, because the daemon's own mapping keeps the bytes."""
     big = payload(8 << 20, 3)
     pid, out = None, os.pipe()
     pid = os.fork()
@@ -131,7 +131,7 @@ def test_killed_in_the_middle_of_a_download(daemon, s, session):
 
 
 def test_the_daemon_is_killed(start, tmp_path):
-    """What the owner has is its own."""
+    """The owner keeps its memory."""
     d = start(state=str(tmp_path))
     with Owned(SIZE, A) as memory, Owner(d.unix) as c:
         c.own("x", memory)

@@ -1,4 +1,4 @@
-"""Answers that only come of what is going on at the moment: each is produced, and held against the document."""
+"""Answers that depend on the present activity: each is produced and compared with the document."""
 import struct
 import threading
 
@@ -37,13 +37,13 @@ def appends(to, offset=0, complete=0):
 
 
 def begun(daemon, name="n", query="", size=None):
-    """Where an upload is that can be appended to."""
+    """The location of an upload that can be appended to."""
     h = {**BEGINS, **({"Upload-Length": str(size)} if size is not None else {})}
     return daemon.ask("PUT", S + f"/buffers/{name}/data{query}", b"", h).expect(201).headers["Location"]
 
 
 def parts(daemon, name="n", size=4):
-    """The same of parts."""
+    """The same for an upload in parts."""
     return daemon.ask("POST", S + "/uploads", {"buffer": name, "bytes": size}).expect(201).headers["Location"]
 
 
@@ -60,7 +60,7 @@ def three(start, tmp_path):
 
 
 def test_busy_and_partial(three):
-    """While a write in place goes on, and after it broke off."""
+    """During a write in place, and after it was interrupted."""
     writers = [three.raw().put(DATA.format("default", n) + "?in_place=true", 4 * SLOT).send(b"y" * 3 * SLOT) for n in "bm"]
     until("both are written", lambda: three.stats()["running"]["uploads"] == 2)
     rows = [*use("b"), ("POST", "/buffers/b/fill", {"pattern": 1}), ("POST", "/buffers/m/sync", {"to": "device"}),
@@ -106,7 +106,7 @@ def test_a_name_that_is_just_being_made(start, simulated, backend):
 
 
 def test_what_the_device_does_not_offer(start, backend):
-    """501: the device's own word for it."""
+    """501, with the device's own error."""
     no = "cudaErrorNotSupported"
     d = start(*SMALL_SLOTS, spec=f"fault:kind_alloc={no},pool_create={no}:{backend}")
     d.put("b", b"x" * 1000).expect(201)
@@ -149,7 +149,7 @@ def test_what_the_device_reports(start, op, method, path, body):
 
 
 def test_bytes_that_the_device_does_not_move(start):
-    """Of uploads in several requests, and of a HEAD that needs the bytes."""
+    """Answers of uploads in several requests, and of a HEAD that needs the bytes."""
     d = start(*SMALL_SLOTS, spec="fault:copy@2+=cudaErrorInvalidValue:host:discrete")
     d.put("b", b"x" * 1000).expect(201)
     assert d.ask("HEAD", S + "/buffers/b/data", None, DIGEST).status == 500
@@ -159,7 +159,7 @@ def test_bytes_that_the_device_does_not_move(start):
 
 
 def test_left_to_itself(start, backend):
-    """Where the memory takes long: 202, and then it is there."""
+    """If the allocation takes long: 202, and the upload exists later."""
     d = start(*SMALL_SLOTS, spec=f"fault:alloc@2=delay/200:{backend}")
     s = Session(d)
     s.put("b", b"12345678")
@@ -222,9 +222,9 @@ def test_what_is_refused_of_the_bytes(start):
 
 
 def test_an_upload_that_is_just_being_completed(start, backend):
-    """What it replaces takes long to free: until then it is neither open nor completed."""
+    """Freeing the replaced memory takes long: until then the upload is neither open nor completed."""
     if not backend.startswith("host"):
-        pytest.skip("nobody waits for the free: a GPU is through with the old bytes later than it is asked")
+        pytest.skip("no request waits for the free: a GPU frees the old bytes later, in stream order")
     d = start(*SMALL_SLOTS, "--wait-max", "1", spec=f"fault:kind_free@1=delay/6000,kind_free@2=delay/6000:{backend}")
     d.put("b", b"12345678", query="?kind=pageable").expect(201)
     path = parts(d, "b")
@@ -245,7 +245,7 @@ def test_an_upload_that_is_just_being_completed(start, backend):
 
 
 def test_the_last_bytes_and_no_place(s):
-    """What is said of the whole says that the upload had all its bytes."""
+    """An error about the whole body implies that the upload had all its bytes."""
     s.put("x", b"old")
     s.patch("", {"quota": {"buffers": 1}})
     path = s.ask("PUT", "buffers/x/data?format=raw", b"", {**BEGINS, "Upload-Length": "3"}).expect(201).headers["Location"]

@@ -82,7 +82,7 @@ def test_one_commit(daemon, s):
     before = commits(s)
     r = batch(s, *[op("copy", f"c{i}", **{"from": "a"}) for i in range(1000)])
     assert r.expect(200).json()["done"] == 1000 and r.json()["results"][999]["buffer"] == "c999"
-    assert commits(s) <= before + 2  # the housekeeper may have had one of its own
+    assert commits(s) <= before + 2  # the housekeeper may have had a change of its own
     assert s.get()["buffers"] == 1001 and s.data("c500") == b"12345678"
     assert statuses(batch(s, *[op("delete", f"c{i}") for i in range(1000)])) == [204] * 1000
     assert s.names("buffers") == ["a"]
@@ -222,7 +222,7 @@ def test_with_a_key_and_left_to_itself(start, backend, tmp_path):
 
 
 def test_side_by_side(s):
-    """Batches that want each other's buffers: each ends, and every buffer is as one of them left it."""
+    """Batches that use each other's buffers: each ends, and every buffer is in the state that one of them left."""
     names, wrong = [f"b{i}" for i in range(12)], []
     for name in names:
         s.put(name, bytes(64))
@@ -235,7 +235,7 @@ def test_side_by_side(s):
                 body = {"operations": [op("fill", n, pattern=number) for n in picked], "atomic": number % 2 == 0}
                 r = client.ask("POST", s.base + "/batch", body)
                 assert r.status == 200 or r.json()["retryable"], r
-        except BaseException as e:  # told by the main thread
+        except BaseException as e:  # reported by the main thread
             wrong.append(e)
     threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
     for t in threads:
@@ -250,7 +250,7 @@ def test_side_by_side(s):
 
 
 def test_the_client_goes_and_the_wait_ends(start, backend):
-    """What has begun goes on, and nothing waits for what has not."""
+    """Begun actions complete, and no request waits for the others."""
     d = start("--wait-max", "1", spec=f"fault:place_fill@1=stall/2500:{backend}")
     s = Session(d)
     s.put("a", b"12345678")

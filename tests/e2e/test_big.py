@@ -11,7 +11,7 @@ ALLOWANCE = 32 << 20
 
 
 class Peak:
-    """The most that RssAnon was, looked at between blocks."""
+    """The peak of RssAnon, sampled between blocks."""
 
     def __init__(self, daemon):
         self.daemon, self.start = daemon, daemon.rss_anon()
@@ -29,13 +29,13 @@ class Peak:
 @pytest.mark.big
 @pytest.mark.parametrize("expect", [True, False])
 def test_4_gib_pass(start, backend, capsys, expect):
-    """On the host backends the buffer itself is memory of the process; touching it first takes it out of the account."""
+    """On the host backends the buffer itself is memory of the process; touching it first excludes it from the growth."""
     d = start("--slots-bytes", str(SLOTS))
     cold = d.rss_anon()
     block = payload(BLOCK)
     path = DATA.format("default", "x")
     d.ask("POST", "/v1/sessions/default/buffers", {"name": "x", "bytes": SIZE}).expect(201)
-    with d.raw() as r:  # every page of the buffer and every slot is touched once
+    with d.raw() as r:  # touches every page of the buffer and every slot once
         r.put(path + "?in_place=true&dtype=uint8", SIZE).send(b"")
         for _ in range(SIZE // BLOCK):
             r.send(block)

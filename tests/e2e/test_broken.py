@@ -1,4 +1,4 @@
-"""Broken clients: all that they had is given back, others are served meanwhile, and what is left is a state with a name."""
+"""Broken clients: their resources are released, other clients are served meanwhile, and buffers are left in a defined state."""
 import errno
 import json
 import resource
@@ -35,7 +35,7 @@ def nameable(daemon, name, *contents, session="default"):
 
 
 def cuts(bad, data, n):
-    """n places to stop at: the seams of the header, both ends of the body, and anywhere."""
+    """n places to stop at: the line ends of the header, both ends of the body, and random ones."""
     head = data.index(b"\r\n\r\n") + 4
     fixed = [0, 1, head - 4, head - 2, head - 1, head, head + 1, head + SLOT, len(data) - 1]
     return [c for c in fixed if c < len(data)] + [bad.random.randrange(len(data)) for _ in range(n)]
@@ -51,7 +51,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_upload_that_ends_anywhere(start, kind):
-    """A small body at every byte, of the plain kind, else at some as a large one: closed, half closed, reset."""
+    """Stops at every byte of a small plain upload, else at some places, as for a large body: closed, half closed, reset."""
     d = start(*PATIENT)
     bad = Bad(d, 1)
     for size, n in (20, None if kind == "plain" else 20), (BIG, 30):
@@ -66,7 +66,7 @@ def test_an_upload_that_ends_anywhere(start, kind):
         state = nameable(d, "x", old)
         assert state == "ready" or kind == "in-place"
         assert others.polls > 0
-        # The same again, whole, on the same daemon.
+        # The whole test again, on the same daemon.
         with d.raw() as r:
             assert r.send(data).reply().status == 200
         assert d.data("x").body == new
@@ -86,7 +86,7 @@ def test_nothing_stays_of_uploads_that_end_anywhere(start):
                 bad.send_part(data, cut)
     before.same("buffers")
     assert nameable(d, "new") == "absent"
-    # No allocator's habits, nor any one body that was kept.
+    # The bound exceeds allocator caches, but not one leaked body.
     assert d.rss_anon() - memory < 32 << 20
 
 
@@ -105,7 +105,7 @@ def test_a_download_that_is_left_anywhere(start):
 
 
 def test_clients_that_go_silent_are_given_up(start):
-    """Half open connections: in the header, in the body, before the answer is read; and those that send a byte now and then."""
+    """Half-open connections: in the header, in the body, before the answer is read; and connections that send a byte now and then."""
     d = start(*HASTY)
     body = payload(64 * SLOT)
     d.put("x", body).expect(201)
@@ -122,7 +122,7 @@ def test_clients_that_go_silent_are_given_up(start):
             at = [30]
 
             def gone():
-                """Another byte, well before the time-out; until the daemon has had enough."""
+                """Sends another byte well before the timeout, until the daemon closes."""
                 at[0] += 1
                 try:
                     r.send(b"x")
@@ -174,7 +174,7 @@ def test_64_uploads_stall_and_others_are_served(start):
 
 @pytest.mark.parametrize("size", [8 << 20, 1 << 20, (512 << 10) + 1])
 def test_a_large_body_that_drips_is_seen(start, size):
-    """Fewer bytes than the system is asked to tell of: they count as moving all the same, and the connection goes on afterwards."""
+    """Fewer bytes than the socket's low-water mark count as progress, too, and the connection continues afterwards."""
     d = start(*HASTY, "--slot-bytes", "1M")
     body = payload(size)
     with d.raw() as r:
@@ -182,7 +182,7 @@ def test_a_large_body_that_drips_is_seen(start, size):
         assert r.head()[0] == 100
         for i in range(8):
             r.send(body[i * 50000:(i + 1) * 50000])
-            time.sleep(0.25)  # the pace is what is tried
+            time.sleep(0.25)  # the pace is under test
         r.send(body[8 * 50000:])
         assert r.reply().status == 201
         for _ in range(20):
@@ -194,7 +194,7 @@ def test_a_large_body_that_drips_is_seen(start, size):
 
 @pytest.mark.parametrize("size", [64 << 20, 1 << 20])
 def test_drops_below_the_permitted_rate(start, size):
-    """Bytes that only the tick finds are a sign of life, and yet too few."""
+    """Bytes that only the tick finds count as progress, but the rate is too low."""
     d = start("--min-rate", "10K", "--stall-timeout", "1")
     before = Footprint(d, "default")
     with d.raw() as r:
@@ -219,7 +219,7 @@ def test_drops_below_the_permitted_rate(start, size):
 
 
 def test_ten_thousand_idle_connections(start):
-    """As many as this process may open: that knew nothing, half a header, or were answered once."""
+    """As many connections as this process may open: silent ones, ones with half a header, and ones with one answer."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     n = min(10000, limit[1] - 500)
@@ -239,7 +239,7 @@ def test_ten_thousand_idle_connections(start):
         assert len(before.now()) and before.now()["descriptors"] >= n
         assert d.rss_anon() - memory < n * (16 << 10) * 2 + (64 << 20)
         others.more()
-        for r in idle[1::300]:  # half a header is as good as ever
+        for r in idle[1::300]:  # the connection with half a header still works
             assert r.send(b"host\r\n\r\n").reply().status == 200
     bad = Bad(d, 6)
     for r in idle:
@@ -250,7 +250,7 @@ def test_ten_thousand_idle_connections(start):
 
 
 def test_pipelined_garbage(start):
-    """What came before the garbage is answered, the garbage is refused, and its connection closed."""
+    """Requests before the garbage are answered, the garbage is refused, and its connection is closed."""
     d = start(*PATIENT)
     d.put("x", b"abc").expect(201)
     before, bad = Footprint(d, "default"), Bad(d, 7)
@@ -308,7 +308,7 @@ def test_anything_at_any_moment(start, seed):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, how):
-    """A creation and a copy that wait: quota and name are free long before the wait would have ended."""
+    """A creation and a copy that wait for memory: after a disconnect, quota and name are free long before the wait would end."""
     d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"))
     d.put("x", payload(SLOT)).expect(201)
     d.ask("POST", "/v1/sessions/default/buffers", {"name": "big", "bytes": 128 << 20}).expect(201)
@@ -323,7 +323,7 @@ def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, h
         body = json.dumps(body).encode()
 
         def waits():
-            """Who asks too early takes the quota of the one that is to wait, which is then refused and asks again."""
+            """An early request would take the quota of the waiting one, which would then be refused and retried."""
             r = bad.stay(request("POST", target, body, "Content-Type: application/json", "Prefer: wait=500"))
             d.settled()
             if create("other").status == 507:
@@ -354,7 +354,7 @@ def test_the_wrong_method_is_told_where_it_belongs(daemon, session):
 @pytest.mark.parametrize("size", [4 << 20, 1 << 20, 9 << 20])
 @pytest.mark.parametrize("unix", [False, True])
 def test_clients_that_drip_keep_no_slot(start, unix, size):
-    """As many as there are slots; each byte that comes is a sign of life, and yet others get their turn."""
+    """As many stalled uploads as there are slots: each byte is progress, but other transfers get slots, too."""
     d = start("--slots-bytes", "1M", "--slot-bytes", "256K", "--min-rate", "0")
     slow = [d.raw(unix=unix).put(DATA.format("default", f"slow{i}"), size).send(payload(50000)) for i in range(4)]
     done = threading.Event()

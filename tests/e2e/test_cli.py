@@ -1,4 +1,4 @@
-"""gpubuf, command by command: what it prints, as a table and as JSON, what it does, and how it ends."""
+"""gpubuf, command by command: its output as a table and as JSON, its effects, and its exit status."""
 import http.server
 import json
 import re
@@ -73,7 +73,7 @@ def test_labels_cannot_command_the_terminal(cli, x, daemon, session):
 
 
 class Hostile(http.server.BaseHTTPRequestHandler):
-    """A daemon whose every word is a command for the terminal."""
+    """A daemon whose texts all contain escape sequences for the terminal."""
 
     def answer(self):
         word = "\u001b[2J\u009b2J"
@@ -216,7 +216,7 @@ def test_wait_for_an_operation_that_is_done(cli, x, daemon, session):
     base = f"/v1/sessions/{session}"
 
     def left(method, path, body):
-        """What waits for nothing may be answered at once: then it is asked again."""
+        """An operation that waits for nothing may be done at once; then the command is repeated."""
         reply = daemon.ask(method, base + path, body, {"Prefer": "respond-async"})
         return reply.json()["id"] if reply.status == 202 else None
 
@@ -236,7 +236,7 @@ def test_stats_and_top_where_no_terminal_is(cli, x, session):
     assert both["stats"]["sequence"] and both["sessions"]
 
 
-# --- how it ends --------------------------------------------------------------------------------------------------------
+# --- exit statuses ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("args", [
     [], ["nonsense"], ["ls", "a", "b"], ["rm"], ["ls", "--size", "3"], ["--nonsense"], ["put"], ["ls", "--timeout", "soon"],
     ["ls", "--timeout", "-1"], ["get", "x", "--offset", "12Q"], ["get", "x", "--offset", "99999999T"], ["info", "a/b/c"],

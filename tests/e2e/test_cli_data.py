@@ -1,4 +1,4 @@
-"""gpubuf's put, get and cp: files, pipes, formats, parts, and what is left when they break off."""
+"""gpubuf's put, get and cp: files, pipes, formats, parts, and the state after an interruption."""
 import io
 import os
 import signal
@@ -170,7 +170,7 @@ def test_cp_from_and_to_files(cli, array, tmp_path):
     assert cli("cp", "w", "/dev/stdout").expect().raw.startswith(b"abc")
 
 
-# --- what is left -------------------------------------------------------------------------------------------------------
+# --- after an interruption ----------------------------------------------------------------------------------------------
 def test_a_download_leaves_no_file_when_it_fails(cli, tmp_path):
     old = tmp_path / "old"
     old.write_bytes(b"old")
@@ -243,7 +243,7 @@ def test_an_interrupted_put_in_parts_leaves_no_open_upload(cli, daemon, session,
 def test_an_interrupted_get_leaves_no_file(cli, daemon, session, tmp_path):
     cli("sessions").expect()
     daemon.ask("POST", f"/v1/sessions/{session}/buffers", {"name": "x", "bytes": 1 << 30}).expect(201)
-    os.mkfifo(tmp_path / "slow")  # nobody reads: the download stands
+    os.mkfifo(tmp_path / "slow")  # the pipe is not read: the download stalls
     daemon.settled()
     reader = os.open(tmp_path / "slow", os.O_RDONLY | os.O_NONBLOCK)
     p = cli.start("get", "x", tmp_path / "slow")
@@ -263,7 +263,7 @@ def test_an_interrupted_get_leaves_no_file(cli, daemon, session, tmp_path):
 
 
 def writes_in(p, folder):
-    """It has a file open there, though it may have no name yet."""
+    """gpubuf has a file open there, which may have no name yet."""
     try:
         return any(os.readlink(f.path).startswith(str(folder)) for f in os.scandir(f"/proc/{p.pid}/fd"))
     except OSError:
@@ -271,7 +271,7 @@ def writes_in(p, folder):
 
 
 def test_a_pipe_without_end(cli, tmp_path):
-    """Its length is not known before all of it is there: it is waited for no longer than is said, and can be interrupted."""
+    """The length of a pipe is unknown before its end: the wait is limited by the option, and can be interrupted."""
     env = {"TMPDIR": str(tmp_path)}
     p = cli.start("put", "-", "x", stdin=subprocess.PIPE, env=env)
     p.stdin.write(bytes(1 << 20))

@@ -1,4 +1,4 @@
-"""gpubuf at its edges: sources without an end, ends by signals, patterns, sockets that let nobody in, what is meant by a name."""
+"""Edge cases of gpubuf: endless sources, signals, patterns, inaccessible sockets, ambiguous names."""
 import os
 import shutil
 import signal
@@ -52,7 +52,7 @@ def test_a_shape_that_is_none_is_the_daemons_to_refuse(cli):
 
 
 def test_a_pipe_that_gives_more_than_its_shape_is_refused(cli):
-    """What a pipe brings is meant, all of it; a device is cut."""
+    """All bytes of a pipe are uploaded; a device is cut at the given length."""
     cli("put", "-", "x", "--shape", "10", input=bytes(1 << 20)).expect(FAILED)
     assert cli.json("ls") == []
 
@@ -68,7 +68,7 @@ def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number
             "map": ["map", "m", "--hold"], "hosts": ["put", "-", "x", "--hosts", "127.0.0.1:9"]}[what]
     if what == "map":
         args += ["-u", f"unix://{daemon.unix}"]
-    if what == "hosts":  # one that takes connections and never answers
+    if what == "hosts":  # a server that accepts connections and never answers
         deaf = socket.create_server(("127.0.0.1", 0))
         args = ["ls", "--hosts", f"127.0.0.1:{deaf.getsockname()[1]}", "--timeout", 1000]
     p = cli.start(*args, stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
@@ -101,7 +101,7 @@ def test_nohup_is_heeded(cli, daemon, session, ignored):
     until("it is mapped", lambda: daemon.get("/v1/leases")["items"])
     with open(f"/proc/{p.pid}/status") as f:
         blocked = next(int(line.split()[1], 16) for line in f if line.startswith("SigBlk:"))
-    assert bool(blocked >> (signal.SIGHUP - 1) & 1) != ignored  # what is blocked is waited for, and taken though it is ignored
+    assert bool(blocked >> (signal.SIGHUP - 1) & 1) != ignored  # sigwait takes a blocked signal even if it is ignored
     p.communicate(timeout=PATIENCE_S)
     assert p.returncode == DONE
     until("nothing is mapped", lambda: not daemon.get("/v1/leases")["items"])
@@ -130,7 +130,7 @@ def test_rm_by_patterns(cli, daemon, session):
     assert Cli(daemon.url("")).json("rm", f"{session}/o*") == [f"{session}/other"]
 
 
-# --- what is meant ------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------------------
 def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
     (tmp_path / "x.npy").write_bytes(b"12345678")
     said = cli("cp", "x.npy", "zz", cwd=tmp_path).expect(NOT_FOUND)
@@ -140,7 +140,7 @@ def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
     assert "./folder/x.npy" not in cli("cp", "./x.npy", "zz", cwd=tmp_path).expect().err
 
 
-# --- what else the daemon has -------------------------------------------------------------------------------------------
+# --- other resources of the daemon --------------------------------------------------------------------------------------
 def test_events_and_uploads(cli, daemon, session):
     cli("events", "add", "e1", "e2").expect()
     assert {r["NAME"] for r in cli("events").expect().table()} == {"e1", "e2"}
@@ -176,7 +176,7 @@ def test_room_that_will_never_be_there_is_not_promised(simulated, start):
 
 def test_release(cli, daemon, session):
     daemon.put("m", b"12345678", session, "?mirrored=true").expect(201)
-    assert "sync" in cli("release", "m").expect(FAILED).err  # the host's alone has the bytes
+    assert "sync" in cli("release", "m").expect(FAILED).err  # only the host side has the bytes
     cli("sync", "m", "--to", "device").expect()
     assert cli.json("release", "m")["head"] == "device"
     assert daemon.data("m", session).body == b"12345678"
@@ -258,7 +258,7 @@ def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
     source = shutil.copytree(os.path.join(SOURCE, "gpubuf"), open_folder / "python" / "gpubuf")
     said = subprocess.run([sys.executable, "-B", "-c", python, source.parent, d.unix], capture_output=True, text=True, timeout=PATIENCE_S,
                           cwd="/", user=65534, group=65534, extra_groups=[], env={**env, "PYTHONPATH": os.pathsep.join(sys.path)})
-    if "numpy" not in said.stderr:  # where that user can read the libraries
+    if "numpy" not in said.stderr:  # in a place where that user can read the libraries
         assert "gpubuf.errors.Unreachable" in said.stderr and "mode 0660" in said.stderr and "group 0" in said.stderr, said.stderr
     os.chmod(open_folder / "state", 0o700)
     said = as_nobody(open_folder, ["ls"], env)
@@ -266,7 +266,7 @@ def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
 
 
 def test_an_address_without_a_scheme(daemon):
-    """HOST:PORT is http; what is no address is told as such, not tried."""
+    """HOST:PORT is http; a text that is no address gets an error without a connection attempt."""
     where = "{}:{}".format(*daemon.tcp)
     assert Cli()("-u", where, "info", "--json").expect().json()["name"] == "gpubufd"
     assert Cli(where)("info", "--json").expect().json()["name"] == "gpubufd"

@@ -1,4 +1,4 @@
-"""gpubuf feed: what happens, a line each, until somebody ends it."""
+"""gpubuf feed: events, a line each, until the command is ended."""
 import json
 import select
 import signal
@@ -15,7 +15,7 @@ def lines(process, count):
 
 
 def started(cli, *args):
-    """It hears: what is made now is told. after=0 has the daemon's start first."""
+    """The feed is connected: new events are printed. With after=0 the daemon's start comes first."""
     p = cli.start("feed", "--after", 0, *args)
     first = line_of(p.stdout).decode()
     assert "daemon.started" in first, first
@@ -82,7 +82,7 @@ def test_from_now_on_and_of_one_session(own):
 
 
 def interrupt_when(p, mark):
-    """Reads to the line with the mark; what came."""
+    """Reads to the line with the mark; returns the text."""
     text = b""
     while mark not in text:
         line = line_of(p.stdout)

@@ -1,4 +1,4 @@
-"""gpubuf --hosts: one command on many daemons, some of which are down, deaf or slow."""
+"""gpubuf --hosts: one command on many daemons, some of which are down, silent or slow."""
 import json
 import os
 import signal
@@ -23,7 +23,7 @@ def fleet(backend):
 
 @pytest.fixture
 def deaf():
-    """Takes connections and never answers."""
+    """Accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         yield f"127.0.0.1:{s.getsockname()[1]}"
 
@@ -82,7 +82,7 @@ def test_some_and_none(fleet, deaf):
 
 
 def test_one_that_stops_answering_in_the_middle_is_killed(fleet):
-    """The whole command has a time, not only each answer."""
+    """The whole command has a time limit, not only each answer."""
     stopped = fleet[1]
     stopped.process.send_signal(signal.SIGSTOP)
     try:

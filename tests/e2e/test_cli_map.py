@@ -133,7 +133,7 @@ def test_doctor_finds_sharing_in_order(cli, backend):
     for check in ("daemon", "access", "version", "ready", "UNIX socket", "socket's permissions", "socket's daemon",
                   "right to map", "memfd"):
         assert found[check]["ok"], found[check]
-    if backend.startswith("host") and not sees_gpu():  # what a GPU would need is no failure where there is none
+    if backend.startswith("host") and not sees_gpu():  # on a machine without a GPU, checks of GPUs are no failures
         for check in ("backend", "device 0 vmm_export_fd", "device 0 health", "kernel driver", "device files", "libcuda"):
             assert found[check]["ok"] is None, found[check]
         assert "host" in found["backend"]["detail"] and cli("doctor").expect(DONE).out.count("\n--  ") >= 5

@@ -95,7 +95,7 @@ def test_top_lives_on_the_other_screen_and_gives_the_terminal_back(cli, daemon, 
     t.read(b"POOL")
     daemon.put("fresh", bytes(12345), session).expect(201)
     t.read(b"12.1 KiB")
-    for _ in range(4):  # of these looks some find nothing new
+    for _ in range(4):  # some of these refreshes find no change
         t.text = b""
         t.read(b"q quits")
     t.type(b"q")

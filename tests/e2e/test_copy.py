@@ -26,7 +26,7 @@ def test_a_whole_buffer(s):
     assert s.data("y") == array.tobytes() == s.data("x")
     s.put("x", b"other")
     assert s.data("y") == array.tobytes()
-    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)  # what is there keeps its size, dtype and shape
+    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)  # the existing buffer keeps its size, dtype and shape
     assert r.json()["generation"] == 2 and (r.json()["bytes"], r.json()["dtype"]) == (2800, "float32")
     assert s.data("y") == b"other" + array.tobytes()[5:]
 
@@ -38,7 +38,7 @@ def test_parts(s):
     want = bytearray(B)
     want[SLOT - 3:3 * SLOT - 3] = A[7:7 + 2 * SLOT]
     assert s.data("y") == bytes(want) and (y["generation"], y["bytes"]) == (2, len(B))
-    y = s.copy("y", "x", from_offset=len(A) - 5, offset=0)  # what the source has from there on
+    y = s.copy("y", "x", from_offset=len(A) - 5, offset=0)  # the rest of the source from there on
     want[:5] = A[-5:]
     assert s.data("y") == bytes(want) and y["crc32c"] is None
     s.copy("y", "x", in_place=True, bytes=10)
@@ -213,7 +213,7 @@ def test_quota_counts_copies(daemon):
     s.put("x", bytes(600))
     p = s.ask("POST", "buffers/y/copy", {"from": "x"}).problem(507, "quota_exceeded")
     assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (1000, 600, 600)
-    s.ask("POST", "buffers/x/fill", {"pattern": 1}).problem(507, "quota_exceeded")  # needs both copies for a while
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}).problem(507, "quota_exceeded")  # needs memory for both contents at a time
     s.fill("x", 1, in_place=True)
     assert s.data("x") == b"\1" * 600 and s.get()["used_bytes"] == 600
     daemon.ask("DELETE", "/v1/sessions/small-copies").expect(204)
@@ -253,7 +253,7 @@ def test_counted(daemon, s):
 
 
 def test_a_batch_of_small_copies_on_one_stream(s):
-    """They all arrive, in order: the last one wins."""
+    """All copies run, in order: the last one wins."""
     s.post("streams", {"name": "a"}, 201)
     for i in range(16):
         s.put(f"src{i}", bytes([i]) * 64)

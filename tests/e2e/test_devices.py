@@ -1,4 +1,4 @@
-"""Devices: what they can do, and several of them."""
+"""Devices: their capabilities, and several of them."""
 import os
 import re
 
@@ -123,7 +123,7 @@ def test_access_to_a_pool_makes_copies_straight(two):
     assert two.copy("b", "a")["way"] == "peer" and two.data("b") == body
     uuid = two.get("/v1/devices/1")["uuid"]
     assert two.post("pools/p/access", {"device": uuid, "access": "none"})["access"][0]["access"] == "none"
-    assert two.copy("b", "a")["way"] == "staged" and two.data("b") == body  # what was closed stays so
+    assert two.copy("b", "a")["way"] == "staged" and two.data("b") == body  # a revoked access stays revoked
 
 
 def test_work_of_a_stream_on_two_devices(two):
@@ -182,7 +182,7 @@ def test_memory_of_one_device_is_not_that_of_the_other(start, simulated):
     s.delete("buffers/i")
     until("it idles", lambda: s.get("pools/idle")["used_bytes"] == 0)
     assert s.get("pools/idle")["reserved_bytes"] >= 8 * MIB
-    s.buffer("z", bytes=15 * MIB)  # what idle pools keep is given back for it
+    s.buffer("z", bytes=15 * MIB)  # the reserve of idle pools is released for it
     assert s.get("pools/idle")["reserved_bytes"] == 0
     p = s.ask("POST", "buffers", {"name": "y", "bytes": 10 * MIB}).problem(507, "out_of_memory")
     assert p["requested_bytes"] == 10 * MIB

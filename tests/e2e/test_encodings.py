@@ -1,4 +1,4 @@
-"""Uploads in a content coding: what comes out, what is refused, and that a refusal changes nothing."""
+"""Uploads in a content coding: decoded bytes, refusals, and that a refusal changes nothing."""
 import gzip
 import io
 import random
@@ -17,7 +17,7 @@ zstandard = library("zstandard")
 ENCODERS = {"gzip": lambda data: gzip.compress(data, 1), "x-gzip": lambda data: gzip.compress(data, 1),
             "deflate": lambda data: zlib.compress(data, 1), "zstd": zstandard.ZstdCompressor().compress}
 CODINGS = ["gzip", "deflate", "zstd"]
-PATTERN = payload(3 * SLOT + 7, 3) + bytes(5 * SLOT) + b"abcdefgh" * 1000  # in part incompressible, in part nearly nothing
+PATTERN = payload(3 * SLOT + 7, 3) + bytes(5 * SLOT) + b"abcdefgh" * 1000  # in part incompressible, in part very compressible
 
 
 def npy(array):
@@ -71,7 +71,7 @@ def test_every_way_of_sending(daemon, session, coding, how):
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_much_out_of_little(daemon, session, coding):
-    """64 MiB of zeros come in a few KiB, all of which have arrived long before they are decoded."""
+    """64 MiB of zeros are a few KiB, which have all arrived long before they are decoded."""
     data = bytes(64 << 20)
     assert put(daemon, session, ENCODERS[coding](data), coding, shape(data)).expect(201).json()["crc32c"] == crc32c(data)
 
@@ -114,14 +114,14 @@ def test_in_part_and_in_place(daemon, session):
     new = payload(4 * SLOT, 2)
     put(daemon, session, ENCODERS["gzip"](new), "gzip", "?in_place=true").expect(200)
     assert daemon.data("x", session).body == new
-    # Content-Length says how long the encoded part is, not how many bytes are to be written.
+    # Content-Length is the length of the encoded part, not the number of bytes to write.
     put(daemon, session, ENCODERS["gzip"](old[:100]), "gzip", "?offset=10").problem(411, "length_required")
     array = np.frombuffer(old[:1000], dtype=np.uint8)
     put(daemon, session, ENCODERS["zstd"](npy(array)), "zstd", "?offset=10&format=npy").expect(200)
     assert daemon.data("x", session).body == new[:10] + old[:1000] + new[1010:]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("coding", ["br", "gzip;q=1", "compress", "gzip, br", "zstd gzip", "*"])
@@ -143,12 +143,12 @@ def test_a_broken_stream_changes_nothing(daemon, session, coding, exists):
     before, used = daemon.contents(), daemon.get("/v1/sessions/" + session)["used_bytes"]
     chance = random.Random(coding)
     bad = [b"", body[:1], body[:20], body[:len(body) // 2], body[:-1], body + b"x", body + b"\0" * 8, data, b"\0" * 100]
-    for _ in range(5):  # compressed bits turned over: its own checksum, or the size, is wrong
+    for _ in range(5):  # flipped compressed bits: the format's own checksum, or the size, is wrong
         at = chance.randrange(20, len(body))
         bad.append(body[:at] + bytes([body[at] ^ 0xFF]) + body[at + 1:])
     for wrong in bad:
         if coding == "zstd" and wrong[20:] != body[20:] and len(wrong) == len(body):
-            continue  # these frames carry no checksum: what Content-Digest is for
+            continue  # these frames carry no checksum, so only Content-Digest detects the error
         r = put(daemon, session, wrong, coding, shape(data))
         assert r.status in (400, 422), (len(wrong), r)
         assert r.json()["code"] in ("invalid_encoding", "shape_mismatch"), r
@@ -171,7 +171,7 @@ def test_nothing_tells_the_size(daemon, session):
     p = put(daemon, session, gzip.compress(b"x" * 100), "gzip", "?format=raw").problem(411, "length_required")
     assert "?shape=" in p["detail"]
     r = daemon.raw().put(DATA.format(session, "x") + "?format=raw", 100, "Content-Encoding: gzip", expect=True)
-    r.reply().problem(411, "length_required")  # before the body
+    r.reply().problem(411, "length_required")  # refused before the body
     assert r.continues == 0
     r.close()
 
@@ -204,7 +204,7 @@ def test_the_limits_of_the_daemon(start):
     p = put(d, "default", gzip.compress(million + b"x"), "gzip", f"?shape={len(million) + 1}").problem(413, "body_too_large")
     assert p["limit_bytes"] == 1 << 20 and "--max-expanded" in p["detail"]
     put(d, "default", gzip.compress(npy(np.zeros(1 << 17))), "gzip").problem(413, "body_too_large")
-    # More than the shape says is found out at the byte too many, whatever the limit.
+    # A body larger than the shape is detected at the first excess byte, whatever the limit.
     put(d, "default", gzip.compress(bytes(64 << 20)), "gzip", "?shape=1").problem(422, "shape_mismatch")
     until("their memory is given back", lambda: d.contents() == before)
     body = gzip.compress(payload(5000))
@@ -253,7 +253,7 @@ def test_breaking_off_anywhere_gives_everything_back(daemon, session):
 
 
 def test_others_are_served_while_much_is_decoded(start):
-    """One loop for everything: each body is decoded in turns, between which others are answered."""
+    """One loop for all connections: bodies are decoded in pieces, between which other requests are answered."""
     d = start("--http-threads", "1", "--bulk-threads", "1")
     data = bytes(256 << 20)
     body = zlib.compress(data, 9)  # some 256 KiB

@@ -1,4 +1,4 @@
-"""What every operation may answer whatever it is for: each is produced for each, and held against the document."""
+"""Answers that every operation may give: each is produced for each operation, and compared with the document."""
 import json
 import os
 import re
@@ -16,8 +16,8 @@ from values import one
 S = "/v1/sessions/default"
 NAMES = {"d": "0", "s": "default", "p": "default", "st": "default", "e": "e", "b": "b"}
 SAMPLES = {"from": "q/b", "pattern": 1, "to": "host", "side": "all", "stream": "default", "device": 0, "buffer": "n"}
-QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of several is needed
-HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # of those that an operation asks for
+QUERY = {("PATCH", "/v1/sessions/{s}/buffers/{b}/data"): ["offset=0"]}  # one of these parameters is needed
+HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
 
 
 class Operation:
@@ -33,13 +33,13 @@ class Operation:
         kinds = list(body.get("content", {}))
         self.headers = [f"Content-Type: {kinds[0]}"] if len(kinds) == 1 else []
         if route == "/v1/feed":
-            self.headers.append("Accept: application/json")  # the other form has no end
+            self.headers.append("Accept: application/json")  # the other form is an endless stream
         for p in map(described.resolve, self.item.get("parameters", [])):
             if p["in"] == "header" and p.get("required"):
                 self.headers.append(f"{p['name']}: {HEADERS[p['name']]}")
 
     def path(self, query="", **names):
-        """With the parameters that it needs, and query."""
+        """The target with the required parameters, and query."""
         needed = [f"{p['name']}=0" for p in map(self.described.resolve, self.item.get("parameters", []))
                   if p["in"] == "query" and p.get("required")] + QUERY.get((self.method, self.route), [])
         path = re.sub(r"{(\w+)}", lambda m: {**NAMES, **names}.get(m.group(1), "x"), self.route)
@@ -84,7 +84,7 @@ def operations(daemon):
 
 
 def test_refused_for_what_the_request_is(start):
-    """400, 403 to other origins, 414, 421 and 431 are said before anybody looks what the request is for."""
+    """400, 403 to other origins, 414, 421 and 431 are sent before the request is routed."""
     d = start()
     for op in operations(d):
         target = op.path()
@@ -98,7 +98,7 @@ def test_refused_for_what_the_request_is(start):
 
 
 def test_headers_beyond_the_memory_of_a_connection(start):
-    """What libmicrohttpd itself answers is 414 or 431 as well, and no more than text."""
+    """libmicrohttpd's own answers are also 414 or 431, as plain text."""
     d = start()
     for op in operations(d):
         with d.raw() as r:
@@ -108,7 +108,7 @@ def test_headers_beyond_the_memory_of_a_connection(start):
 
 
 def test_refused_for_its_body(start):
-    """413 and 415, where a body of JSON is taken."""
+    """413 and 415, for operations with a body of JSON."""
     d = start("--max-json", "1K", "--max-batch", "1")
     d.put("b", b"abcd").expect(201)
     for op in operations(d):
@@ -120,7 +120,7 @@ def test_refused_for_its_body(start):
 
 
 def test_a_body_that_stops_is_given_up(start):
-    """408: also where the body is refused, for its bytes have to be gone before the refusal can be sent."""
+    """408, also if the body is refused, because its bytes must be read before the refusal can be sent."""
     d = start("--stall-timeout", "1")
     waiting = [(op, d.raw()) for op in operations(d)]
     for op, r in waiting:
@@ -132,7 +132,7 @@ def test_a_body_that_stops_is_given_up(start):
 
 
 def test_refused_for_who_asks(start, tmp_path):
-    """401 without a token; 403 with one that is of another session, or may only read, or only map."""
+    """401 without a token; 403 with a token of another session, or with one that may only read or only map."""
     mapper = token(tmp_path, "add", "mapper", "--scope", "map")
     reader = token(tmp_path, "add", "reader", "--scope", "read")
     other = token(tmp_path, "add", "other", "--scope", "write", "--session", "other")
@@ -158,7 +158,7 @@ def the_one(daemon):
 
 
 def test_one_connection_too_many(start):
-    """503 with Retry-After, and nothing else is looked at."""
+    """503 with Retry-After, before any other check."""
     d = start("--max-connections", "1")
     listed = operations(d)
     held = until("the one connection is free", lambda: the_one(d))
@@ -168,13 +168,13 @@ def test_one_connection_too_many(start):
 
 
 def fill_later(daemon):
-    """The operation; None when the work had ended before the answer."""
+    """The operation; None if the work had ended before the answer."""
     r = daemon.ask("POST", "/v1/sessions/q/buffers/b/fill", {"pattern": 1}, {"Prefer": "respond-async"})
     return r.json() if r.status == 202 else None
 
 
 def test_preconditions(start):
-    """412 wherever conditions are described."""
+    """412 for all operations with conditions."""
     d = start()
     for op in operations(d):
         if "412" in op.statuses and "{u}" not in op.route:
@@ -187,7 +187,7 @@ def test_preconditions(start):
 
 
 def test_a_key_under_way(start, tmp_path):
-    """409 with Retry-After: another process holds the database, so that no first request comes to its end."""
+    """409 with Retry-After: another process holds the database's lock, so that the first request does not end."""
     d = start(state=str(tmp_path))
     keyed = [op for op in operations(d) if op.keyed]
     assert len(keyed) > 20
@@ -215,7 +215,7 @@ def test_a_key_under_way(start, tmp_path):
 
 @pytest.fixture
 def full(start):
-    """A daemon whose database takes no more: no file may grow."""
+    """A daemon whose database is full: no file may grow."""
     d = start(restore_signals=False)
     begin_some(d)
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
@@ -263,7 +263,7 @@ def test_a_full_disk(full):
 
 
 def refuse_changes(d):
-    """For a reason that is not the disk: triggers."""
+    """The database refuses changes by triggers, not because of the disk."""
     with sqlite3.connect(os.path.join(d.state, "gpubufd.db")) as database:
         for table in ("sessions", "buffers", "pools"):
             for change in ("INSERT", "UPDATE", "DELETE"):
@@ -274,7 +274,7 @@ def refuse_changes(d):
 
 @pytest.fixture
 def refusing(start):
-    """A daemon whose database refuses every change for a reason that is not its disk: triggers."""
+    """A daemon whose database refuses every change by triggers, not because of the disk."""
     d = start()
     begin_some(d)
     d.settled()
@@ -291,4 +291,4 @@ def test_a_database_that_refuses(refusing):
         described.check(method, target, reply)
         assert "not today" in reply.problem(500, "store_failed")["detail"], target
     assert refusing.contents() == before
-    refusing.ask("GET", "/readyz").expect(200)  # these refusals were the changes' own
+    refusing.ask("GET", "/readyz").expect(200)  # these refusals concerned single changes

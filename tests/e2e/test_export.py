@@ -1,4 +1,4 @@
-"""Exports: a handle for processes that have no connection here, for a time; and bytes that may be written without a lease."""
+"""Exports: a handle with an expiry for processes without a connection; and bytes that may be written without a lease."""
 import base64
 import http.server
 import json
@@ -23,7 +23,7 @@ IPC = "?kind=ipc"
 
 @pytest.fixture
 def handing(start, backend):
-    """Starts a daemon that has handles to give: real ones, or where devices are simulated such that nobody can open."""
+    """Starts a daemon that can export handles: real ones, or, with simulated devices, ones that cannot be opened."""
 
     def go(*options, **more):
         fake = backend + ("," if ":" in backend else ":") + "legacy=fake"
@@ -33,7 +33,7 @@ def handing(start, backend):
 
 
 def prepared(d, secret=None):
-    """Its session, over the UNIX socket, with x and y in memory that has a handle."""
+    """A session over the UNIX socket, with x and y in memory that has a handle."""
     s = Session(d, token=secret)
     s.client = d.client(secret, unix=True)
     if not s.get("/v1/devices/0")["kinds"]["ipc"]["supported"]:
@@ -49,7 +49,7 @@ def exporting(handing):
 
 
 def registered(body):
-    """What Triton makes of the body of a registration: handle, device and size. It looks at nothing else."""
+    """Triton's reading of a registration's body: handle, device and size. Triton ignores all other fields."""
     handle = base64.b64decode(body["raw_handle"]["b64"], validate=True)
     assert len(handle) == 64, "a cudaIpcMemHandle_t"
     return handle, int(body["device_id"]), int(body["byte_size"])
@@ -73,7 +73,7 @@ def test_what_triton_registers(exporting):
     again, other = export(s, ttl_s=86400), export(s, "y")
     assert registered(again)[1:] == registered(given)[1:] and again["lease"] != given["lease"]
     assert registered(other)[0] != registered(given)[0]
-    bare = s.ask("POST", "buffers/x/export").expect(200).json()  # no body is one that says nothing
+    bare = s.ask("POST", "buffers/x/export").expect(200).json()  # no body is the same as an empty one
     assert bare["expires_at"] >= given["expires_at"] and again["expires_at"] > bare["expires_at"]
     lease = s.ask("GET", LEASE + given["lease"]).expect(200).json()
     assert lease == {"lease": given["lease"], "session": "default", "buffer": "x", "mode": "read", "way": "legacy", "pid": 0,
@@ -88,7 +88,7 @@ def test_what_triton_registers(exporting):
 
 
 class Triton(http.server.BaseHTTPRequestHandler):
-    """Takes registrations of CUDA shared memory."""
+    """A server that accepts registrations of CUDA shared memory."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -126,7 +126,7 @@ def test_by_two_lines_of_curl(exporting):
 
 
 def test_exported_bytes_are_kept(exporting):
-    """As those of a mapping."""
+    """The same fields as those of a mapping."""
     s = exporting()
     given = export(s, ttl_s=3600)
     who = {"lease": given["lease"], "pid": 0, "uid": os.getuid(), "mode": "read"}
@@ -147,7 +147,7 @@ def test_exported_bytes_are_kept(exporting):
 
 
 def test_its_time_is_over(exporting):
-    """One that reads leaves nothing behind. After one that writes somebody may write on: nothing is claimed of the bytes."""
+    """An export for reading leaves no trace. After one for writing, importers may still write, so the bytes have no checksum."""
     s = exporting()
     read = export(s, ttl_s=1)
     until("its time is over", lambda: gone(s, read["lease"]))
@@ -164,7 +164,7 @@ def test_its_time_is_over(exporting):
 
 
 def escaped(s, data):
-    """Nothing is claimed of the bytes of x."""
+    """The bytes of x have no checksum."""
     meta = s.meta("x")
     assert meta["escaped"] and meta["crc32c"] is None
     first = s.ask("GET", "buffers/x/data")
@@ -182,7 +182,7 @@ def escaped(s, data):
 
 
 def test_an_end_that_was_asked_for(exporting):
-    """Whoever may export says that the importers are through, and is believed."""
+    """A client that may export also ends exports: the daemon cannot check that the importers have closed them."""
     s = exporting()
     given = export(s, mode="write")
     s.delete(LEASE + given["lease"])
@@ -207,11 +207,11 @@ def test_what_is_asked(exporting):
     for lease in "0", "-1", "x", "9" * 30, "1":
         s.ask("GET", LEASE + lease).problem(404, "lease_not_found")
     assert s.meta("x")["leases"] == 0
-    s.delete(LEASE + export(s)["lease"])  # the time that is given to one who says nothing is no longer than that
+    s.delete(LEASE + export(s)["lease"])  # the default expiry is no longer than the maximum
 
 
 def test_memory_without_a_handle(daemon, s):
-    """The reason, and what to do instead."""
+    """The refusal has the reason and an alternative."""
     s.put("x", A, "?kind=pageable", 201)
     s.client = daemon.client(unix=True)
     detail = s.ask("POST", "buffers/x/export", {}).problem(501, "unsupported")["detail"]
@@ -228,7 +228,7 @@ def test_simulated_memory_has_no_handle(daemon, s, backend):
 
 
 def test_over_tcp(exporting):
-    """Without tokens nobody knows there who asks."""
+    """Over TCP without tokens the caller is unknown."""
     s = exporting()
     tcp = Session(s.daemon)
     assert "UNIX socket" in tcp.ask("POST", "buffers/x/export", {}).problem(403, "map_not_permitted")["detail"]
@@ -271,8 +271,8 @@ def test_scopes(handing, tmp_path):
     mine = d.ask("POST", path.format("mine"), {}, token=secrets["mine"]).expect(200).json()
     assert d.ask("DELETE", LEASE + mine["lease"], token=secrets["mine"]).status == 204
     d.ask("POST", path.format("default"), {}).problem(401, "unauthenticated")
-    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, "whether there is one is for those who may see it"
-    with Local(d.unix, secrets["map"]) as c:  # a mapping of another's is not for those who only map
+    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, "a lease that the token may not see is forbidden, whether it exists or not"
+    with Local(d.unix, secrets["map"]) as c:  # the scope map does not permit to see the mapping of another process
         answer = c.map("m")
         os.close(answer.fds[0])
         lease = LEASE + answer.json()["lease"]
@@ -301,7 +301,7 @@ def test_limits(exporting):
 
 
 def test_a_full_disk(exporting):
-    """One that writes is a change: it is granted when it is committed."""
+    """An export for writing is a change: it is granted after the commit."""
     s = exporting(restore_signals=False)
     writer, reader = export(s, mode="write"), export(s, "y")
     resource.prlimit(s.daemon.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
@@ -322,7 +322,7 @@ def test_a_database_that_refuses(exporting):
 
 
 def test_after_a_restart(handing, tmp_path):
-    """The memory is gone with the process, and its exports are nobody's: no number comes again."""
+    """After a restart memory and exports are gone, and no lease number is reused."""
     s = prepared(handing(state=str(tmp_path)))
     before = export(s, ttl_s=3600)
     s.daemon.stop()
@@ -339,7 +339,7 @@ def test_after_a_restart(handing, tmp_path):
 
 
 def test_ended_from_outside(daemon, s, session):
-    """A mapping for writing that an administrator ends: its process writes on, and nobody is told otherwise."""
+    """A mapping for writing that an administrator ends: its process can still write, so the content is tainted."""
     s.put("x", A, "?kind=pageable", 201)
     with Local(daemon.unix) as c, Memory(c.map("x", session, mode="write")) as m:
         assert s.ask("GET", LEASE + m.info["lease"]).json()["state"] == "present"
@@ -361,7 +361,7 @@ def test_ended_from_outside(daemon, s, session):
 
 
 def test_ended_by_itself(daemon, s, session):
-    """The connection's own end, and a reader whom another ends: nobody writes after these."""
+    """The end of a connection, and the end of a mapping for reading, exclude later writes."""
     s.put("x", A, "?kind=pageable", 201)
     with Local(daemon.unix) as c:
         for mode in "write", "read":

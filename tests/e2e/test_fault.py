@@ -1,4 +1,4 @@
-"""A device that fails: the error is told with its name and call, and nothing is leaked."""
+"""A failing device: the error has the native name and call, and no resource leaks."""
 import select
 
 import pytest
@@ -50,7 +50,7 @@ def test_one_failed_allocation_is_tried_again(faulty):
 @pytest.mark.parametrize("op", ["copy", "event_record", "complete", "stream_wait", "fill", "watch"])
 @pytest.mark.parametrize("nth", [1, 2, 5])
 def test_a_call_that_fails_once(faulty, op, nth):
-    """Whatever is hit, it is told or retried; the next attempt works, nothing is leaked, and no wrong byte is given."""
+    """Each failed call is reported or retried; the next attempt works, no resource leaks, and no wrong byte is sent."""
     d = faulty(f"{op}@{nth}=cudaErrorInvalidValue")
     statuses = set()
     for i in range(8):
@@ -62,7 +62,7 @@ def test_a_call_that_fails_once(faulty, op, nth):
             good = payload(6 * SLOT, i)
         try:
             g = d.data("x")
-        except Exception:  # broke off in the middle, as the only way to tell
+        except Exception:  # the body was cut off, the only way left to report the error
             continue
         statuses.add(g.status)
         if g.status == 200:
@@ -86,7 +86,7 @@ def answered(raw):
 @pytest.mark.parametrize("rule, size", [("alloc@2=delay/1000", 5), ("alloc@2=delay/1000", len(BIG)),
                                         ("complete@2=delay/1000", len(BIG)), ("fill@1=delay/1000", 5)])
 def test_a_slow_device_holds_up_no_http_loop(faulty, backend, rule, size):
-    """There is one loop; were it to wait for the device, nothing would be answered before the slow request is."""
+    """There is one loop: if it waited for the device, no other request would be answered before the slow one."""
     if backend == "host" and not rule.startswith("fill"):
         pytest.skip("memory that the CPU reaches is taken on the loop, and nothing is copied")
     d = faulty(rule, "--http-threads", "1")
@@ -101,7 +101,7 @@ def test_a_slow_device_holds_up_no_http_loop(faulty, backend, rule, size):
         polls += 1
     assert slow.reply().status in (200, 201)
     slow.close()
-    hit = d.get("/v1/stats")  # a rule that hits nothing on this road holds up nothing either
+    hit = d.get("/v1/stats")  # a rule without a matching call on this path delays nothing
     assert polls > 50 or hit["transfers"]["upload"]["seconds"] < 0.9, polls
 
 

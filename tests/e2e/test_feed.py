@@ -1,4 +1,4 @@
-"""GET /v1/feed: what happens, as it happens."""
+"""GET /v1/feed: events as they happen."""
 import os
 import re
 import signal
@@ -20,7 +20,7 @@ def page(d, query="", token=None):
 
 
 def told(d, kind):
-    """The events of that type that the log has, once there is one."""
+    """The logged events of that type, once there is one."""
     return until(kind, lambda: page(d, f"?after=0&limit=1000&type={kind}")["items"])
 
 
@@ -28,7 +28,7 @@ def kinds(events):
     return [e["type"] for e in events]
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_and_buffers(daemon):
@@ -158,7 +158,7 @@ def test_a_gap(start, tmp_path):
     d = start("--feed-max", "20", state=str(tmp_path))
     for i in range(40):
         d.put(f"b{i}", b"x").expect(201)
-    until("the last is told", lambda: "b39" in [e.get("buffer") for e in page(d)["items"][-1:]])
+    until("the last event is received", lambda: "b39" in [e.get("buffer") for e in page(d)["items"][-1:]])
     last = page(d)["last_id"]
     d.stop()
     with sqlite3.connect(os.path.join(tmp_path, "gpubufd.db")) as db:
@@ -198,13 +198,13 @@ def test_further_back_than_memory(start):
     assert [e["id"] for e in got] == ids
 
 
-# --- how it is asked for --------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_page(daemon, session):
     check = interface(daemon).check
     daemon.put("x", b"1", session).expect(201)
-    until("it is told", lambda: [e for e in page(daemon)["items"] if e.get("session") == session and "buffer" in e])
+    until("the event is received", lambda: [e for e in page(daemon)["items"] if e.get("session") == session and "buffer" in e])
     reply = daemon.ask("GET", "/v1/feed?limit=2", None, JSON).expect(200)
     check("GET", "/v1/feed", reply)
     two = reply.json()
@@ -261,7 +261,7 @@ def test_tokens(start, tmp_path):
 
 
 def test_the_limit_of_listeners(start):
-    """Half of so few is kept for the UNIX socket."""
+    """Half of such a small number is reserved for the UNIX socket."""
     d = start("--max-feed-listeners", "6")
     held = [Feed(d) for _ in range(3)]
     d.ask("GET", "/v1/feed").problem(503, "saturated")

@@ -1,4 +1,4 @@
-"""The disk of the state directory is full: what is known is read, nothing is changed, and the daemon comes back by itself."""
+"""The disk of the state directory is full: reads work, changes fail, and the daemon recovers by itself."""
 import contextlib
 import os
 import re
@@ -35,7 +35,7 @@ class Limited:
 
 
 class Small(Limited):
-    """As root: a file system of 2 MiB, and a file that takes what is left of it."""
+    """As root: a file system of 2 MiB, and a file that fills it."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -68,7 +68,7 @@ def disk(request, tmp_path):
 
 @pytest.fixture
 def begin(start, disk):
-    """A daemon with that disk. Full from the start on it has written no file of addresses: its UNIX socket is known."""
+    """A daemon with that disk. With a full disk at the start it writes no file of addresses, so the test uses its UNIX socket."""
 
     def go(full=False):
         if full:
@@ -87,12 +87,12 @@ def answers(d):
     try:
         with contextlib.closing(d.client(unix=True)) as c:
             return c.ask("GET", "/livez").status == 200
-    except OSError:  # not yet, or left by one that was killed
+    except OSError:  # not yet there, or left by a killed daemon
         return False
 
 
 def writable(d):
-    """What the metric says; it is read anew five times a second at most."""
+    """The metric's value, which the daemon updates at most five times a second."""
     with contextlib.closing(d.client(unix=True)) as c:
         return int(re.search(rb"\ngpubufd_store_writable (\d)\n", c.ask("GET", "/metrics").expect(200).body)[1])
 
@@ -103,7 +103,7 @@ def ready(d):
 
 
 def check_refusing(d):
-    """Not ready, alive, read; each change is refused and leaves nothing."""
+    """Not ready, but alive and readable; each change is refused and leaves no trace."""
     with contextlib.closing(d.client(unix=True)) as c:
         before = c.ask("GET", "/v1/sessions").expect(200).json()["items"]
         made = {"name": "n"}
@@ -121,7 +121,7 @@ def check_refusing(d):
 
 
 def check_again(d, names):
-    """Ready by itself, and what is acknowledged now is there after a restart."""
+    """The daemon becomes ready by itself, and a change acknowledged then survives a restart."""
     until("it is ready again", lambda: ready(d))
     d.addresses = d.wait_ready()
     until("the metric", lambda: writable(d) == 1)
@@ -174,7 +174,7 @@ def test_full_at_a_later_start(begin, disk, crash):
 
 
 def test_stopped_while_it_is_full(begin, disk):
-    """A copy in memory that was never the database leaves nothing of it behind."""
+    """A change that was only in memory and never in the database leaves no trace."""
     d = begin(full=True)
     check_refusing(d)
     d.stop()

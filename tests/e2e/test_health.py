@@ -1,4 +1,4 @@
-"""How devices are: by the stand-in of NVML (tests/lib/fake_nvml.c), by made-up files of a kernel, or not at all."""
+"""Device health: from the fake NVML (tests/lib/fake_nvml.c), from fake files of a kernel, or unknown."""
 import os
 import time
 
@@ -13,10 +13,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 @pytest.fixture
 def nvml(start, tmp_path):
-    """Starts daemons that find the stand-in; answer(key=number) sets what it says."""
+    """Starts daemons that load the fake NVML; answer(key=number) sets its values."""
     library = os.path.join(os.path.dirname(binary()), "tests", "lib", ".libs")
     if not os.path.exists(os.path.join(library, "libnvidia-ml.so.1")):
-        pytest.skip("the stand-in for NVML is in the build folder alone")
+        pytest.skip("the fake NVML is only in the build folder")
     path = tmp_path / "answers"
 
     def answer(**numbers):
@@ -59,7 +59,7 @@ def test_nvml(nvml):
     assert value("temperature_celsius") == 54 and value("power_watts") == 123.456 and value("sm_clock_hertz") == 1980e6
     assert value("utilization_ratio") == 0.37 and value("ecc_corrected_errors_total") == 5 and value("processes") == 2
     assert value("process_memory_bytes", process="own") == 1 << 20
-    assert not any(("process", "others") in labels for _, labels in seen)  # of one of them it is not known
+    assert not any(("process", "others") in labels for _, labels in seen)  # the health of one of them is unknown
     nvml.answer(processes=1, reasons=64 + 1)
     until("it is alone", lambda: ("gpubufd_device_process_memory_bytes", frozenset({**labels, "process": "others"}.items())) in samples(
         scrape(s.daemon).body.decode()))
@@ -82,7 +82,7 @@ def notices(s):
 def test_what_goes_wrong_is_told(nvml):
     s = nvml()
     until("it is read", lambda: health(s)["source"] == "nvml")
-    for _ in range(3):  # what stands there from the start is no news: the housekeeper, who looks as often as is read, has seen it
+    for _ in range(3):  # the initial state causes no event: the housekeeper, which checks as often as health is read, has seen it
         at = health(s)["at"]
         until("it is read again", lambda: health(s)["at"] != at)
     nvml.answer(reasons=32, uncorrected=2)
@@ -131,7 +131,7 @@ def test_a_kernel_that_shows_something(start, tmp_path):
 
 def test_nothing(start, simulated):
     s = Session(start(*SMALL_SLOTS))
-    until("somebody looked", lambda: "at" in health(s))
+    until("health was read", lambda: "at" in health(s))
     assert health(s)["source"] == "none" and "simulated" in health(s)["reason"]
     assert b"device_temperature" not in scrape(s.daemon).body
     off = Session(start(*SMALL_SLOTS, "--health-interval", "0"))
@@ -140,7 +140,7 @@ def test_nothing(start, simulated):
 
 
 def test_a_gpu(s, backend):
-    """What a real driver says."""
+    """The values of a real driver."""
     if backend != "cuda":
         pytest.skip("no GPU is asked for")
     until("it is read", lambda: "at" in health(s))
@@ -149,6 +149,6 @@ def test_a_gpu(s, backend):
         assert h["source"] == "nvml" and -20 < h["temperature_c"] < 120 and 0 <= h["gpu_utilization"] <= 1
         assert h["power_w"] > 0 and h["clocks"]["sm_mhz"] > 0 and h["clocks"]["reasons"] is not None
         s.put("x", bytes(64 << 20))
-        print(h)  # what is there besides is the machine's business
-        until("its own memory is told", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
+        print(h)  # the other values depend on the machine
+        until("its own memory is reported", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
                                                     if p["pid"] == s.daemon.process.pid))

@@ -1,4 +1,4 @@
-"""Statistics with a past: what ?since=&until=&step= answers is what was done; restarts, bounds, refusals, views."""
+"""The history of statistics: ?since=&until=&step= returns the work that was done; restarts, bounds, refusals, views."""
 import sqlite3
 import time
 from datetime import datetime, timezone
@@ -82,11 +82,11 @@ def test_levels_agree(start, tmp_path):
 
 
 def test_rates_are_of_the_time_that_is_covered(start, tmp_path):
-    """A step that is not over yet, or less than what samples tell, is no reason for another rate."""
+    """The rate is the same in a step that is not over, or shorter than a sample."""
     began = time.time()
     d = start("--sample-interval", "2", state=str(tmp_path))
     assert d.get("/v1/stats?since=-60&step=1")["step_s"] == 2
-    assert d.get("/v1/stats?since=-1200")["step_s"] == 6  # 5 would hold two samples and three in turn
+    assert d.get("/v1/stats?since=-1200")["step_s"] == 6  # a step of 5 s would have two and three samples in turn
     d.put("x", payload(100000)).expect(201)
     until("the upload is in the past", lambda: total(items(d), "upload_bytes") == 100000)
     for target in ("/v1/stats", "/v1/sessions/default/stats"):
@@ -152,7 +152,7 @@ def test_restarts_are_marked(start, tmp_path):
 
 
 def test_each_sample_is_one_row_with_all_levels(start, tmp_path):
-    """Also where the counters are saved on their own: at the end, when the memory that is left goes back."""
+    """Also when the counters are saved alone: at the end, when the remaining memory is freed."""
     state = str(tmp_path)
     for i in range(3):
         d = start("--sample-interval", "1", state=state)
@@ -172,7 +172,7 @@ def test_each_sample_is_one_row_with_all_levels(start, tmp_path):
 
 
 def fill(state, seconds, every=60):
-    """Samples of earlier days, as a daemon that was ended before it rolled them up would leave them."""
+    """Samples of earlier days, as left by a daemon that ended before it rolled them up."""
     db = sqlite3.connect(f"{state}/gpubufd.db")
     now = time.time()
     (series,) = db.execute("select id from history_series where scope = 'daemon'").fetchone()
@@ -195,7 +195,7 @@ def test_rolled_up_and_dropped_by_age(start, tmp_path):
     assert at.startswith(stamp(first)[:-1]) and samples == uploads == 60
     points = items(d, query=f"since={stamp(first)}&until={stamp(first + 3600)}&step=3600")
     assert len(points) == 1 and points[0]["uploads"] == {"delta": 60, "rate_per_s": pytest.approx(1 / 60)}
-    # those that are older than a day go
+    # those older than a day are deleted
     assert view(state, "select min(at_us) from history_samples")[0][0] <= time.time() * 1e6
 
 

@@ -1,4 +1,4 @@
-"""Every bad input gets its own clear answer and leaves the state untouched."""
+"""Every bad input gets a specific error and leaves the state unchanged."""
 import json
 import os
 import resource
@@ -46,7 +46,7 @@ def test_bad_request(daemon, victim, case):
             assert p["instance"].startswith("/") or name == "target:double-slash"
         elif reply.headers.get("Content-Type") == "application/problem+json":
             assert reply.json()["status"] == reply.status
-    until("nothing is left of it", lambda: daemon.contents() == before)  # memory is given back behind the answer
+    until("nothing is left of it", lambda: daemon.contents() == before)  # memory is freed after the answer
     assert daemon.data("x").body == FILL
 
 
@@ -76,7 +76,7 @@ def small(daemon):
 @pytest.mark.parametrize("method, target, headers, status", EARLY)
 @pytest.mark.parametrize("size", [1 << 20, 1 << 33])
 def test_refused_before_the_body(daemon, victim, small, method, target, headers, status, size):
-    """Who waits for 100 Continue never gets it, and sends nothing."""
+    """A client that waits for 100 Continue gets the error instead, and sends no body."""
     with daemon.raw() as r:
         lines = [f"Content-Length: {size}", "Expect: 100-continue", *headers]
         reply = r.request(method, fill_in(target.encode()).decode(), lines).reply()
@@ -88,7 +88,7 @@ def test_refused_before_the_body(daemon, victim, small, method, target, headers,
 
 @pytest.mark.parametrize("size", [1000, SLOT, 1 << 20, 4 << 20])
 def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
-    """The answer must not be lost to a reset while the client is busy sending."""
+    """The answer must not be lost to a reset while the client still sends."""
     for target, status in (("/v1/sessions/none/buffers/x/data", 404), ("/v1/sessions/small/buffers/y/data?dtype=uint8", 507),
                            (DATA.format("default", "x") + "?dtype=nope", 400), ("/v1/nowhere", 404)):
         with daemon.raw() as r:
@@ -98,7 +98,7 @@ def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
 
 @pytest.mark.parametrize("query", ["&" * 260, "&a" * 2000, "&a1=1" * 700], ids=["empty", "names", "values"])
 def test_queries_that_libmicrohttpd_has_no_room_for(start, query):
-    """Answered as any other, and nothing is left of them."""
+    """The request is answered as usual, and leaves no trace."""
     d = start()
     wanted = 200 if set(query) == {"&"} else 400
 
@@ -113,7 +113,7 @@ def test_queries_that_libmicrohttpd_has_no_room_for(start, query):
 
 
 def test_refused_and_reused(daemon, victim):
-    """After a refusal with a small body the connection either serves on in order or is closed; it never mixes things up."""
+    """After a refusal with a small body the connection either continues in order or is closed; answers are never mixed up."""
     second = request("GET", "/v1/sessions/default/buffers/x")
     with daemon.raw() as r:
         r.send(sized("PUT", "/v1/sessions/none/buffers/x/data", SLOT // 8 * b"GET /livez HTTP/1.1\r\n") + second)
@@ -135,7 +135,7 @@ def test_a_smuggled_request_never_runs(daemon, victim):
         with daemon.raw() as r:
             r.send(request("PUT", "/v1/sessions/default/buffers/y/data", *lines, body=b"0\r\n\r\n" + inner))
             assert r.reply().status == 400
-            assert r.closes(), f"{lines}: the connection was kept after a request whose end nobody knows"
+            assert r.closes(), f"{lines}: the connection was kept after a request with an ambiguous end"
     assert daemon.data("x").body == FILL
 
 
@@ -155,7 +155,7 @@ def test_a_download_without_a_descriptor_is_refused_and_the_connection_stays(sta
     limits = resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE)
 
     def refused():
-        """Unless a connection of before has just given its number back."""
+        """Except if an earlier connection has just freed its number."""
         open_now = {int(n) for n in os.listdir(f"/proc/{d.process.pid}/fd")}
         free = next(n for n in range(len(open_now) + 1) if n not in open_now)
         resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
@@ -171,7 +171,7 @@ def test_a_download_without_a_descriptor_is_refused_and_the_connection_stays(sta
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("unix", [False, True])
 def test_nothing_raw_reaches_the_log(start, form, unix):
-    """Targets stand in the log of requests as they were sent."""
+    """The log of requests has targets as they were sent."""
     d = start("--log-level", "debug", "--log-format", form)
     for target in (b"/v1/\x1b[2Jgone", b"/v1/\xc2\x9b2J", b"/v1/\x9b\xff", b"/v1/\x7f\x08", "/v1/ä".encode()):
         with d.raw(unix=unix) as r:

@@ -1,4 +1,4 @@
-"""Numbers beyond 2^63 - 1, which many clients cannot read: none is kept, and none is said."""
+"""Numbers beyond 2^63 - 1, which many clients cannot read: none is stored or sent."""
 import json
 import os
 import sqlite3
@@ -11,7 +11,7 @@ from values import one
 
 S = "/v1/sessions/default"
 MOST = 2**63 - 1
-HUGE = [(2**64 - 1, 0), (0, 2**63), (2**62, 4, 0), (0, MOST // 2 + 1, 1)]  # the last with an element of two bytes
+HUGE = [(2**64 - 1, 0), (0, 2**63), (2**62, 4, 0), (0, MOST // 2 + 1, 1)]  # the largest with an element of two bytes
 
 
 def header(shape, descr="<u2"):
@@ -21,7 +21,7 @@ def header(shape, descr="<u2"):
 
 
 def small(reply):
-    """Its JSON, in which no number is too large."""
+    """The JSON of a reply, in which no number is too large."""
     def check(text):
         assert -MOST <= int(text) <= MOST, (text, reply.body[:400])
         return int(text)
@@ -71,7 +71,7 @@ def test_shapes(daemon, session, shape, unix):
 
 
 def test_the_largest(daemon, session):
-    """What is permitted is kept, and read again."""
+    """A permitted value is stored and read again."""
     for name, shape in (("a", (MOST, 0)), ("b", (0, MOST))):
         daemon.put(name, b"", session, f"?dtype=uint8&shape={whole(shape)}").expect(201)
         daemon.ask("PUT", DATA.format(session, name + "npy"), header(shape, "|u1")).expect(201)
@@ -84,7 +84,7 @@ def test_the_largest(daemon, session):
 
 
 def test_numbers_of_requests(daemon, session):
-    """Offsets, lengths, slices, strides and counts: refused or taken, and no answer has a number that is too large."""
+    """Offsets, lengths, slices, strides and counts: refused or accepted, and no answer has a number that is too large."""
     base = f"/v1/sessions/{session}"
     daemon.put("x", b"abcdefgh", session).expect(201)
     x = DATA.format(session, "x")
@@ -107,11 +107,11 @@ def test_numbers_of_requests(daemon, session):
         daemon.ask("PATCH", base, {"quota": {"bytes": None}}).expect(200)
         daemon.ask("DELETE", base + "/pools/n")
         names = {b["name"] for b in small(daemon.ask("GET", base + "/buffers"))["items"]}
-        assert "x" in names and names <= {"x", "n"}  # one that is mirrored takes no memory yet
+        assert "x" in names and names <= {"x", "n"}  # a mirrored buffer uses no memory yet
 
 
 def test_what_an_earlier_version_left(start, tmp_path):
-    """It took them: the daemon starts, and tells such a record as what it is, nothing, in one dimension."""
+    """An older daemon accepted such values: the daemon starts and shows such a record as zero bytes in one dimension."""
     state = str(tmp_path)
     d = start(state=state)
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Idempotency-Key: asked again, the daemon gives the same answer and does nothing twice, whatever came between."""
+"""Idempotency-Key: a repeated request gets the same answer and has no second effect, whatever happened in between."""
 import contextlib
 import sqlite3
 import threading
@@ -61,7 +61,7 @@ def test_another_request(s):
         p = s.ask(method, path, body, key("k")).problem(422, "idempotency_key_reused")
         assert not p["retryable"]
     assert s.data("x") == b"\1" * 8 and s.meta("x")["generation"] == 2
-    # Where requests are idempotent by themselves the key is not looked at.
+    # For requests that are idempotent by themselves the key is ignored.
     s.ask("PUT", "buffers/x/data", b"abc", key("k")).expect(200)
     s.ask("GET", "buffers/x", None, key("k")).expect(200)
 
@@ -121,7 +121,7 @@ def test_while_the_first_is_under_way(start, backend):
 
 
 def test_many_connections(s):
-    """Exactly one effect, and one answer for all."""
+    """Concurrent requests with one key have exactly one effect and one answer."""
     s.put("x", b"12345678")
     for round in range(10):
         answers, before = [], s.meta("x")["generation"]
@@ -218,7 +218,7 @@ def test_an_upload_that_ended_is_not_promised_again(s):
 
 @pytest.mark.timeout(300)
 def test_killed_in_between(start, backend, tmp_path):
-    """At any moment: afterwards the key has its answer, or says that it is lost, or nothing was done; and nothing is twice."""
+    """kill -9 at any moment: afterwards the key has its answer, its answer is lost, or there was no effect; never two effects."""
     seen = set()
     for round in range(6 if backend == "cuda" else 24):  # a start takes seconds on a GPU
         d = start(state=str(tmp_path))
@@ -251,7 +251,7 @@ def test_killed_in_between(start, backend, tmp_path):
         for name in sent:
             r = s.ask("POST", "buffers", {"name": name, "bytes": 8}, key(name))
             seen.add((r.status, "Idempotency-Replayed" in r.headers))
-            if name in there:  # it was carried out: never again, and never a plain refusal
+            if name in there:  # it was carried out: neither a second time nor an ordinary refusal
                 assert r.headers.get("Idempotency-Replayed") == "true" and r.status == 201 or r.problem(409, "idempotency_answer_lost")
             else:
                 assert r.status == 201 and "Idempotency-Replayed" not in r.headers
@@ -261,7 +261,7 @@ def test_killed_in_between(start, backend, tmp_path):
 
 
 def test_killed_between_the_commit_and_the_answer(start, tmp_path):
-    """As the database then stands: the mark of the key, which is committed with what was done, and no answer."""
+    """The database after such a crash: the mark of the key, which is committed with the effect, but no answer."""
     d = start(state=str(tmp_path))
     s = Session(d)
     s.ask("POST", "buffers", {"name": "a", "bytes": 8}, key("k")).expect(201)
@@ -332,13 +332,13 @@ def test_a_session_of_the_same_name_is_another(s, daemon):
 
 
 def test_every_operation_hears_a_key(start, tmp_path):
-    """A malformed key, one that was used for something else, and one whose answer was lost."""
+    """A malformed key, a key of a different request, and a key whose answer was lost."""
     d = start(state=str(tmp_path))
     s = Session(d)
     s.put("b", b"12345678")
     hearing = [op for op in operations(d) if any("IdempotencyKey" in p.get("$ref", "") for p in op.item.get("parameters", []))]
     assert len(hearing) > 20
-    for path in ("/v1/sessions/none", "/v1/sessions/default/buffers/none"):  # of no session, and of the default one
+    for path in ("/v1/sessions/none", "/v1/sessions/default/buffers/none"):  # outside of sessions, and in the default one
         d.ask("DELETE", path, None, key("used")).expect(404)
     for op in hearing:
         op.answered(d, 400, op.path(), ["Idempotency-Key: a b"]).problem(400, "invalid_argument")
@@ -356,7 +356,7 @@ def test_every_operation_hears_a_key(start, tmp_path):
 
 @pytest.mark.parametrize("unix", [False, True])
 def test_a_bearer_however_it_is_spelt(start, tmp_path, unix):
-    """Who asks is the token, not the text of the header."""
+    """The caller is identified by the token, not by the header's text."""
     secret = token(tmp_path, "add", "one", "--scope", "write")
     d = start(state=str(tmp_path))
     target, body = "/v1/sessions/default/buffers", b'{"name":"a","bytes":8}'
@@ -373,7 +373,7 @@ def test_a_bearer_however_it_is_spelt(start, tmp_path, unix):
 
 @pytest.mark.parametrize("unix", [False, True])
 def test_two_bearers_are_none(start, tmp_path, unix):
-    """Which of them would be meant? Neither is taken, not even the same one twice."""
+    """Two keys are ambiguous: the request is refused, even if they are equal."""
     one, two = (token(tmp_path, "add", name, "--scope", "write") for name in ("one", "two"))
     d = start(state=str(tmp_path))
     for second in (one, two, "unknown"):

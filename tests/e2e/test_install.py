@@ -1,4 +1,4 @@
-"""make install: what is installed names the folders that it is installed into."""
+"""make install: installed files name the folders of the installation."""
 import os
 import subprocess
 

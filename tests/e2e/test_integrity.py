@@ -1,4 +1,4 @@
-"""Digests: a wrong one leaves the old bytes, whichever way they come; those of downloads; verification of the memory."""
+"""Digests: a wrong one leaves the old bytes, for every way of upload; digests of downloads; verification of the memory."""
 import base64
 import gzip
 import hashlib
@@ -43,7 +43,7 @@ def test_right_digests_pass(daemon, session, header, algorithm, size):
 
 
 def ways():
-    """How a body of another digest can come: (name, what is there before, body, query, headers, way of sending)"""
+    """The ways of uploading a body with a wrong digest: (name, previous content, body, query, headers, way of sending)"""
     data = payload(SIZE, 1)
     array = npy(np.arange(70_000, dtype=np.float32))
     plain = {}
@@ -211,7 +211,7 @@ def test_digest_requests_that_find_nothing_to_send(daemon, session):
 
 
 def test_a_buffer_that_is_replaced_while_its_digest_is_computed(daemon, session):
-    """Whatever generation it meets, digest, tag and bytes belong together."""
+    """Digest, tag and bytes of a reply are of the same generation."""
     target, want = DATA.format(session, "x"), {"Want-Repr-Digest": "sha-256=1"}
     daemon.put("x", payload(8 * SLOT, 0), session).expect(201)
     for generation in range(1, 15):
@@ -219,7 +219,7 @@ def test_a_buffer_that_is_replaced_while_its_digest_is_computed(daemon, session)
         daemon.put("x", payload(8 * SLOT, generation), session).expect(200)
         for r in readers:
             reply = r.reply().expect(200)
-            # Replaced between the digest and the first byte: then none is said.
+            # If the buffer is replaced between the digest and the first byte, the reply has no digest.
             assert reply.headers.get("Repr-Digest", field(reply.body)) == field(reply.body)
             r.close()
     assert daemon.ask("GET", target, headers=want).headers["Repr-Digest"] == field(payload(8 * SLOT, 14))

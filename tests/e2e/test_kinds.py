@@ -1,4 +1,4 @@
-"""Kinds of memory: which there are, what they hold, what is known of them."""
+"""Kinds of memory: their availability, contents and attributes."""
 import pytest
 
 from conform import Session
@@ -15,7 +15,7 @@ def support(daemon):
 
 @pytest.fixture(params=ALL)
 def kind(request, daemon):
-    """A kind that device 0 has; those that it lacks must say why."""
+    """A kind that device 0 has; a missing kind must have a reason."""
     has = support(daemon)[request.param]
     if not has["supported"]:
         assert has["reason"]
@@ -140,7 +140,7 @@ def test_statistics_by_direction_and_kind(daemon, s, kind):
 
 
 def test_waiting_and_copying_are_told_apart(start, backend):
-    """The same copy, behind stalled work and not: what it waited is told as waiting, what it took as copying."""
+    """The same copy, with and without stalled work before it: its waiting counts as waiting, its duration as copying."""
     stall_s = 1.0
     d = start("--slots-bytes", "8M", "--slot-bytes", "256K", spec=f"fault:place_fill@1=stall/{int(stall_s * 1000)}:{backend}")
     s = Session(d)
@@ -180,7 +180,7 @@ def test_memory_that_cannot_be_had(start, backend, rule):
     d = start(spec=f"fault:{rule}:{backend}")
     s = Session(d)
     r = s.ask("POST", "buffers", {"name": "x", "bytes": 1000, "kind": "pinned"})
-    if r.status != 201:  # out of memory is tried once more
+    if r.status != 201:  # the daemon retries once when out of memory
         p = r.json()
         assert p["code"] in ("device_error", "out_of_memory") and p["cuda"]["name"] == rule.split("=")[1]
     assert s.get()["used_bytes"] == (1000 if r.status == 201 else 0)
@@ -189,7 +189,7 @@ def test_memory_that_cannot_be_had(start, backend, rule):
 
 
 def test_pinning_holds_up_no_other_request(start, backend):
-    """It takes long; it runs where nothing else waits for it."""
+    """A long allocation does not hold up other requests."""
     d = start("--http-threads", "1", spec=f"fault:kind_alloc@1=delay/3000:{backend}")
     s = Session(d)
     body = b'{"name":"x","bytes":1000,"kind":"pinned"}'
@@ -199,6 +199,6 @@ def test_pinning_holds_up_no_other_request(start, backend):
         s.put("y", payload(1000, done))
         assert s.data("y") == payload(1000, done)
         done += 1
-    assert done > 2  # held up, the first would have ended after x was there
+    assert done > 2  # if the others had waited, the first would have ended after x existed
     assert raw.reply().status == 201
     raw.close()

@@ -1,4 +1,4 @@
-"""The clients that people have: numpy, safetensors, requests, httpx, urllib, http.client, curl; over TCP and the UNIX socket."""
+"""Common clients: numpy, safetensors, requests, httpx, urllib, http.client, curl; over TCP and the UNIX socket."""
 import contextlib
 import http.client
 import io
@@ -24,13 +24,13 @@ def base(daemon, session):
 
 
 def noted(response):
-    """A response of requests or httpx, written down for the record of the run."""
+    """Adds a response of requests or httpx to the record of the run."""
     RECORD.note(response.request.method, str(response.request.url), response.status_code, response.headers)
     return response
 
 
 def pieces(body, sizes=(1, 100000, 7, SLOT)):
-    """A generator: clients send it in chunks, and say no length."""
+    """A generator: clients send it in chunks, without a length."""
     at, i = 0, 0
     while at < len(body):
         yield body[at:at + sizes[i % len(sizes)]]
@@ -133,7 +133,7 @@ def test_httpx_many_at_once(daemon, session):
     asyncio.run(all_of_them())
 
 
-# --- what comes with Python ---------------------------------------------------------------------------------------------
+# --- Python's own libraries ---------------------------------------------------------------------------------------------
 
 
 def test_urllib(daemon, base):
@@ -158,7 +158,7 @@ def test_urllib(daemon, base):
 
 
 def test_http_client(daemon, session):
-    """A length and chunks on one connection, and a body read into memory of our own."""
+    """A body with a length and one in chunks on one connection, and a body read into the caller's memory."""
     c = http.client.HTTPConnection(*daemon.tcp, timeout=90)
     body, target = payload(BIG), DATA.format(session, "x")
     with contextlib.closing(c):
@@ -173,7 +173,8 @@ def test_http_client(daemon, session):
             while have < BIG:
                 have += r.readinto(memoryview(view)[have:])
             assert bytes(view) == body
-            # After chunks the daemon cannot tell what was read of the connection, and a long download is its last answer.
+            # After a chunked body the daemon cannot know which bytes libmicrohttpd has read, so a long download is the connection's last
+            # answer.
             assert "encode_chunked" in send or c.sock is sock, "the connection was not kept"
 
 
@@ -207,7 +208,7 @@ def test_curl(daemon, session, tmp_path, unix):
     tag = next(line.split(": ")[1].strip() for line in head.read_text().splitlines() if line.startswith("ETag"))
     assert curl("-H", f"If-None-Match: {tag}", "-o", "/dev/null", base + X) == "304 1"
     assert curl("-X", "POST", "-H", "Content-Type: application/json", "-d", '{"pattern": 1}', "-o", "/dev/null", base + "y/fill") == "200 1"
-    # Several in one go: the connection is kept from one to the next.
+    # Several transfers of one curl use the same connection.
     assert curl("-T", str(whole), "-o", "/dev/null", base + X, "--next", "-sS", "-w", "%{http_code} %{num_connects}",
                 *(["--unix-socket", daemon.unix] if unix else []), "-o", str(got), base + X) == "200 1200 0"
     assert got.read_bytes() == body

@@ -1,4 +1,4 @@
-"""The mechanism of these tests themselves: a test that hangs fails and leaves nothing, the others go on, and shares lose no test."""
+"""The test runner itself: a hanging test fails and leaves no process, the other tests continue, and shares lose no test."""
 import os
 import re
 import signal
@@ -40,7 +40,7 @@ NEIGHBOURS = {
 
 
 def begin(folder, files, **env):
-    """pytest with the hooks of these tests, for files of its own."""
+    """pytest with the hooks of these tests, for temporary test files."""
     for name, text in files.items():
         (folder / name).write_text(text)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GB_E2E_", "PYTEST_"))}
@@ -87,7 +87,7 @@ def test_one_that_is_terminated_says_where_it_stood(tmp_path):
 
 @pytest.mark.parametrize("taken", [(), ("once-test_a",), ("once-test_b",), ("host-test_a", "once-test_b"), ("once-test_a", "host-test_a")])
 def test_shares_run_what_nobody_else_claimed(tmp_path, taken):
-    """Whichever tests another share has, what needs a fixture of the module gets one, and ends it before the next file."""
+    """Whichever tests another share runs, each module's fixture is created for its tests, and ends before the next file."""
     claims = tmp_path / "claims"
     claims.mkdir()
     for name in taken:

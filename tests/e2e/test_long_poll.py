@@ -61,12 +61,12 @@ def test_who_has_gone_is_not_waited_for(start, unix, path):
     until("all wait", lambda: d.stats()["http"]["suspended"] == 40)
     for c in clients:
         c.http.close()
-    until("nobody waits", lambda: d.stats()["http"]["suspended"] == 0)
-    until("and their connections are gone", lambda: d.stats()["http"]["connections"] <= 2)
+    until("no request waits", lambda: d.stats()["http"]["suspended"] == 0)
+    until("their connections have ended", lambda: d.stats()["http"]["connections"] <= 2)
 
 
 def test_who_says_no_more_has_the_answer_at_once(start):
-    """It cannot be told from one that has gone."""
+    """The daemon cannot distinguish a half-closed connection from a closed one."""
     d = start()
     tag = d.ask("GET", "/v1/stats").expect(200).headers["ETag"]
     with d.raw() as r:
@@ -128,4 +128,4 @@ def test_many(start):
     assert d.get("/v1/sessions/default")
     d.put("x", b"1").expect(201)
     assert {answer(c)[0] for c in many} == {200}
-    assert [answer(c)[0] for c in local].count(200) >= 60  # one more than 64 at a time is answered at once
+    assert [answer(c)[0] for c in local].count(200) >= 60  # beyond 64 waiting requests, one is answered at once

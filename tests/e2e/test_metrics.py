@@ -1,4 +1,4 @@
-"""/metrics: both formats, by the collectors' own tools, and against what /v1/stats says."""
+"""/metrics: both formats, checked by the collectors' own tools, and compared with /v1/stats."""
 import json
 import os
 import re
@@ -19,8 +19,8 @@ LINE = re.compile(r'^(\w+)(?:\{((?:\w+="[^"]*",?)+)\})? (\S+)$')
 
 
 def tool(name):
-    """A program of Debian's package prometheus, which ./bootstrap check puts on the path; where things may be lacking the test is
-    skipped without it."""
+    """A program of Debian's package prometheus, which ./bootstrap check puts on the path. Without it the test is skipped if
+    GB_E2E_LACKING=skip."""
     path = shutil.which(name)
     if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip(f"{name} is not installed on this machine")
@@ -94,7 +94,7 @@ def test_openmetrics(daemon):
 
 
 def failures(out, name, numbers, *labels):
-    """Those that the JSON leaves out are none."""
+    """Values that the JSON leaves out are zero."""
     assert sum(numbers["failures_by_reason"].values()) == numbers.get("failures", numbers.get("allocation_failures"))
     out.update({(name, *labels, ("reason", why)): n for why, n in numbers["failures_by_reason"].items()})
 
@@ -109,7 +109,7 @@ def memory(out, prefix, numbers, *labels):
 
 
 def told(stats):
-    """What /v1/stats says, by the names of /metrics."""
+    """The values of /v1/stats, by the names of /metrics."""
     out = {("gpubufd_sessions",): stats["sessions"]["count"], ("gpubufd_buffers",): stats["buffers"]["count"],
            ("gpubufd_buffers_bytes",): stats["buffers"]["bytes"], ("gpubufd_lost_buffers",): stats["buffers"]["lost"],
            ("gpubufd_sessions_expired_total",): stats["sessions"]["expired"],
@@ -180,7 +180,7 @@ def test_it_says_what_the_statistics_say(start):
     differs = []
 
     def agree():
-        # Both are some tenths of a second old; nothing changes any more.
+        # Both may be some tenths of a second old, but the values no longer change.
         one, seen = told(d.stats()), samples(scrape(d).body.decode())
         differs[:] = [(k, v, seen.get(k)) for k, v in one.items() if k not in seen or abs(seen[k] - v) > 1e-6]
         return not differs
@@ -192,7 +192,7 @@ def test_it_says_what_the_statistics_say(start):
     seen = samples(scrape(d).body.decode())
     assert value(seen, "gpubufd_buffers") == 4 and value(seen, "gpubufd_transfers_total", direction="upload") == 3
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
-    # Each number of the daemon and its pools that is not told here is one that /v1/stats does not have.
+    # Numbers of the daemon and its pools that are not compared here are missing in /v1/stats.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
     assert all(re.match(r"process_|gpubufd_(http|device|session)_|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_adopted_limit_bytes$", name)
                or name.endswith("_failures_total") for name in more), more
@@ -264,14 +264,14 @@ def test_the_rules():
 
 
 def names_of_health():
-    """From the list, for the simulated devices have none (test_health holds the list against a device that has)."""
+    """From the list, because simulated devices have no health (test_health compares the list with a device that has)."""
     with open(os.path.join(os.path.dirname(RULES), "..", "src", "api", "metrics.def")) as f:
         listed = re.findall(r"^GB_METRIC\((?:HEALTH|REASON), (\w+), (\w+),", f.read(), re.M)
     return {f"gpubufd_{name}" + ("_total" if kind == "COUNTER" else "") for kind, name in listed}
 
 
 def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
-    promtool = tool("promtool")  # where it is lacking the files of etc may be as well
+    promtool = tool("promtool")  # without it the files of etc may be missing as well
     with open(os.path.join(RULES, "rules.yml")) as f:
         asked = [re.sub(r"name: \w+|gpubufd:\S+", "", f.read())]
     with open(os.path.join(os.path.dirname(RULES), "grafana", "gpubufd.json")) as f:
@@ -316,7 +316,7 @@ def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as r:
                 found = json.load(r)["data"]["result"]
-        except OSError:  # it begins, or is not ready
+        except OSError:  # it is starting, or not ready
             return None
         return float(found[0]["value"][1]) if found else None
 
@@ -327,7 +327,7 @@ def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):
 
     def right():
         nonlocal server, port
-        if server.poll() is not None:  # somebody else took the port
+        if server.poll() is not None:  # another process took the port
             assert "address already in use" in (tmp_path / "log").read_text(), (tmp_path / "log").read_text()
             port = free_port()
             server = begin()
@@ -338,7 +338,7 @@ def test_a_prometheus_server_scrapes_it(daemon, session, tmp_path):
     try:
         until("its number is the daemon's", right, every_s=0.2)
         assert query('up{job="gpubufd"}') == 1
-        # It asks for OpenMetrics, so that what it could not read would have been none at all.
+        # Prometheus requests OpenMetrics, so that an unreadable document would have given no samples at all.
         assert query("count(gpubufd_kind_transfers_total)") == 12
     finally:
         server.kill()

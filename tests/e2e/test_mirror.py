@@ -11,7 +11,7 @@ A, B = payload(SIZE, 1), payload(SIZE, 2)
 
 @pytest.fixture
 def m(s):
-    """The session with a mirrored buffer m of SIZE bytes that nobody has written."""
+    """The session with a mirrored buffer m of SIZE bytes that has never been written."""
     meta = s.buffer("m", bytes=SIZE, mirrored=True)
     assert (meta["mirrored"], meta["head"], meta["kind"]) == (True, "uninitialized", "device")
     return s
@@ -98,7 +98,7 @@ def test_sides_are_kept_with_their_addresses(m):
     a = m.attributes("m")
     assert a["device_address"] and a["host_address"]
     p = m.get("pools/default")["allocations"]
-    for n in (SIZE, SIZE // 2, 10, SIZE - 1):  # no larger: nothing is allocated
+    for n in (SIZE, SIZE // 2, 10, SIZE - 1):  # not larger: no memory is allocated
         m.put("m", A[:n])
         assert m.meta("m")["bytes"] == n and m.data("m") == A[:n]
         m.put("m", B[:n], "?side=device")
@@ -244,7 +244,7 @@ def test_a_push_that_is_not_waited_for(start, backend):
     assert r.headers["Preference-Applied"] == "respond-async" and (r.json()["kind"], r.json()["stream"]) == ("sync", "default")
     until("the device side is current", lambda: head(m) == "synced")
     assert m.data("m") == A
-    # What is over already is answered as ever.
+    # An operation that is done already gets the usual answer.
     assert m.ask("POST", "buffers/m/sync", {"to": "device"}, headers={"Prefer": "respond-async"}).expect(200).json()["copied"] is False
 
 

@@ -1,4 +1,4 @@
-"""Why things failed, how much there was at most, who has the most: in every form that tells it, and all of them alike."""
+"""Reasons of failures, peaks, and the largest users, equal in all documents that have them."""
 import contextlib
 import os
 import re
@@ -18,7 +18,7 @@ def seen(d):
 
 
 def agree(d, wanted):
-    """wanted: (name, labels): number, of /metrics, which may be some tenths of a second old."""
+    """wanted: (name, labels): number of /metrics, whose values may be some tenths of a second old."""
     def right():
         now = seen(d)
         return all(now.get((name, frozenset(labels.items()))) == n for name, labels, n in wanted)
@@ -63,7 +63,7 @@ def test_why_memory_was_refused(start, simulated, tmp_path):
 
 
 def test_uploads_that_no_pool_can_ever_hold(start, simulated):
-    """Refused at their headers, and counted and told like those that the device refuses."""
+    """Requests refused by their headers are counted and reported like those that the device refuses."""
     d = start(spec=simulated("bytes=64M"))
     d.ask("POST", S + "default/pools", {"name": "p", "max_bytes": MIB}).expect(201)
     d.ask("POST", S[:-1], {"name": "small", "quota": {"bytes": 16}}).expect(201)
@@ -83,7 +83,7 @@ def test_uploads_that_no_pool_can_ever_hold(start, simulated):
 
 
 def test_what_an_earlier_version_counted_has_no_reason(start, tmp_path):
-    """Its database lacks the columns."""
+    """An older daemon's database, without the columns."""
     start(state=str(tmp_path)).stop()
     with contextlib.closing(sqlite3.connect(tmp_path / "gpubufd.db")) as db, db:
         columns = [c[1] for c in db.execute("PRAGMA table_info(counters)") if re.match("(allocation_failures|uploads_failed)_", c[1])]
@@ -164,7 +164,7 @@ def test_the_daemon_in_its_statistics(start):
     assert first.headers["ETag"].startswith('W/"')
     tag = until("nothing changes any more", lambda: (lambda a, b: a if a == b else None)(
         *(d.ask("GET", "/v1/stats").headers["ETag"] for _ in range(2))))
-    # Requests and time are used up meanwhile, and are shown, and are no change.
+    # The counts of requests and time rise meanwhile without being a change.
     waiting = d.raw().request("GET", "/v1/stats", [f"If-None-Match: {tag}", "Prefer: wait=30"])
     now = until("it is seen to wait", lambda: (lambda s: s if s["http"]["suspended"] == 1 else None)(d.stats()))
     assert now["http"]["connections"] >= 2 and now["http"]["requests"] > first.json()["http"]["requests"]

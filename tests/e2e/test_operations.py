@@ -1,4 +1,4 @@
-"""Requests that are left to themselves: Prefer: respond-async, what becomes of them, how they are cancelled."""
+"""Asynchronous requests (Prefer: respond-async), their results and their cancellation."""
 import signal
 import threading
 
@@ -29,12 +29,12 @@ def ended(s, op, state="done"):
 
 
 def summary(op):
-    """What lists tell of it."""
+    """The operation as lists show it."""
     return {k: v for k, v in op.items() if k not in ("result", "problem")}
 
 
 def test_every_kind(s):
-    """What waits for nothing may be answered at once: then it is asked again."""
+    """A request that waits for nothing may be answered at once; then it is repeated."""
     s.buffer("a", bytes=SIZE)
     s.buffer("b", bytes=SIZE)
     s.buffer("m", bytes=SIZE, mirrored=True)
@@ -79,7 +79,7 @@ def test_the_result_is_what_the_reply_would_have_been(s):
     op = ended(s, until("it is left to itself", one))
     assert op["result"] == s.meta("x") and op["stream"] == "default" and s.data("x") == data
     assert op["target"] == f"{s.base}/buffers/x/data"
-    # What is refused before anything is under way is answered as ever.
+    # A request that is refused before any work starts gets the usual answer.
     s.ask("POST", "buffers/none/fill", {"pattern": 1}, ASYNC).problem(404, "buffer_not_found")
     s.ask("POST", "buffers/x/fill", {"pattern": "?"}, ASYNC).problem(400, "invalid_argument")
 
@@ -109,7 +109,7 @@ def test_one_that_waits_for_memory_is_cancelled(simulated, start):
         p = s.ask("DELETE", "/v1/operations/" + op["id"]).problem(409, "operation_ended")
         assert "cancelled" in p["detail"]
         s.ask("GET", "buffers/b").problem(404, "buffer_not_found")
-    # The name is free, and the daemon as good as new.
+    # The name is free, and no resource is held.
     s.delete("buffers/a")
     s.buffer("b", bytes=50 << 20)
 
@@ -119,7 +119,7 @@ def test_queued_work_is_cancelled(start, backend):
     s = Session(d)
     s.put("a", payload(SIZE, 1))
     s.put("b", payload(SIZE, 2))
-    first = left(s, "POST", "buffers/b/fill", {"pattern": 9})  # holds the stream up
+    first = left(s, "POST", "buffers/b/fill", {"pattern": 9})  # blocks the stream
     second = left(s, "POST", "buffers/c/copy", {"from": "a"})
     assert look(s, second)["state"] == "queued"
     assert s.ask("DELETE", "/v1/operations/" + second["id"]).expect(200).json()["state"] == "cancelled"
@@ -150,7 +150,7 @@ def test_limits_and_expiry(start, backend):
     p = s.ask("POST", "buffers/x/fill", {"pattern": 1}, ASYNC).problem(503, "saturated")
     assert "--max-operations" in p["detail"] and p["retryable"]
     s.ask("PUT", "buffers/y/data", b"1", ASYNC).problem(503, "saturated")
-    s.post("buffers/x/fill", {"pattern": 2})  # who waits needs no place
+    s.post("buffers/x/fill", {"pattern": 2})  # a waiting client needs no slot
     for op in ops:
         look(s, op, 60)
     until("they expire", lambda: s.get("/v1/operations")["items"] == [])
@@ -228,7 +228,7 @@ def test_many_wait(start, backend):
         assert r.request("GET", "/livez").reply().status == 200
     for r in raws:
         r.close()
-    # Some go while they wait.
+    # Some disconnect while they wait.
     s.put("x", b"12345678")
 
 
@@ -315,7 +315,7 @@ def test_a_stop_does_not_wait_for_ever(simulated, start):
 
 
 def test_many_at_once(s):
-    """Uploads and copies, left to themselves from several connections: each ends once and as itself."""
+    """Asynchronous uploads and copies from several connections: each ends once, with its own result."""
     wrong = []
 
     def work(number):
@@ -327,7 +327,7 @@ def test_many_at_once(s):
                     done = client.ask("GET", r.headers["Location"], None, {"Prefer": "wait=60"}).expect(200).json()
                     assert done["state"] == "done" and done["result"]["generation"] == i + 1, done
                 assert client.ask("GET", f"{s.base}/buffers/u{number}/data").body == payload(70000, i)
-        except BaseException as e:  # told by the main thread
+        except BaseException as e:  # reported by the main thread
             wrong.append(e)
     threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
     for t in threads:

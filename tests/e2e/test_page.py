@@ -1,4 +1,4 @@
-"""The page at / in headless Chromium: its numbers, uploads, token, and who can use it."""
+"""The page at / in headless Chromium: its numbers, uploads, token, and accessibility."""
 import json
 
 from harness import DATA
@@ -64,7 +64,7 @@ def test_upload_by_the_file_input(start, open_page, tmp_path):
     page.until("it is there", "document.getElementById('upload-state').textContent.includes('generation 1')")
     assert d.data("my_tensor-1", "training", headers={"Accept": "application/x-npy"}).body == path.read_bytes()
     page.click("#upload-go")
-    page.until("it is not replaced unasked", "document.getElementById('upload-state').textContent.includes('is there already')")
+    page.until("it is not replaced unasked", "document.getElementById('upload-state').textContent.includes('exists already')")
     page.click("#upload-replace")
     page.click("#upload-go")
     page.until("it is replaced when asked", "document.getElementById('upload-state').textContent.includes('generation 2')")
@@ -98,7 +98,7 @@ def test_asks_for_a_token(start, open_page, tmp_path):
     page.keep("token")
     page.type("gpb_" + "0" * 64)
     page.key("Enter", 13, "\r")
-    page.until("it asks again", "document.getElementById('token').open && document.getElementById('token-why').textContent.includes('not taken')")
+    page.until("it asks again", "document.getElementById('token').open && document.getElementById('token-why').textContent.includes('was refused')")
     page.fill("#token-value", secret)
     page.key("Enter", 13, "\r")
     page.until("the page knows", "document.body.dataset.connection === 'connected' && document.querySelectorAll('#pools tbody tr').length === 1")
@@ -159,7 +159,7 @@ def test_by_keyboard_and_screen_reader(start, open_page):
     page.until("it was read", "document.getElementById('look-read').textContent.startsWith('Read ')")
     page.js("document.getElementById('look-picture').focus()")
     page.key("ArrowRight", 39)
-    page.until("an element is told", "document.getElementById('look-point').textContent.startsWith('[0, 1] = ')")
+    page.until("an element is named", "document.getElementById('look-point').textContent.startsWith('[0, 1] = ')")
     page.key("Escape", 27)
     page.until("and closed", "!document.getElementById('look').open")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
@@ -174,7 +174,7 @@ def test_by_keyboard_and_screen_reader(start, open_page):
 
 
 def test_data_is_read_with_the_daemons_own_rules(start, open_page):
-    """The page's writes are of its own origin, and only those."""
+    """The daemon accepts writes of the page's own origin, and of no other."""
     d = start()
     page = open_page(d, permitted=["403 (Forbidden)", "CORS", "net::ERR"])
     target = DATA.format("default", "x") + "?format=raw"

@@ -1,4 +1,4 @@
-"""What the page is made of, as it is served. What it does in a browser: test_page.py."""
+"""The page's files as they are served. test_page.py tests it in a browser."""
 import gzip
 import re
 
@@ -17,7 +17,7 @@ def ask(daemon, path, **headers):
 
 
 def files(daemon):
-    """All that the page loads, found as a browser finds it."""
+    """All files that the page loads, found by following its references."""
     found, todo = set(), ["/"]
     while todo:
         text = ask(daemon, todo.pop()).body.decode()
@@ -90,7 +90,7 @@ LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch
 
 
 def test_links_from_elsewhere(daemon):
-    """To the page, and to nothing else; what is not said by a browser is no page's."""
+    """Links of other origins may lead to the page only; a request without browser headers comes from no page."""
     for path in ("/", "/?from=elsewhere", "/ui/app.js"):
         assert daemon.ask("GET", path, headers=LINK).status == (400 if "?" in path else 200), path
         daemon.ask("GET", path, headers={**LINK, "Sec-Fetch-Dest": "iframe"}).problem(403, "cross_origin")

@@ -1,4 +1,4 @@
-"""The page while things happen: changes, the feed, history, and a daemon that goes and comes back."""
+"""The page during changes: updates, the feed, history, and a daemon that stops and restarts."""
 import json
 
 from harness import until
@@ -29,9 +29,9 @@ def test_the_feed(start, open_page):
     d = start()
     d.put("early", b"1234", query="?dtype=uint8&shape=4").expect(201)
     page = open_page(d)
-    page.until("what was before is told", "document.getElementById('feed').textContent.includes('early')")
+    page.until("earlier events are listed", "document.getElementById('feed').textContent.includes('early')")
     d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
-    page.until("the newest stands first", "/buffer.created.*default.*x.* 4 B/.test(document.querySelector('#feed li').textContent)")
+    page.until("the newest is first", "/buffer.created.*default.*x.* 4 B/.test(document.querySelector('#feed li').textContent)")
     d.ask("POST", "/v1/sessions", {"name": "new"}).expect(201)
     page.until("another event", "document.querySelector('#feed li').dataset.type === 'session.created'")
     page.choose("#feed-type", "buffer")
@@ -39,7 +39,7 @@ def test_the_feed(start, open_page):
     page.choose("#feed-type", "all")
     page.click("#feed-pause")
     d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
-    page.until("it waits", "document.getElementById('feed-state').textContent.includes('1 wait')")
+    page.until("it waits", "document.getElementById('feed-state').textContent.includes('1 new')")
     assert "buffer.deleted" not in "".join(feed(page))
     page.click("#feed-pause")
     page.until("it is shown", "document.querySelector('#feed li').dataset.type === 'buffer.deleted'")
@@ -61,7 +61,7 @@ def test_history_is_there_when_the_page_is_opened(start, open_page):
     for seconds in page.js("[...document.getElementById('range').options].map(o => o.value)"):
         page.choose("#range", seconds)
         until("that range was asked for", lambda: page.js("1") and d.url(f"/v1/stats?since=-{seconds}") in page.urls)
-    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: nothing older is known'")
+    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: no older data'")
     page.until("times differ", "(t => t.length > 1 && new Set(t).size === t.length)([...document.querySelectorAll("
                "'#charts figure:nth-child(2) tbody th')].map(e => e.textContent))")
     page.keep("history")
@@ -74,7 +74,7 @@ def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     page.until("the buffer is there", "document.querySelectorAll('#buffers tbody tr').length === 1")
     d.stop()
     page.until("it says so", "!document.getElementById('alarm').hidden && document.getElementById('alarm').textContent.includes('has not answered for')")
-    page.until("and counts", "/has not answered for [1-9][0-9]* s[.] What/.test(document.getElementById('alarm').textContent)")
+    page.until("and counts", "/has not answered for [1-9][0-9]* s[.] The values/.test(document.getElementById('alarm').textContent)")
     page.keep("gone")
     d = start(state=str(tmp_path), listen=("--listen", "{}:{}".format(*d.tcp)))
     page.until("it comes back by itself", "document.body.dataset.connection === 'connected'")

@@ -1,4 +1,4 @@
-"""A tensor looked at in the page: the right pixels, the right counts, and never the whole of a large one."""
+"""The page's view of a tensor: correct pixels and counts, and only a slice of a large one."""
 import json
 
 from harness import library
@@ -44,7 +44,7 @@ def test_a_picture_and_its_histogram(start, open_page):
     asked = len(page.urls)
     look(page, "large")
     page.until("a part alone was read", "/of 22[.]9 MiB/.test(document.getElementById('look-read').textContent)")
-    assert "mean and counts are of this part alone" in page.text("#look-read") and "min of this part" in page.text("#look-numbers")
+    assert "mean and counts are of this part only" in page.text("#look-read") and "min of this part" in page.text("#look-numbers")
     edges = page.js("Chart.getChart('look-histogram').data.labels")
     assert len(edges) == 32 and max(map(len, edges)) <= 6 and "0" in edges, edges
     assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)

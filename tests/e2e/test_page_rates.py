@@ -1,4 +1,4 @@
-"""How fast things go in the page, and how much it asks to know that."""
+"""Rates in the page, and the number of requests that they need."""
 import time
 
 from bursts import BURST, bursts, rate
@@ -6,7 +6,7 @@ from pages import browser, open_page, rows  # noqa: F401
 
 
 def asked(page, seconds):
-    """How many requests the page makes meanwhile."""
+    """The number of requests that the page makes meanwhile."""
     page.js("1")
     before = len(page.urls)
     time.sleep(seconds)
@@ -31,12 +31,12 @@ def test_rates_of_what_comes_in_bursts(start, open_page):
     assert all(0.7 * BURST < x < 1.3 * BURST for both in seen for x in both), seen
     for line in points:
         assert len(line) >= 3 and all(b[0] - a[0] >= 1000 for a, b in zip(line, line[1:])), line
-        assert max(y for _, y in line) < 2.1 * BURST, line  # a sample of the daemon's own, of 2 s, may hold a burst more than its share
+        assert max(y for _, y in line) < 2.1 * BURST, line  # one of the daemon's samples of 2 s may contain an additional burst
 
 
 def test_the_window(start, open_page):
     page = open_page(start())
-    # A burst of 50 each second, seen by looks that are fractions of a second apart; after 40 s the daemon is another.
+    # A burst of 50 each second, sampled every fraction of a second; after 40 s another daemon answers.
     made = """import('/ui/rates.js').then(({speed, thinned}) => {
       const samples = [];
       for (let at = 0; at < 40000; at += samples.length % 3 ? 110 : 640) samples.push({at, n: 50 * Math.floor(at / 1000)});
@@ -58,7 +58,7 @@ def test_it_asks_little(start, open_page):
         d.put("x", b"1234", f"s{i}", "?dtype=uint8&shape=4").expect(201)
     page = open_page(d)
     page.until("all is there", "document.querySelectorAll('#buffers tbody tr').length === 5")
-    time.sleep(5)  # what was just changed is asked for again
+    time.sleep(5)  # the page reads a recent change again
     idle = asked(page, 8)
     assert len(idle) <= 8, idle
     with bursts(d):

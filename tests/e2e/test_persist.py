@@ -1,4 +1,4 @@
-"""kill -9 at any moment: what was acknowledged is there, bytes are lost and can be brought again."""
+"""kill -9 at any moment: acknowledged changes survive, bytes are lost and can be uploaded again."""
 import random
 import sqlite3
 import threading
@@ -8,12 +8,12 @@ from values import crc32c, payload
 
 
 class Writer(threading.Thread):
-    """Creates, uploads and deletes until the daemon dies; remembers what was acknowledged and what was still asked."""
+    """Creates, uploads and deletes until the daemon dies; records acknowledged and pending requests."""
 
     def __init__(self, address, number):
         super().__init__()
         self.client, self.number, self.rng = Client(address), number, random.Random(number)
-        self.known, self.pending = {}, None  # name: metadata, or None when deleted
+        self.known, self.pending = {}, None  # name: metadata, or None if deleted
 
     def run(self):
         i = 0
@@ -73,7 +73,7 @@ def test_kill_during_a_stream_of_changes(start, tmp_path):
             found = {i["name"]: i for i in items}
             for name, meta in w.known.items():
                 if name == w.pending:
-                    continue  # neither yes nor no was said
+                    continue  # neither acknowledged nor refused
                 if meta is None:
                     assert name not in found
                     continue
@@ -115,7 +115,7 @@ def test_an_orderly_stop_also_loses_the_bytes(start, tmp_path):
 
 
 def test_the_addresses_of_a_killed_daemon_do_not_stay(start, backend, tmp_path):
-    """A daemon that fails to start must not leave the file of its predecessor to those who wait for it."""
+    """A daemon that fails to start must not leave its predecessor's file to clients that wait for it."""
     d = start(state=str(tmp_path))
     d.kill()
     assert (tmp_path / "listen").exists()
@@ -141,7 +141,7 @@ def test_tags_are_not_reused_over_lives(start, tmp_path):
 
 
 def test_tags_of_uploads_that_nobody_heard_of(start, tmp_path):
-    """An upload whose answer was lost with the daemon may or may not count; its tag never names other bytes."""
+    """An upload whose answer was lost with the daemon may or may not be committed; its tag never names other bytes."""
     seen = {}
     for life in range(6):
         d = start(state=str(tmp_path))

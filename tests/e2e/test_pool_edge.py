@@ -1,4 +1,4 @@
-"""Many clients at the edge of a small pool, and what one session can see of another."""
+"""Many clients at the limit of a small pool, and the isolation of sessions."""
 import random
 import threading
 
@@ -11,7 +11,7 @@ POOL, PIECE = 64 * MIB, 3 * MIB
 
 
 class Churner(threading.Thread):
-    """Allocates and frees; counts what it was told."""
+    """Allocates and frees; counts the answers."""
 
     def __init__(self, s, number, rounds):
         super().__init__()
@@ -24,7 +24,7 @@ class Churner(threading.Thread):
         try:
             for i in range(self.rounds):
                 self.step(i)
-        except Exception as e:  # told by the main thread
+        except Exception as e:  # reported by the main thread
             self.wrong = e
 
     def step(self, i):
@@ -68,7 +68,7 @@ def test_sixty_four_clients_at_the_edge_of_a_pool(start):
 
 
 def test_no_session_sees_what_another_left_in_a_pool(start, simulated):
-    """A pattern is planted over all the memory there is; fresh buffers of another session hold none of it."""
+    """A pattern is written to all memory; new buffers of another session hold none of it."""
     d = start(spec=simulated("bytes=64M"))
     d.ask("POST", "/v1/sessions", {"name": "other"}).expect(201)
     one, other = Session(d), Session(d, "other")
@@ -108,7 +108,7 @@ def test_a_part_of_a_fresh_buffer_is_not_another_s(s):
 
 
 def test_what_never_fits_is_not_to_be_asked_again(start, simulated):
-    """Only where waiting could help is the answer retryable; what is larger than the pool or device is not waited for."""
+    """The answer is retryable only if waiting could help; a request larger than the pool or device does not wait."""
     d = start(spec=simulated("bytes=256M"))
     s = Session(d)
     s.post("pools", {"name": "p", "max_bytes": POOL}, 201)

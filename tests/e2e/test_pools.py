@@ -22,7 +22,7 @@ def test_defaults(s):
     assert made["device"]["index"] == 0 and made["device"]["uuid"] and made["state"] == "ready"
     made.pop("note", None)
     assert s.get("pools/p") == made and s.names("pools")[0] == "default" and s.names("pools")[-1] == "p"
-    assert Session(s.daemon).names("pools") == s.names("pools")[:-1]  # nobody else sees it
+    assert Session(s.daemon).names("pools") == s.names("pools")[:-1]  # no other session sees it
     s.delete("pools/p")
     s.ask("GET", "pools/p").problem(404, "pool_not_found")
     s.post("pools", {"name": "p"}, 201)
@@ -100,7 +100,7 @@ def test_the_limit_is_hard_and_told(s):
     assert p["requested_bytes"] == 40 * MIB and p["limit_bytes"] == 64 * MIB and p["used_bytes"] >= 40 * MIB
     assert p["cuda"]["name"] == "cudaErrorMemoryAllocation" and p["cuda"]["call"].startswith("cudaMalloc") and p["retryable"]
     assert s.get("pools/p")["failures"] >= 1
-    s.buffer("b", bytes=40 * MIB)  # the device has enough
+    s.buffer("b", bytes=40 * MIB)  # the device has enough memory
     s.delete("buffers/a")
     s.buffer("c", bytes=40 * MIB, pool="p")
 
@@ -191,7 +191,7 @@ def test_deletion_with_buffers_in_it(s):
     assert s.meta("x")["state"] == "lost" and s.data("y") == payload(100)
     s.ask("GET", "buffers/x/data").problem(410, "content_lost")
     assert s.get()["used_bytes"] == 100
-    s.put("x", payload(50))  # its pool is gone: it gets memory where a new one would
+    s.put("x", payload(50))  # its pool is gone: it gets memory from the default pool, as a new buffer would
     assert s.data("x") == payload(50) and (s.meta("x")["state"], s.meta("x")["pool"]) == ("ready", "default")
     s.post("pools", {"name": "p"}, 201)
     s.put("z", payload(70), "?pool=p")

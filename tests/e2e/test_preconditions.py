@@ -1,4 +1,4 @@
-"""If-Match and If-None-Match on everything that changes a buffer."""
+"""If-Match and If-None-Match on all requests that change a buffer."""
 import pytest
 
 from values import payload

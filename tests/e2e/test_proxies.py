@@ -1,4 +1,4 @@
-"""Where a request ends, daemon and proxies agree, whatever a client sends: directly over TCP and the UNIX socket, through nginx, and
+"""Daemon and proxies agree on the end of each request, for any bytes of a client: directly over TCP and the UNIX socket, through nginx, and
 through HAProxy."""
 import pytest
 
@@ -22,7 +22,7 @@ def seam(tmp_path_factory):
 
 
 def none_is_wrong(seam, done):
-    """Faults that differ in the route and in names alone are one line."""
+    """Faults that differ only in the route and in names share one line."""
     seam.stored(done)
     wrong = {}
     for x in done:
@@ -36,7 +36,7 @@ def none_is_wrong(seam, done):
 
 @pytest.mark.parametrize("road", [*DIRECT, *PROXIED])
 def test_what_is_well_formed_is_served_with_what_is_behind_it(seam, road):
-    """Without that the other tests could not fail."""
+    """Without this property the other tests could not fail."""
     plain = [c for group in TABLE.values() for c in group if c.name == "plain" and ROUTES[c.route].takes]
     for case in plain:
         x = seam.direct(case, road) if road in DIRECT else seam.proxied(case, road)
@@ -68,6 +68,6 @@ def test_through_a_proxy(seam, road, group):
 
 
 def test_nothing_is_left_of_it(seam):
-    """The daemon's descriptors are those of the beginning, but for the connections that proxies and the test itself keep."""
+    """The daemon's descriptors are those of the beginning, except for connections that proxies and the test keep."""
     kept = 2 * len(seam.proxies) + len(seam.clients)
     until("the connections of clients that have gone are closed", lambda: seam.open_descriptors() <= seam.descriptors + kept, 15)

@@ -1,4 +1,4 @@
-"""The Python client: arrays into buffers and back, what it refuses, what it reports."""
+"""The Python client: arrays into buffers and back, refusals and errors."""
 import gc
 import mmap
 import os
@@ -117,7 +117,7 @@ def test_what_cannot_be_put(c, source):
 
 
 def test_put_takes_no_copy(c):
-    """Bytes are sent from where they lie: the memory of the process grows by less than the array."""
+    """Bytes are sent without a copy: the memory of the process grows by less than the array."""
     array = np.ones(BIG, np.uint8)
     program = f"""if True:
         import sys, tracemalloc; sys.path.insert(0, {SOURCE!r})
@@ -206,7 +206,7 @@ def test_progress_is_told_and_can_stop(c):
     assert told[-1] == (BIG, BIG)
     assert c.get("x", raw=True, progress=lambda *n: None) == array.tobytes()
     before = c.info("x")["generation"]
-    # Also what looks like a broken connection.
+    # An exception that looks like a broken connection, too.
     for error in (KeyError("enough"), BrokenPipeError("standard output"), KeyboardInterrupt()):
 
         def stop(done, _, error=error):
@@ -234,7 +234,7 @@ def test_conditions(c, size):
 
 
 def test_a_refusal_comes_before_the_bytes(c):
-    """What the header allows to refuse is refused without the body, on a connection that stays."""
+    """An upload that the header permits to refuse is refused without the body, and the connection stays."""
     c.sessions.update(quota={"bytes": 1000})
     held = c._transport._local.held.http.sock
     with pytest.raises(gpubuf.QuotaExceeded) as e:
@@ -282,7 +282,7 @@ def test_a_connection_that_ended_is_made_again(start):
         c.put("x", b"1")
         first = c._transport._local.held.http
         until("the daemon closes what is idle", lambda: not c._transport._local.held.usable())
-        c.fill("x", 2)  # not to be repeated, so it must not fail either
+        c.fill("x", 2)  # the request is not repeatable, so it must not fail either
         assert c._transport._local.held.http is not first and c.get("x", raw=True) == b"\2"
 
 

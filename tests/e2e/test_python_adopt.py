@@ -1,4 +1,4 @@
-"""The Python client's other direction: arrays of this process as buffers."""
+"""Adoption by the Python client: arrays of this process as buffers."""
 import gc
 import os
 
@@ -17,7 +17,7 @@ def c(daemon, session):
 
 
 def test_an_array(c):
-    """What others write is there at once; the array outlives the buffer."""
+    """Writes of other clients are visible at once; the array outlives the buffer."""
     a = c.shared_array((3, 4), "float32")
     assert a.shape == (3, 4) and a.dtype == np.float32 and not a.any() and a.flags.writeable
     a[:] = np.arange(12).reshape(3, 4)
@@ -72,7 +72,7 @@ def test_what_is_not_adopted(c, daemon):
 
 
 def test_given_up_without_an_end(c):
-    """The object is collected: its connection ends, and the buffer is lost. One that was deleted and made again is left alone."""
+    """If the object is collected, its connection ends, and the buffer is lost. A new buffer of the same name is unaffected."""
     a = c.shared_array((64,))
     owned = c.adopt("x", a)
     del owned

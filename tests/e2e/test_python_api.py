@@ -1,4 +1,4 @@
-"""The Python client's other methods: resources, operations, where the daemon is found, and that no route is forgotten."""
+"""The Python client's other methods: resources, operations, the daemon's address, and that every route has a method."""
 import os
 import re
 import socket
@@ -13,7 +13,7 @@ from harness import until
 from test_access import token
 from values import payload
 
-# Routes without a method, and why. Client.request reaches them.
+# Routes without a method, with the reason. Client.request reaches them.
 EXCEPT = {
     "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
     "web_page": "for browsers", "web_file": "for browsers",
@@ -31,7 +31,7 @@ def c(daemon, session):
 
 
 def test_every_route_has_a_method(monkeypatch):
-    """Each method is called once, with nobody there; what it would have asked is held against the list of routes."""
+    """Each method is called once without a daemon; its request is compared with the list of routes."""
     with open(os.path.join(ROOT, "src", "api", "routes.def")) as f:
         routes = re.findall(r'^GB_ROUTE\((\w+), "([^"]+)", (\w+),', f.read(), re.M)
     asked = set()
@@ -77,7 +77,7 @@ def test_every_route_has_a_method(monkeypatch):
 
 
 def test_a_past(start):
-    """As the daemon tells it; moments are given in any form."""
+    """The history as the daemon returns it; times may have any accepted form."""
     d = start("--sample-interval", "1")
     with client_of(d, "default") as c:
         c.put("x", np.zeros(1000, np.float32))
@@ -194,7 +194,7 @@ def test_the_daemon_itself(c):
         c.request("GET", "/v1/moon")
 
 
-# --- work that is left to itself ----------------------------------------------------------------------------------------
+# --- asynchronous operations --------------------------------------------------------------------------------------------
 
 
 def test_operations(c):
@@ -227,7 +227,7 @@ def test_an_operation_that_waits(start, backend):
         assert op["id"] and c.operations.wait(op, timeout=90)["state"] == "done"
 
 
-# --- where the daemon is ------------------------------------------------------------------------------------------------
+# --- the daemon's address -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_addresses(alone, tmp_path):
     alone.setenv("GPUBUF_URL", "http://env:1")
     assert gpubuf.Client().url == "http://env:1" and gpubuf.Client("http://arg:2").url == "http://arg:2"
     assert gpubuf.Client(socket="/s").url == gpubuf.Client(socket="unix:///s").url == "unix:///s"
-    alone.setenv("GPUBUF_SOCKET", "/env.sock")  # as libgpubuf does: the URL is where requests go, the socket what maps
+    alone.setenv("GPUBUF_SOCKET", "/env.sock")  # as in libgpubuf: requests go to the URL, mappings over the socket
     assert gpubuf.Client().url == "http://env:1" and gpubuf.Client()._map_socket() == "/env.sock"
     assert gpubuf.Client(socket="/s")._map_socket() == gpubuf.Client("http://h", socket="/s")._map_socket() == "/s"
     assert gpubuf.Client("unix:///u")._map_socket() == "/u"
@@ -269,16 +269,31 @@ def test_addresses(alone, tmp_path):
         gpubuf.Client(socket="/s").map("x", "append")
 
 
+@pytest.mark.parametrize("user", [0, 1000])
+def test_default_sockets(monkeypatch, user):
+    """The candidates are those of find_socket in src/client/open.c, in its order, for root as for other users."""
+    from gpubuf import _address
+
+    machine = ["/run/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock"]
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
+    monkeypatch.setenv("HOME", "/home/u")
+    assert _address._candidates() == ["/xdg/gpubufd/gpubufd.sock", "/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    assert _address._candidates() == ["/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
+    monkeypatch.delenv("HOME")
+    assert _address._candidates() == machine
+
+
 def test_the_socket_is_found(alone, daemon, start, tmp_path):
-    """Where a daemon puts it; one that was left by a daemon that is gone does not count."""
+    """A daemon's default socket is found; a socket that a killed daemon left does not count."""
     alone.undo()
     alone.delenv("GPUBUF_URL", raising=False)
     alone.setenv("XDG_STATE_HOME", str(tmp_path))
-    alone.setattr(os, "geteuid", lambda: 1000)
     from gpubuf import _address
 
     usual = _address._candidates()
-    assert usual == [f"{tmp_path}/gpubufd/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock", "/run/gpubufd.sock"]
+    assert usual[0] == f"{tmp_path}/gpubufd/gpubufd.sock"
     alone.setattr(_address, "_candidates", lambda: usual[:1])
     os.mkdir(tmp_path / "gpubufd")
     with socket.socket(socket.AF_UNIX) as left:
@@ -295,7 +310,7 @@ def test_the_socket_is_found(alone, daemon, start, tmp_path):
         with c.map(name) as m:
             assert bytes(m.array()) == payload(9)
         with pytest.raises(ValueError, match="takes the daemon's UNIX socket"):
-            stranger.map(name)  # the socket that is found is another daemon's
+            stranger.map(name)  # the default socket is another daemon's
         c.delete(name)
 
 

@@ -1,4 +1,4 @@
-"""Device memory in the Python client, with a driver that only writes down what it is called with: no GPU is seen here."""
+"""Device memory in the Python client, with a fake driver that records its calls; no GPU is needed."""
 import ctypes
 import functools
 import gc
@@ -27,7 +27,7 @@ class Function:
 
 
 class FakeDriver:
-    """libcuda, as far as it is called. fails: the name of a call that is refused."""
+    """The part of libcuda that the client calls. fails: the name of a call that fails."""
 
     def __init__(self, devices=(b"\xff" * 16, UUID)):
         self.devices, self.calls, self.fails, self.missing, self.access = devices, [], None, None, 0
@@ -117,7 +117,7 @@ def test_opened_and_closed(grant, fake, way, mode):
 
 
 def test_the_context_is_kept(grant, fake):
-    """Without it a process that has no other would make it again for each mapping: a tenth of a second and more."""
+    """Otherwise a process without another context would create one for each mapping, which takes a tenth of a second or more."""
     g, c = grant("vmm")
     for _ in range(3):
         with c.map("x"):
@@ -137,7 +137,7 @@ def test_a_pool_that_is_reached_already(grant, fake):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_call_may_fail(grant, fake, way):
-    """What was opened before is closed, the lease ends, the driver's word is told."""
+    """Imported objects are closed, the lease ends, and the error has the driver's name of it."""
     g, c = grant(way)
     for name in ["cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", *OPENED[way], "cuIpcOpenEventHandle"]:
         fake.fails, fake.calls = name, []
@@ -146,7 +146,7 @@ def test_every_call_may_fail(grant, fake, way):
             c.map("x")
         assert e.value.cuda == {"name": "CUDA_ERROR_OUT_OF_MEMORY", "code": 2, "call": name, "domain": "cuda"} and g.ended.wait(10)
         if name == "cuCtxPushCurrent_v2":
-            continue  # nothing can be given back either
+            continue  # nothing can be freed either
         pairs = {"cuMemImportFromShareableHandle": "cuMemRelease", "cuMemAddressReserve": "cuMemAddressFree", "cuMemMap": "cuMemUnmap",
                  "cuMemPoolImportFromShareableHandle": "cuMemPoolDestroy", "cuMemPoolImportPointer": "cuMemFree_v2",
                  "cuIpcOpenMemHandle_v2": "cuIpcCloseMemHandle", "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease_v2",
@@ -223,7 +223,7 @@ def test_dlpack_of_what_is_read_only(grant, fake):
 
 
 def test_the_cuda_array_interface(grant, fake):
-    """Who takes it holds the mapping, so that it stays as long as that is held."""
+    """The consumer holds the mapping, which stays as long as the consumer's array."""
     g, c = grant("vmm")
     m = c.map("x")
     fake.calls.clear()

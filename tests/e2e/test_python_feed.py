@@ -1,4 +1,4 @@
-"""Client.feed: what happens, as it happens, across connections that are lost."""
+"""Client.feed: events as they happen, across lost connections."""
 import gc
 import json
 import os
@@ -34,7 +34,7 @@ def test_it_hears(start, unix):
         for name in ("old", "older"):
             c.put(name, b"1")
         with c.feed() as feed:
-            c.put("x", b"12345", kind="shared")  # by the client's own connection, before anybody asked for an event
+            c.put("x", b"12345", kind="shared")  # by the client's own connection, before an event was requested
             c.delete("x")
             made, deleted = take(feed, 2)
             assert (made["type"], made["session"], made["buffer"], made["bytes"], made["device"]["index"]) == (
@@ -101,7 +101,7 @@ def test_patience(start):
             for _ in feed:
                 pass
         assert 0.2 <= time.monotonic() - began < PATIENCE_S
-        with pytest.raises(gpubuf.Unreachable):  # it was not closed: one may ask again
+        with pytest.raises(gpubuf.Unreachable):  # the feed was not closed: it can be read again
             next(feed)
 
 
@@ -128,9 +128,9 @@ def test_another_thread_ends_it(daemon, of):
     heard = []
     reader = threading.Thread(target=lambda: heard.extend(feed))
     reader.start()
-    time.sleep(0.1)  # it waits by now, or will find it closed
+    time.sleep(0.1)  # the thread waits by now, or will find the feed closed
     (feed if of == "feed" else c).close()
-    reader.join(10)  # not at the daemon's next word, which comes in 15 s
+    reader.join(10)  # not only at the daemon's next heartbeat, after 15 s
     assert not reader.is_alive() and heard == []
     c.close()
     assert (descriptors(), threading.active_count()) == (before, threads)
@@ -145,7 +145,7 @@ def test_who_forgets_it_leaves_nothing(daemon):
             break
         assert descriptors() == before
         made = []
-        t = threading.Thread(target=lambda: made.append(c.feed(after=0)))  # the thread ends before anybody listens
+        t = threading.Thread(target=lambda: made.append(c.feed(after=0)))  # the thread ends before the feed is read
         t.start()
         t.join(PATIENCE_S)
         assert next(made[0])["type"] == "daemon.started"
@@ -153,11 +153,11 @@ def test_who_forgets_it_leaves_nothing(daemon):
         assert descriptors() == before
 
 
-# --- connections that end, at any place ---------------------------------------------------------------------------------
+# --- connections that end at any byte -----------------------------------------------------------------------------------
 
 
 class Teller:
-    """Gives each connection the next of its answers and closes it; notes what was asked."""
+    """Sends the next answer on each connection and closes it; records the requests."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
@@ -188,7 +188,7 @@ def event(n):
 
 
 def test_every_place_to_end_at():
-    """A connection that ends anywhere in its second event costs no event and gives none twice."""
+    """A connection that ends anywhere in its second event loses no event and repeats none."""
     first = chunk(b"retry: 1\nid: 4\n\n")
     whole = GENTLE + first + chunk(event(5)) + chunk(b": word\n\n") + chunk(event(6))
     last = GENTLE + first.replace(b"4", b"6") + chunk(event(7).replace(b"\n", b"\r\n"))

@@ -1,4 +1,4 @@
-"""Device memory in two processes, by torch: the daemon's bytes on a GPU, seen where they are. Needs a GPU and torch."""
+"""Device memory in two processes, by torch: the daemon's bytes on a GPU, without a copy. Needs a GPU and torch."""
 import gc
 import time
 
@@ -33,7 +33,7 @@ def c(daemon, session):
 
 @pytest.fixture(params=WAYS)
 def put(request, torch, c):
-    """Puts arrays into memory that goes this way."""
+    """Puts arrays into memory that can be mapped this way."""
     if request.param == "pool":
         c.pools.create("shared", exportable=True)
     where = {"vmm": dict(kind="shared"), "pool": dict(pool="shared"), "legacy": dict(kind="ipc")}[request.param]
@@ -64,7 +64,7 @@ def test_torch_sees_and_writes(torch, c, daemon, put):
 
 
 def test_work_that_is_queued_is_waited_for(torch, c, put):
-    """A fill that is still under way when the buffer is mapped is seen by the consumer's stream, whichever that is."""
+    """A fill that still runs when the buffer is mapped is complete for the consumer's stream, whichever stream that is."""
     n = 256 << 20
     put("x", np.zeros(n, np.uint8))
     for turn, stream in enumerate((torch.cuda.current_stream(), torch.cuda.Stream())):

@@ -61,7 +61,7 @@ def test_what_is_asked(grant):
 
 
 def test_answers_in_pieces(grant):
-    """Heads cut anywhere, other interim answers before, no descriptor."""
+    """Heads cut anywhere, preceding interim answers, no descriptor."""
     g, c = grant()
     problem = json.dumps({"code": "mapped", "status": 409, "detail": "d", "holders": [{"pid": 7}]}).encode()
     whole = b"HTTP/1.1 100 Continue\r\n\r\n" + ONE + b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n" % len(problem) + problem
@@ -100,12 +100,12 @@ def test_broken_answers(grant, answer):
 
 
 def test_grants_that_cannot_be(grant):
-    """Each would map something else than what is said."""
+    """Each grant would map other memory than it describes."""
     g, c = grant()
     right, fds = dict(g.document), lambda: len(os.listdir("/proc/self/fd"))
     g.document = {**right, "way": "vmm"}
     with pytest.raises(gpubuf.Error):
-        c.map("x")  # where there is a driver, it is opened now and keeps descriptors of its own
+        c.map("x")  # a driver, if there is one, is opened now and keeps its own descriptors
     before = fds()
     for wrong in (dict(offset=4096), dict(bytes=5000), dict(map_bytes=1 << 20), dict(offset=-1), dict(way="carrier pigeon"), dict(way="vmm"),
                   dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0), dict(bytes=23), dict(shape=[25]), dict(dtype="float128"),
@@ -119,7 +119,7 @@ def test_grants_that_cannot_be(grant):
         with pytest.raises(gpubuf.BrokenAnswer, match="descriptor"):
             c.map("x")
         assert until("nothing is left open", lambda: fds() <= before)
-    g.fds = 2  # more than is needed is no error, and nothing is left of it
+    g.fds = 2  # more descriptors than needed are no error, and none stays open
     with c.map("x"):
         pass
     assert until("nothing is left open", lambda: fds() <= before)
@@ -272,7 +272,7 @@ def test_a_fork_does_not_end_it(grant):
 
 
 class Consumer:
-    """A consumer of the newer protocol, by hand; numpy of that kind is not everywhere."""
+    """A hand-written consumer of the newer protocol, because not every numpy supports it."""
 
     new = ctypes.pythonapi.PyCapsule_GetPointer
     new.restype, new.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -336,13 +336,13 @@ def test_read_only_is_not_given_to_whoever_cannot_know(grant):
             with pytest.raises(BufferError):
                 m.__dlpack__(**wrong)
         del seen
-        m.__dlpack__(copy=False, dl_device=(1, 0), stream=None)  # which nobody takes
+        m.__dlpack__(copy=False, dl_device=(1, 0), stream=None)  # which no consumer takes
     gc.collect()
     assert until("both leases have ended", lambda: len(g.deleted) == 2)
 
 
 def test_tensors_outlive_the_interpreter(grant):
-    """What a consumer lets go of in the last breath runs no Python: the process ends as it should."""
+    """A release during interpreter shutdown runs no Python code: the process ends normally."""
     g, _ = grant(mode="write")
     program = f"""if True:
         import sys; sys.path.insert(0, {SOURCE!r})
@@ -378,8 +378,8 @@ def test_torch_sees_the_bytes(grant):
         try:
             t = torch.from_dlpack(m)
         except BufferError:
-            return  # of a torch that cannot be told of read-only memory
-        assert t.data_ptr() == m.pointer and t[0].sum() == 6  # another is told, and has no read-only tensors: it must not write
+            return  # a torch version without support for read-only memory in the protocol
+        assert t.data_ptr() == m.pointer and t[0].sum() == 6  # newer versions accept the flag but have no read-only tensors: the test must not write
         del t
 
 

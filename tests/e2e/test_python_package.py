@@ -1,4 +1,4 @@
-"""The Python package as such: it installs, it is typed and described, it needs numpy alone, older Pythons read it."""
+"""The Python package itself: installation, types and docstrings, dependencies (only numpy), older Python versions."""
 import ast
 import glob
 import inspect
@@ -32,7 +32,7 @@ def test_versions_are_one(daemon):
 
 
 def test_it_installs(tmp_path):
-    """By pip from a copy of the tree, without a network; what is installed is imported from elsewhere and typed."""
+    """pip installs it from a copy of the tree, without a network; the installed package is imported from another folder and typed."""
     library("setuptools")
     copy, target = tmp_path / "copy", tmp_path / "target"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
@@ -67,7 +67,7 @@ def test_older_pythons_read_it(path):
 
 
 def test_types_are_complete(tmp_path):
-    """mypy --strict, for the oldest Python that numpy's own types can be read for; and as a user's checker sees them."""
+    """mypy --strict, for the oldest Python version that numpy's own types support; and as a user's type checker sees them."""
     library("mypy")
     oldest = ["--python-version", "3.9"] if np.__version__ < "2" else []
     user = tmp_path / "user.py"

@@ -1,4 +1,4 @@
-"""The Python client's transfers in parts: the same bytes, all of them or nothing, one generation; and what it refuses by itself."""
+"""The Python client's transfers in parts: the same bytes, all or nothing, one generation; and its own refusals."""
 import threading
 
 import numpy as np
@@ -153,7 +153,7 @@ def test_conditions(c, daemon, session):
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_buffer_that_is_replaced_meanwhile(c, asked, daemon, session, named):
-    """Never bytes of two generations: those of the later one, or an error where the caller named the earlier."""
+    """Never bytes of two generations: the later generation, or an error if the caller named the earlier."""
     tag = c.put("x", payload(MANY, 1))["etag"]
     new, replaced = payload(MANY, 2), []
 
@@ -176,7 +176,7 @@ def test_a_buffer_that_is_mapped_for_writing(c):
         assert c.get("x", raw=True, connections=3) == payload(MANY)
 
 
-# --- calls that are wrong -----------------------------------------------------------------------------------------------
+# --- wrong calls --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call, builtin", [
@@ -195,7 +195,7 @@ def test_a_wrong_call_is_an_error_of_ours_and_pythons(c, asked, call, builtin):
     with pytest.raises(gpubuf.BadCall) as e:
         call(c)
     assert isinstance(e.value, builtin) and isinstance(e.value, gpubuf.Error) and e.value.detail and not e.value.retryable
-    # Nothing was asked, but where the header itself was what could not be sent.
+    # No request was sent, except if the header itself could not be sent.
     assert [a for a in asked if a[0] != "PUT"] == [] and c.list() == []
 
 

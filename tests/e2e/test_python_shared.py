@@ -1,4 +1,4 @@
-"""Mappings of the Python client against the daemon: two processes, one memory; who dies, and what is left."""
+"""Mappings of the Python client against the daemon: shared memory of two processes, and the end of either."""
 import os
 import signal
 import subprocess
@@ -25,7 +25,7 @@ def c(daemon, session):
 
 @pytest.fixture(params=KINDS)
 def kind(request, c):
-    """Kinds of memory that are mapped by a file here, which numpy reaches; a GPU's own memory is not."""
+    """Kinds of memory that are mapped as a file, which numpy can access; GPU memory is not."""
     c.create("probe", bytes=1, kind=request.param)
     try:
         c.map("probe", ways=["memfd"]).unmap()
@@ -41,7 +41,7 @@ def quiet(c):
 
 
 class Other:
-    """Another process with the package; runs lines of Python, each answered by a line."""
+    """Another process with the package; it runs lines of Python and answers each with a line."""
 
     SETUP = f"import sys; sys.path.insert(0, {SOURCE!r}); import gpubuf, numpy as np; "
 
@@ -122,7 +122,7 @@ def test_a_killed_writer_leaves_the_buffer(c, kind, other):
 
 
 def test_importers_killed_at_any_moment(c):
-    """Forks that map and unmap without end, killed wherever they are: nothing of them is left, and the bytes are whole."""
+    """Forked processes that map and unmap in a loop are killed at any point: no lease is left, and the bytes are intact."""
     c.put("x", payload(8192), kind="pageable")
     with gpubuf.Client(socket=c._socket, session=c.session) as unix:
         for turn in range(10):
@@ -179,7 +179,7 @@ def test_torch_writes_curl_reads(daemon, c, kind, tmp_path):
 
 
 def test_a_slab(c, kind):
-    """The daemon puts bytes where the client has mapped, and takes them from there."""
+    """The daemon copies into and out of the mapped memory."""
     a = array_of("float32", (1000,))
     c.put("x", a)
     c.create("slab", dtype="float32", shape=[1000], kind=kind)
@@ -248,7 +248,7 @@ def test_sealed(c, kind):
 
 
 def test_what_is_mapped_is_current_or_not(daemon, c, start):
-    """Until the content is replaced, the lease is ended by others, or the daemon goes."""
+    """Until the content is replaced, the lease is ended by another client, or the daemon stops."""
     c.put("x", payload(100), kind="pageable")
     with c.map("x") as m, c.map("x") as ended:
         assert m.current and ended.current and c.leases.get(m.lease)["state"] == "present"
@@ -282,7 +282,7 @@ def test_a_mapper_that_may_not_read_knows_its_own(start, tmp_path):
 
 
 def test_exports(start, simulated):
-    """The handle, as JSON what Triton takes; and what is left when its time is over."""
+    """The handle, in JSON as Triton accepts it; and the state after its expiry."""
     d = start(spec=simulated("legacy=fake"))
     with client_of(d, unix=True) as c:
         c.put("x", payload(100), kind="ipc")
@@ -316,12 +316,12 @@ def test_what_cannot_be_mapped(daemon, c):
     with pytest.raises(gpubuf.LeaseNotFound):
         c.leases.end("999999")
     with c.map("x") as m:
-        c.leases.end(m.lease)  # without tokens everybody is the administrator
+        c.leases.end(m.lease)  # without tokens every caller is the administrator
         assert until("it is over", lambda: c.info("x")["leases"] == 0)
 
 
 def test_many_at_once(c, kind):
-    """Threads of one client, each with mappings of its own, beside readers over HTTP."""
+    """Threads of one client, each with its own mappings, beside readers over HTTP."""
     arrays = [array_of("float32", (500,), i) for i in range(4)]
     for i, a in enumerate(arrays):
         c.put(f"x{i}", a, kind=kind)
@@ -348,7 +348,7 @@ def test_many_at_once(c, kind):
 
 
 def test_an_idle_lease_lasts(start):
-    """The connection of a lease is idle by nature: the daemon's time-out for idle connections is not for it."""
+    """The connection of a lease is always idle: the daemon's timeout for idle connections does not apply to it."""
     d = start("--idle-timeout", "1")
     with client_of(d) as c, client_of(d) as idle:
         c.put("x", payload(10), kind="pageable")
@@ -360,7 +360,7 @@ def test_an_idle_lease_lasts(start):
 
 
 def test_who_may_map(start, tmp_path):
-    """Rights to map are apart from those to read and write."""
+    """Rights to map are separate from those to read and write."""
     scopes = {"read": "read", "write": "read,write", "map": "map", "both": "read,map", "map-write": "map-write", "admin": "admin"}
     secrets = {name: token(tmp_path, "add", name, "--scope", scope) for name, scope in scopes.items()}
     d = start(state=str(tmp_path))

@@ -13,7 +13,7 @@ ENDS = {"Content-Type": "application/partial-upload", "Upload-Complete": "?1"}
 
 @pytest.fixture
 def tokens(tmp_path):
-    """A state folder with them, which daemons may be started in."""
+    """A state folder with tokens, for starting daemons."""
     return {name: token(tmp_path, "add", name, "--scope", name) for name in ("read", "write")}
 
 
@@ -35,7 +35,7 @@ def begin(d, write):
 
 @contextlib.contextmanager
 def appending(d, path, write, unix):
-    """A request that has sent half of its bytes, and they are there."""
+    """A request that has sent half of its bytes, which the daemon has received."""
     lines = ["Authorization: Bearer " + write, f"Content-Length: {SIZE}", "Upload-Offset: 0", *(f"{k}: {v}" for k, v in ENDS.items())]
     with contextlib.closing(d.raw(unix=unix)) as r:
         r.request("PATCH", path, lines, b"a" * (SIZE // 2))
@@ -72,7 +72,7 @@ def test_a_writer_ends_an_append_that_hangs(two, unix):
 
 
 def test_a_reader_takes_no_place_of_operations(two, backend):
-    """Neither while they run, nor when they have ended."""
+    """Neither while writers run, nor after they have ended."""
     d, read, write = two("--max-operations", "2", spec=f"fault:place_fill@1+=stall/300:{backend}")
     d.ask("PUT", DATA.format("default", "big"), bytes(32 << 20), token=write).expect(201)
     mine = []
@@ -99,7 +99,7 @@ def test_a_reader_takes_no_place_of_operations(two, backend):
 
 
 def test_a_reader_keeps_no_keys(two):
-    """What a writer was told stays known, however many keys a reader brings."""
+    """A writer's stored answer stays, however many keys a reader uses."""
     d, read, write = two("--max-idempotency-keys", "3")
     d.ask("PUT", DATA.format("default", "x"), b"12345678", token=write).expect(201)
     key = {"Idempotency-Key": "mine"}
@@ -114,7 +114,7 @@ def test_a_reader_keeps_no_keys(two):
 
 
 def test_verify_of_what_is_being_written(daemon, session):
-    """In place: it is read before or afterwards."""
+    """A write in place: the reader gets the bytes before or after it."""
     path = DATA.format(session, "x")
     daemon.ask("PUT", path, b"a" * SIZE).expect(201)
     with contextlib.closing(daemon.raw()) as r:

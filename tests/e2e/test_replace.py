@@ -1,4 +1,4 @@
-"""Replacing a buffer is atomic; what breaks off leaves bytes and generation; in place is another matter."""
+"""Replacing a buffer is atomic; an interrupted upload leaves bytes and generation; writes in place are different."""
 import pytest
 
 from harness import DATA, SLOT, until

@@ -1,4 +1,4 @@
-"""Uploads that go on after a broken line: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without 104)."""
+"""Uploads that resume after a lost connection: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without 104)."""
 import random
 import threading
 
@@ -91,12 +91,12 @@ def test_the_whole_at_once_is_an_ordinary_upload(s):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_resets_at_any_byte(daemon, s, seed):
-    """A .npy or raw bytes; each line breaks somewhere, within the header too; every byte that arrived is kept."""
+    """A .npy or raw bytes; each connection breaks somewhere, also within the header; every received byte is kept."""
     rng = random.Random(seed)
     a = np.arange(SIZE // 4, dtype="float32").reshape(-1, 1) if seed % 2 else None
     data = npy(a) if seed % 2 else payload(SIZE, seed)
     path = create(s, length=len(data) if seed != 3 else None).expect(201).headers["Location"]
-    at = top = breaks = 0  # top: of all that was sent, for a line may be heard of late
+    at = top = breaks = 0  # top: the number of bytes sent, because the daemon may process a connection later
     while at < len(data):
         few = rng.choice([3, 100, SLOT, 4 * SLOT])
         sent = min(rng.randrange(few), len(data) - at - 1)
@@ -203,7 +203,7 @@ def test_what_cannot_be_begun(s):
 
 
 def test_what_turns_out_when_it_comes(daemon, s):
-    """Of what the first bytes tell, as it is told."""
+    """Errors in the first bytes are reported with the first bytes."""
     path = create(s).expect(201).headers["Location"]
     append(s, path, 0, b"x" * 12).problem(411, "length_required")
     path = create(s).expect(201).headers["Location"]
@@ -217,7 +217,7 @@ def test_what_turns_out_when_it_comes(daemon, s):
                               "Transfer-Encoding: chunked"], b"7\r\n1234567\r\n0\r\n\r\n")
     assert r.reply().status == 413
     r.close()
-    assert offset(s, path) == 5  # what there was room for
+    assert offset(s, path) == 5  # the bytes that there was room for
     s.ask("DELETE", path).expect(204)
     until("it is given back", lambda: s.get("uploads")["items"] == [] and s.get()["used_bytes"] == 0)
 
@@ -231,13 +231,13 @@ def test_refusals_of_post(daemon, s):
         assert r.status == status, (query, length, headers, r)
     s.put("x", payload(SIZE))
     r = daemon.raw().put(DATA.format(s.name, "x") + "?in_place=true", SIZE).send(b"x" * 100)
-    until("it has begun", lambda: daemon.stats()["running"]["uploads"] == 1)  # a reader would keep it from beginning
+    until("it has begun", lambda: daemon.stats()["running"]["uploads"] == 1)  # a reader would prevent its start
     s.ask("GET", "buffers/x/data").problem(409, "buffer_busy")
     s.ask("POST", "uploads", {"buffer": "x", "bytes": 5}).problem(409, "buffer_busy")
     create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
     r.reset()
     until("it is given back", lambda: s.get("uploads")["items"] == [])
-    for said in ("?2", "1", "?0;x=1", "?01"):  # never taken for the whole
+    for said in ("?2", "1", "?0;x=1", "?01"):  # never treated as complete
         for method in ("POST", "PUT"):
             s.ask(method, "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "malformed_request")
 
@@ -278,7 +278,7 @@ def test_npy_headers_in_pieces(s):
         assert s.data("x") == a.tobytes() and s.meta("x")["dtype"] == "int16"
     path = create(s, body=data[:40]).expect(201).headers["Location"]
     append(s, path, 40, data[40:60], complete=True).problem(400, "malformed_request")
-    assert s.get("uploads")["items"][-1]["state"] == "completed"  # that one is gone
+    assert s.get("uploads")["items"][-1]["state"] == "completed"  # that upload is gone
 
 
 def test_safetensors(s):
@@ -321,7 +321,7 @@ def test_conditions_hold_at_the_end(s):
     append(s, one, 1000, b"", complete=True).expect(201)
     r = append(s, two, 1000, b"", complete=True)
     r.problem(412, "precondition_failed")
-    assert r.headers["Upload-Complete"] == "?1"  # said of the whole
+    assert r.headers["Upload-Complete"] == "?1"  # announced for the whole
     s.ask("DELETE", two).expect(204)
     s.ask("DELETE", one).expect(204)
     until("it is given back", lambda: s.get("uploads")["items"] == [])

@@ -1,5 +1,5 @@
-"""The reuse policies of pools, shown by the address that an allocation on another stream gets; failures of what a pool, a
-copy or a kind of memory asks the device for."""
+"""The reuse policies of pools, observed by the address that an allocation on another stream gets; failures of device calls for pools,
+copies and kinds of memory."""
 import http.client
 
 import pytest
@@ -14,7 +14,7 @@ POLICIES = ["follow_event_dependencies", "allow_opportunistic", "allow_internal_
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
-    """Waiting for the other stream is the last resort: only in a full pool does it show."""
+    """Waiting for the other stream is the last resort, so only a full pool shows it."""
     full = policy == "allow_internal_dependencies"
     size = (40 if full else 1) * MIB
     d = start(*SMALL_SLOTS, spec=f"fault:place_fill@1=stall/{3000 if full else 1500}:{backend}")
@@ -28,7 +28,7 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
     body = b'{"pattern":7,"stream":"a","in_place":true}'
     stalled = d.raw().request("POST", s.base + "/buffers/w/fill", [f"Content-Length: {len(body)}"], body)
     until("the stream is busy", lambda: s.get("streams/a")["busy"])
-    s.delete("buffers/x")  # its free is queued behind the stall
+    s.delete("buffers/x")  # its free is queued behind the stalled work
     if policy == "follow_event_dependencies":
         s.post("events", {"name": "e"}, 201)
         s.post("events/e/record", {"stream": "a"})
@@ -48,7 +48,7 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
     stalled.close()
 
 
-# --- what the device refuses ------------------------------------------------------------------------------------------------
+# --- failing device calls ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def told(reply, name="cudaErrorInvalidValue"):
 
 
 def read(s, name):
-    """The bytes; None when the failure comes to this call, before its answer or in the middle of it."""
+    """The bytes; None if the failure hits this call, before its answer or within it."""
     try:
         r = s.ask("GET", f"buffers/{name}/data")
     except http.client.IncompleteRead:
@@ -110,7 +110,7 @@ def test_a_stream_that_cannot_be_made(faulty):
 @pytest.mark.parametrize("rule", ["move", "place_fill", "event_record", "watch", "complete", "alloc", "event_elapsed"])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_write_that_fails(faulty, rule, in_place):
-    """It is told, the old bytes stand (in place: it is partial), nothing is leaked, and the next one works."""
+    """The error is reported, the old bytes stay (in place: the buffer is partial), no resource leaks, and the next call works."""
     body = payload(3 * SLOT)
     for nth in range(1, 6):
         s = faulty(f"{rule}@{nth}=cudaErrorInvalidValue")

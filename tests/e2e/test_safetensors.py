@@ -54,7 +54,7 @@ def test_what_only_looks_like_it_is_raw(daemon, session):
         made = daemon.put(f"x{i}", body, session).expect(201).json()
         assert (made["dtype"], made["bytes"]) == ("uint8", len(body)), i
         assert daemon.data(f"x{i}", session).body == body, i
-    # Such a file in everything but the type is no accident.
+    # A body that is a safetensors file in all but its type is intentional.
     assert "X8" in daemon.put("x", bodies[-1], session).problem(422, "unsupported_array")["detail"]
     for body in (good, bodies[-1]):
         assert daemon.put("z", body, session, "?format=raw").status in (200, 201)
@@ -109,7 +109,7 @@ def test_ranges_and_tags(daemon, session):
 
 
 def test_bfloat16_as_npy(daemon, session):
-    """What numpy.save writes of an ml_dtypes array: bfloat16 alone can be told from others."""
+    """The file of numpy.save for an ml_dtypes array: only bfloat16 can be recognized."""
     array = np.arange(12, dtype=ml_dtypes.bfloat16).reshape(3, 4)
     out = io.BytesIO()
     np.save(out, array)

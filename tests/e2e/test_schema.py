@@ -1,4 +1,4 @@
-"""schemathesis reads the document that a daemon serves and tries what it says, and what it does not permit."""
+"""schemathesis reads the document that a daemon serves, and sends requests that it permits and that it forbids."""
 import json
 import os
 import re

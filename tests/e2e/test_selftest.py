@@ -28,7 +28,7 @@ def test_every_kind_in_both_directions_and_every_byte(backend):
     assert {c["bytes"] for c in measured} >= {64 << 10, 1 << 20, 16 << 20}
     assert all(c["verified"] and c["gigabytes_per_s"] > 0 for c in measured)
     waiting = result["waiting"]
-    # Behind so much earlier work most of what a clock around the copy shows is waiting.
+    # Behind so much earlier work, a clock around the copy measures mostly waiting.
     assert waiting["seconds_queued"] > waiting["seconds_copying"] > 0
     assert waiting["earlier_bytes"] > waiting["bytes"]
 

@@ -1,4 +1,4 @@
-"""Buffers mapped by other processes: what they see, what they keep from changing, and what ends with them."""
+"""Buffers mapped by other processes: visible bytes, excluded changes, and the end of leases."""
 import mmap
 import os
 
@@ -11,12 +11,12 @@ from values import crc32c, payload
 
 SIZE = 2 * SLOT + 13
 A, B = payload(SIZE, 1), payload(SIZE, 2)
-MAPPABLE = "?kind=pageable"  # every backend gives this out as a file
+MAPPABLE = "?kind=pageable"  # every backend exports this kind as a file
 
 
 @pytest.fixture
 def x(s):
-    """A session with a buffer x that can be mapped anywhere."""
+    """A session with a buffer x that can be mapped on every backend."""
     s.put("x", A, MAPPABLE, 201)
     return s
 
@@ -28,7 +28,7 @@ def local(daemon):
 
 
 def mapped(daemon, answer, status=200):
-    """Held against the interface."""
+    """Compared with the interface."""
     interface(daemon).check("POST", "/v1/sessions/s/buffers/b/map", answer)
     assert answer.status == status, answer.body
     return answer
@@ -65,7 +65,7 @@ def test_another_process_sees_the_bytes(daemon, x, session):
         now = x.get("stats")["sharing"]
         assert (x.meta("x")["leases"], now["leases"], now["maps"], now["held_bytes"]) == (1, 1, before["maps"] + 1, 0)
         assert p.say("end") == "204"
-        assert p.say("digest") == digest(A)  # what it has is its own
+        assert p.say("digest") == digest(A)  # its mapping is its own
     assert leases(daemon, session) == [] and x.meta("x")["leases"] == 0
     after = x.get("stats")["sharing"]
     assert after == {"leases": 0, "held_bytes": 0, "adopted": 0, "maps": before["maps"] + 1, "unmaps": before["unmaps"] + 1}
@@ -85,7 +85,7 @@ def test_for_reading_only(daemon, x, session, local):
 
 
 def test_the_file_keeps_its_size(daemon, x, session, local):
-    """One who may write could else make every other one die by SIGBUS."""
+    """Otherwise a process that may write could kill every other one by SIGBUS."""
     answer = mapped(daemon, local.map("x", session, mode="write"))
     for size in 0, answer.json()["map_bytes"] * 2:
         with pytest.raises(OSError):
@@ -122,7 +122,7 @@ def test_killed_while_it_writes(daemon, x, session):
 
 @pytest.mark.parametrize("mode", ["read", "write"])
 def test_mapped_bytes_are_not_touched(daemon, x, session, mode):
-    """Whatever would write, free or move them says who stands in the way."""
+    """Requests that would write, free or move the bytes are refused with the list of holders."""
     x.put("y", B)
     with Process(daemon, session, "x", mode) as p:
         who = {"lease": p.info["lease"], "pid": p.process.pid, "uid": os.getuid(), "mode": mode}
@@ -142,7 +142,7 @@ def test_mapped_bytes_are_not_touched(daemon, x, session, mode):
 
 
 def test_many_holders(daemon, x, session):
-    """Sixteen are named at most, the oldest first."""
+    """At most sixteen holders are named, the oldest first."""
     clients = [Local(daemon.unix) for _ in range(20)]
     try:
         given = [Memory(mapped(daemon, c.map("x", session))) for c in clients]
@@ -215,7 +215,7 @@ def test_sealed(daemon, x, session, local):
 
 
 def test_several_processes(daemon, x, session):
-    """They write side by side into their parts; readers see it at once."""
+    """Several processes write into their parts; readers see it at once."""
     writers = [Process(daemon, session, "x", "write") for _ in range(3)]
     readers = [Process(daemon, session, "x") for _ in range(3)]
     try:
@@ -247,7 +247,7 @@ def test_ends_with_the_connection_or_before(daemon, x, session, local):
         gone = local.end(leased[0])
         assert gone.status == 404 and gone.json()["code"] == "lease_not_found"
         interface(daemon).check("DELETE", "/v1/leases/1", gone)
-        x.delete("/v1/leases/" + leased[1])  # while no token is in force everybody may
+        x.delete("/v1/leases/" + leased[1])  # without tokens every caller may
         assert [i["lease"] for i in leases(daemon, session)] == leased[2:]
     no_leases(daemon, session)
     for name in "0", "-1", "x", "9" * 30, "18446744073709551617":
@@ -270,7 +270,7 @@ def test_one_connection_for_all(daemon, x, session, local):
 
 
 def test_a_question_in_pieces(daemon, x, session, local):
-    """Its body comes late and slowly: then another part of the daemon answers, with the descriptor."""
+    """If the body comes late and slowly, another loop of the daemon answers, with the descriptor."""
     body = b'{"mode": "write", "ways": ["memfd"]}'
     for cut in 1, 10, len(body) - 1:
         head = [f"POST /v1/sessions/{session}/buffers/x/map HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "Expect: 100-continue"]
@@ -285,7 +285,7 @@ def test_a_question_in_pieces(daemon, x, session, local):
 
 
 def test_nothing_is_kept_for_another_time(daemon, x, session, local):
-    """A key does not give the first descriptor again, and an operation could not give one."""
+    """A repeated key does not return the first descriptor, and an operation could not return one."""
     headers = ["Idempotency-Key: k", "Prefer: respond-async, wait=5"]
     first, second = (mapped(daemon, local.map("x", session, headers)) for _ in range(2))
     assert first.json()["lease"] != second.json()["lease"] and "Idempotency-Replayed" not in second.headers
@@ -295,7 +295,7 @@ def test_nothing_is_kept_for_another_time(daemon, x, session, local):
 
 
 def test_the_daemon_copies_into_what_its_asker_maps(daemon, x, session, local):
-    """A pinned buffer as a slab: bytes go through it in both directions, and nobody else's writes reach it."""
+    """A pinned buffer as a slab: bytes go through it in both directions, and other clients cannot write to it."""
     buffers = f"/v1/sessions/{session}/buffers/"
     x.post("buffers", {"name": "slab", "bytes": SIZE, "kind": "pinned"}, 201)
     x.post("buffers", {"name": "d", "bytes": SIZE}, 201)
@@ -309,7 +309,7 @@ def test_the_daemon_copies_into_what_its_asker_maps(daemon, x, session, local):
         assert answer.status == 200, answer.body
         assert slab.bytes() == A == x.data("slab")
         fill = buffers + "slab/fill", {"pattern": 7, "in_place": True}
-        until("the download has let go of it", lambda: local.ask("POST", *fill).status == 200)  # behind its last byte
+        until("the download has released it", lambda: local.ask("POST", *fill).status == 200)  # after its last byte
         assert slab.bytes() == b"\7" * SIZE
         with Local(daemon.unix) as other:
             mapped(daemon, other.map("slab", session))
@@ -323,7 +323,7 @@ def test_the_daemon_copies_into_what_its_asker_maps(daemon, x, session, local):
 
 
 def test_bytes_that_may_be_changing_have_no_tag_that_holds(daemon, x, session, local):
-    """While one maps for writing there is no 304, no resumed range and no If-Match for what was read."""
+    """During a mapping for writing there is no 304, no resumed range and no If-Match with an earlier tag."""
     with Memory(mapped(daemon, local.map("x", session, mode="write"))) as m:
         tag = x.ask("GET", "buffers/x/data").headers["ETag"]
         m.view[:] = B

@@ -1,5 +1,5 @@
-"""Two processes at the same bytes: one writes them where they are, through torch on a GPU or numpy on the host, and the other
-downloads them with curl. Either is killed at any moment, and a second daemon runs beside the first."""
+"""Two processes share bytes: one writes to the mapping, through torch on a GPU or numpy on the host, and the other downloads with curl.
+Either is killed at any moment, and a second daemon runs beside the first."""
 import importlib.util
 import random
 import shutil
@@ -12,13 +12,13 @@ import pytest
 from harness import DATA, PATIENCE_S, until
 from share_writer import Writer
 
-COUNT = (4 << 20) // 4 + 3  # elements: several pieces and slots, and some more
+COUNT = (4 << 20) // 4 + 3  # elements: several pieces and slots, plus a remainder
 PLACES = {  # library and way: how the buffer is made
     ("numpy", "memfd"): "kind=pinned", ("torch", "vmm"): "kind=shared", ("torch", "pool"): "pool=shared", ("torch", "legacy"): "kind=ipc"}
 
 
 def lacking(backend, library):
-    """Why it cannot be done here, or nothing."""
+    """The reason why this machine cannot run it, or None."""
     if shutil.which("curl") is None:
         return "there is no curl on this machine"
     if library != "torch":
@@ -60,7 +60,7 @@ class Place:
         return [i for i in self.daemon.get("/v1/leases?limit=1000")["items"] if i["session"] == self.session]
 
     def free(self):
-        """Nobody maps it any more: it can be written in place and removed."""
+        """No process maps it any more: it can be written in place and removed."""
         until("the leases have ended", lambda: not self.leases())
         self.daemon.ask("POST", f"{self.base}/buffers/x/fill", {"pattern": 7, "width": 4, "in_place": True}).expect(200)
         self.daemon.ask("DELETE", f"{self.base}/buffers/x").expect(204)
@@ -77,7 +77,7 @@ def place(request, daemon, session, backend):
 
 
 def wait_a_moment(rng, most_s):
-    time.sleep(rng.random() * most_s)  # for the moment to be a random one
+    time.sleep(rng.random() * most_s)  # so that the moment is random
 
 
 def test_what_one_writes_the_other_downloads(place, tmp_path):
@@ -85,8 +85,7 @@ def test_what_one_writes_the_other_downloads(place, tmp_path):
         for value in (1, -5, 0x12345678):
             w.fill(value)
             assert (place.download(tmp_path / "x") == value).all()
-        # In the middle of writes each byte is one that was written; an element may be of two rounds, for nobody promises that its
-        # bytes are read together.
+        # During writes each byte is one that was written; an element may mix two rounds, because its bytes are not read atomically.
         w.go(100)
         seen = place.download(tmp_path / "x")
         last = w.stop()
@@ -112,9 +111,9 @@ def test_the_writer_is_killed_at_any_moment(place, tmp_path):
                 assert download.communicate(timeout=PATIENCE_S) and download.returncode == 0, "the download goes on"
         until("its lease has ended", lambda: not place.leases())
         left = place.download(tmp_path / "x")
-        # It was at one round: each element is of that one, or of the one before.
+        # The writer was in one round: each element is of that round or of the previous one.
         assert before < left.min() and left.max() - left.min() <= 1
-        assert (place.download(tmp_path / "again") == left).all(), "somebody still writes"
+        assert (place.download(tmp_path / "again") == left).all(), "a process still writes"
         assert place.daemon.meta("x", place.session)["state"] == "ready"
         before = int(left.max())
     place.free()
@@ -137,7 +136,7 @@ def test_the_downloader_is_killed_at_any_moment(place, tmp_path):
 
 
 def test_a_second_daemon_beside_the_first(place, start, tmp_path, backend):
-    """On the same device, with the same names, and killed: the first one's clients notice nothing."""
+    """On the same device, with the same names, and killed: clients of the first daemon are unaffected."""
     second = start()
     second.ask("POST", "/v1/sessions", {"name": place.session}).expect(201)
     other = Place(second, place.session, place.library, place.way)
@@ -149,7 +148,7 @@ def test_a_second_daemon_beside_the_first(place, start, tmp_path, backend):
         assert [len(p.leases()) for p in (place, other)] == [1, 1]
         theirs.go(10)
         second.kill()
-        assert theirs.stop() >= 10  # what is mapped stays
+        assert theirs.stop() >= 10  # the mapping stays
         until("its client has noticed", lambda: not theirs.alive())
         mine.fill(3)
         assert mine.alive() and (place.download(tmp_path / "a") == 3).all() and len(place.leases()) == 1

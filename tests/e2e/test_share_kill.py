@@ -1,4 +1,4 @@
-"""Processes that map and die, at any moment and in the middle of anything."""
+"""Processes that map and die at any moment."""
 import os
 import random
 import signal
@@ -18,13 +18,13 @@ IMPORTERS, AT_A_TIME = 1000, 20
 
 
 def importer(path, session, seed):
-    """Maps, looks and asks until it is killed; never returns."""
+    """Maps, reads and sends requests until it is killed; never returns."""
     rng = random.Random(seed)
     while True:
         c = Local(path)
         for _ in range(rng.randrange(1, 4)):
             answer = c.map("x", session, mode=rng.choice(("read", "read", "write")))
-            if answer.status == 409:  # another one's mapping for writing was just being committed
+            if answer.status == 409:  # another process's mapping for writing was just being committed
                 assert answer.json()["code"] == "buffer_busy", answer.body
                 continue
             m = Memory(answer)
@@ -44,7 +44,7 @@ def importer(path, session, seed):
             c.send("GET", DATA.format(session, "big"))
             time.sleep(60)
         if what == 3:
-            c.send("POST", f"/v1/sessions/{session}/buffers/x/map", {"mode": "write"})  # and does not look at the answer
+            c.send("POST", f"/v1/sessions/{session}/buffers/x/map", {"mode": "write"})  # without reading the answer
         c.close()
 
 
@@ -63,7 +63,7 @@ def test_a_thousand_importers(daemon, session):
         for i in range(IMPORTERS):
             alive.append(spawn(importer, daemon.unix, session, i))
             if len(alive) == AT_A_TIME:
-                time.sleep(rng.random() * 0.01)  # for the moment to be a random one
+                time.sleep(rng.random() * 0.01)  # so that the moment is random
                 kill(alive.pop(rng.randrange(AT_A_TIME)))
         until("the last ones map", lambda: daemon.meta("x", session)["leases"] > 0)
     finally:
@@ -76,13 +76,13 @@ def test_a_thousand_importers(daemon, session):
     assert daemon.meta("x", session)["leases"] == 0
     kept.same()
     assert daemon.data("x", session).body == A
-    # Who read it last may be a moment from letting go of it.
-    until("nobody uses it", lambda: daemon.put("x", A, session, "?in_place=true").status == 200)
+    # The last reader may release it a moment later.
+    until("it is not in use", lambda: daemon.put("x", A, session, "?in_place=true").status == 200)
     daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
 
 
 def test_killed_in_a_row(daemon, s, session):
-    """Each is noticed by its end alone: nothing else happens meanwhile, and no time passes."""
+    """The daemon notices each end at once, without further requests."""
     s.put("x", A, MAPPABLE, 201)
     for seed in range(50):
         pid = os.fork()
@@ -98,7 +98,7 @@ def test_killed_in_a_row(daemon, s, session):
 
 
 def test_the_daemon_is_killed(start, tmp_path):
-    """What its clients have mapped is theirs."""
+    """The clients keep their mappings."""
     d = start(state=str(tmp_path))
     d.put("x", A, query=MAPPABLE).expect(201)
     with Local(d.unix) as c, Memory(c.map("x")) as m:

@@ -1,4 +1,4 @@
-"""Who may map, what is refused, and the limits."""
+"""Rights to map, refusals and limits."""
 import os
 import resource
 import subprocess
@@ -34,7 +34,7 @@ def test_not_over_tcp(daemon, s, session):
     s.put("x", A, MAPPABLE, 201)
     for body in {}, {"mode": "write"}:
         s.ask("POST", "buffers/x/map", body).problem(403, "local_only")
-    with Local(daemon.unix) as c:  # the answer with the descriptor would be one that it does not know
+    with Local(daemon.unix) as c:  # that client does not know the answer with the descriptor
         c.send("POST", MAP.format(session, "x"), {}, version="1.0")
         assert answered(daemon, c.reply(), 403, "local_only").fds == []
     assert s.meta("x")["leases"] == 0
@@ -57,7 +57,7 @@ def test_what_is_asked(daemon, s, session):
 
 
 def test_no_way(daemon, s, session):
-    """All reasons are given; the bytes can still be downloaded."""
+    """The refusal has all reasons; the bytes can still be downloaded."""
     s.put("x", A, status=201)
     s.put("empty", b"", MAPPABLE, 201)
     with Local(daemon.unix) as c:
@@ -85,7 +85,7 @@ def test_while_it_is_written_in_place(daemon, s, session):
 
 
 def test_after_a_restart(start, tmp_path):
-    """Mapped bytes stay with those who have them; buffers stay sealed; leases are of another process."""
+    """After a restart clients keep their mapped bytes, buffers stay sealed, and old leases are unknown."""
     d = start(state=str(tmp_path))
     d.put("x", A, query=MAPPABLE).expect(201)
     d.ask("POST", "/v1/sessions/default/buffers/x/seal", {}).expect(200)
@@ -118,7 +118,7 @@ def test_limits(start):
 
 
 def test_idle_without_a_lease(start):
-    """A connection whose lease another one has ended is idle like any other."""
+    """A connection whose lease another client has ended is idle like any other."""
     d = start("--idle-timeout", "1")
     d.put("x", A, query=MAPPABLE).expect(201)
     with Local(d.unix) as c:
@@ -139,7 +139,7 @@ def test_the_limit_of_one_connection(daemon, s, session):
 
 
 def test_scopes(start, tmp_path):
-    """Rights on data and rights to map are apart; admin has all."""
+    """Rights on data and rights to map are separate; admin has all."""
     kinds = "read", "write", "map", "map-write", "admin", "read,map", "write,map-write"
     secrets = {k: token(tmp_path, "add", k.replace(",", "-and-"), "--scope", k) for k in kinds}
     secrets["mine"] = token(tmp_path, "add", "mine", "--scope", "write,map", "--session", "mine")
@@ -148,7 +148,7 @@ def test_scopes(start, tmp_path):
     d.ask("POST", "/v1/sessions", {"name": "mine"}, token=secrets["write"]).expect(201)
     for session in "default", "mine":
         d.ask("PUT", DATA.format(session, "x") + MAPPABLE, A, token=secrets["write"]).expect(201)
-    table = [  # scope; what map to read, map to write, GET of the data, PUT of the data and the list are told
+    table = [  # scope; the statuses of map to read, map to write, GET of the data, PUT of the data and the list
         ("read", 403, 403, 200, 403, 200), ("write", 403, 403, 200, 200, 200), ("map", 200, 403, 403, 403, 403),
         ("map-write", 200, 200, 403, 403, 403), ("read,map", 200, 403, 200, 403, 200), ("write,map-write", 200, 200, 200, 200, 200),
         ("admin", 200, 200, 200, 200, 200), ("mine", 403, 403, 403, 403, 200)]
@@ -197,9 +197,9 @@ print(r.status, r.json().get("code"), len(r.fds))
     ((), {}), (("--map-uids", "4242"), {"uid"}), (("--map-uids", "1,2", "--map-uids", "4242,3"), {"uid"}), (("--map-uids", "any"), {"uid", "gid", "member", "none"}),
     (("--map-gids", "4343"), {"gid", "member"}), (("--map-gids", "any"), {"uid", "gid", "member", "none"})])
 def test_users(start, tmp_path, options, told):
-    """Without tokens the socket's other end is asked who it is: root, the daemon's own user, and who is listed."""
+    """Without tokens the daemon checks the peer's user: root, the daemon's own user, and listed users may map."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can switch to another user")
     d = start(*options, state=str(tmp_path))
     d.put("x", A, query=MAPPABLE).expect(201)
     for path in [d.unix, *[str(p) for p in [tmp_path, *tmp_path.parents][:-2]]]:
@@ -213,9 +213,9 @@ def test_users(start, tmp_path, options, told):
 
 
 def test_the_sockets_group_and_mode(start, tmp_path):
-    """Users who may map can reach the socket by its group, and others cannot."""
+    """Permitted users can reach the socket by its group; others cannot."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can switch to another user")
     for path in [str(p) for p in [tmp_path, *tmp_path.parents][:-2]]:
         os.chmod(path, 0o755)
     d = start("--socket", str(tmp_path / "s"), "--socket-group", "4343", "--socket-mode", "0620", "--map-gids", "4343")
@@ -230,7 +230,7 @@ def test_the_sockets_group_and_mode(start, tmp_path):
 def test_rights_of_the_socket_that_make_no_sense(start, tmp_path):
     for option, value in (("--socket-mode", "rw"), ("--socket-mode", "0999"), ("--socket-group", "no such group")):
         assert option in start(option, value, wait=False).finished(64)
-    d = start("--socket-mode", "0666", state=str(tmp_path))  # where nobody else gets to the socket it says so
+    d = start("--socket-mode", "0666", state=str(tmp_path))  # if no other user can reach the socket, the error says so
     until("the warning", lambda: "others may not search the state directory" in d.log() or os.stat(tmp_path).st_mode & 0o011)
 
 
@@ -242,7 +242,7 @@ def test_lists_that_make_no_sense(start, option, value):
 
 
 def test_a_full_disk(start):
-    """A mapping for writing is a change: it is granted when it is committed."""
+    """A mapping for writing is a change: it is granted after the commit."""
     d = start(restore_signals=False)
     d.put("x", A, query=MAPPABLE).expect(201)
     with Local(d.unix) as c, Local(d.unix) as writer:
@@ -267,7 +267,7 @@ def test_a_database_that_refuses(start):
 
 
 def test_a_wait_that_ends(start):
-    """What is queued on the bytes is waited for, and no longer than was asked for."""
+    """A mapping waits for queued writes of the bytes, at most for the requested time."""
     d = start(*SMALL_SLOTS, spec="fault:place_fill@1=stall/3000:host")
     s = Session(d)
     s.buffer("x", kind="pageable", bytes=len(A))
@@ -277,9 +277,9 @@ def test_a_wait_that_ends(start):
 
 
 def test_descriptors_that_nobody_takes(start, tmp_path):
-    """The system bounds those on their way; who comes then is told, and may come again."""
+    """The system limits descriptors in flight; a client beyond the limit gets an error and may retry."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else, whom that bound holds for")
+        pytest.skip("the limit holds for other users, and only root can switch to one")
     daemon = for_everybody(binary(), tmp_path)
     state = tmp_path / "state"
     state.mkdir()

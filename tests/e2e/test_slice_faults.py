@@ -1,4 +1,4 @@
-"""Slices while something goes wrong: a device that fails, clients that stall while others wait for slots."""
+"""Slices under faults: a failing device, and stalled clients while others wait for slots."""
 import numpy as np
 import pytest
 
@@ -13,7 +13,7 @@ DATA = "/v1/sessions/default/buffers/{}/data"
 @pytest.mark.parametrize("nth", (1, 2, 5))
 @pytest.mark.parametrize("op", ("box", "event_record", "complete", "watch"))
 def test_a_call_that_fails_once(start, backend, op, nth):
-    """It is told or retried; what comes is right, and nothing is leaked."""
+    """The error is reported or the call retried; received bytes are correct, and no resource leaks."""
     d = start(*SMALL_SLOTS, spec=f"fault:{op}@{nth}=cudaErrorInvalidValue:{backend}")
     array = np.array(array_of("int16", (1500, 1000)))
     for _ in range(3):
@@ -30,7 +30,7 @@ def test_a_call_that_fails_once(start, backend, op, nth):
             assert r.problem(500, "device_error")["cuda"]["name"] == "cudaErrorInvalidValue"
         try:
             r = client.ask("GET", DATA.format("x") + f"?slice={text}")
-        except OSError:  # the header had gone out: the connection is dropped
+        except OSError:  # the header was already sent: the connection is dropped
             continue
         except Exception as e:
             assert type(e).__name__ == "IncompleteRead", e
@@ -44,7 +44,7 @@ def test_a_call_that_fails_once(start, backend, op, nth):
 
 
 def test_readers_that_stall_let_others_pass(start):
-    """More readers than slots, none of which reads; another's slice comes all the same, and then theirs, byte by byte."""
+    """More readers than slots, all stalled; another client's slice still arrives, and then theirs, byte by byte."""
     d = start("--slots-bytes", "1M", "--slot-bytes", "256K", "--stall-timeout", "30")
     array = array_of("uint8", (8192, 1024))
     d.put("x", values.npy(array)).expect(201)
@@ -79,7 +79,7 @@ def test_writers_that_stall_let_others_pass(start):
     for i, raw in enumerate(stalled):
         raw.send(part[SLOT // 2 + i:])
         r = raw.reply()
-        if i == 0:  # built upon what was written meanwhile
+        if i == 0:  # based on the bytes written meanwhile
             r.problem(409, "buffer_busy")
         else:
             r.expect(200)

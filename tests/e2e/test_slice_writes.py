@@ -10,14 +10,15 @@ from values import array_of
 
 @pytest.fixture
 def client(daemon):
-    """One connection: a download has let go of its bytes when the next request is read, so that in_place may have them."""
+    """All requests use one connection: a download has released its bytes when the daemon reads the next request, so that in_place may write
+    them."""
     c = daemon.client()
     yield c
     c.close()
 
 
 def write(daemon, path, array, text, seed=0, method="PUT", form="raw", query="", headers=None):
-    """Writes new elements to the slice, there and in the array."""
+    """Writes new elements to the slice of the buffer and of the array."""
     part = array_of(str(array.dtype), array[index_of(text)].shape, seed + 100)
     body = values.npy(part) if form == "npy" else part.tobytes()
     r = daemon.ask(method, f"{path}?slice={quoted(text)}&format={form}{query}", body, headers).expect(200)
@@ -159,6 +160,6 @@ def test_a_write_that_breaks_off(daemon, session, kind, in_place):
     if not in_place:
         check(daemon, path, array)
         return
-    # Nothing of it may have been written yet: then it is as it was.
+    # If no byte has been written yet, the buffer is unchanged.
     r = daemon.ask("GET", path)
     assert r.status == 409 or r.body == array.tobytes()

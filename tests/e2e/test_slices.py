@@ -13,7 +13,7 @@ KINDS = ("device", "shared", "managed", "pinned", "pageable", "ipc")
 
 
 def index_of(text):
-    """What numpy takes for a slice as text."""
+    """The numpy index for a slice in text form."""
     def one(item):
         if item == "...":
             return Ellipsis
@@ -32,7 +32,7 @@ def shape_of(r):
 
 
 def check(daemon, path, array, text, ask=None):
-    """The slice raw and as .npy, whole."""
+    """Downloads the slice, raw and as .npy."""
     wanted = np.ascontiguousarray(array[index_of(text)])
     shape = array[index_of(text)].shape
     ask = ask or daemon.ask
@@ -75,8 +75,8 @@ def test_random_slices(daemon, session, seed):
         check(daemon, DATA.format(session, "x"), array, random_slice(rng, shape))
 
 
-# Many slots of 256 KiB: short rows, long rows, rows longer than a slot, few elements of each row, every other element, more
-# axes than a box has, and what lies side by side.
+# Many slots of 256 KiB: short rows, long rows, rows longer than a slot, few elements of each row, every other element, more axes than a box
+# has, and contiguous bytes.
 LARGE = [
     ("float32", (4096, 1024), ":,256:512"), ("uint8", (8192, 512), ":,100:164"), ("float64", (3, 200000), ":,1:"),
     ("float32", (4096, 1024), "100:,7"), ("int16", (3000, 700), "::3,::2"), ("float32", (64, 64, 64, 3), "1:,::2,:63,:2"),
@@ -108,7 +108,7 @@ def test_mirrored(s, daemon, session, side):
     array = array_of("float32", (100, 100))
     s.buffer("x", dtype="float32", shape=[100, 100], mirrored=True)
     path = DATA.format(session, "x")
-    check(daemon, path, np.zeros_like(array), "::3,5:")  # nobody wrote it
+    check(daemon, path, np.zeros_like(array), "::3,5:")  # never written
     s.put("x", array.tobytes(), f"?offset=0&side={side}")
     check(daemon, path, array, "::3,5:")
 
@@ -193,7 +193,7 @@ def test_slices_that_are_refused(daemon, matrix, text, status, word):
 
 
 def test_other_streams_and_others_meanwhile(s, daemon, session):
-    """Slices of one buffer by several clients at once, on streams of their own, while it is replaced."""
+    """Several clients read slices of one buffer at once, on their own streams, while it is replaced."""
     first, second = (array_of("float32", (2000, 300), seed) for seed in (1, 2))
     s.post("streams", {"name": "a"}, 201)
     s.put("x", values.npy(first))

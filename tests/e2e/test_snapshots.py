@@ -1,4 +1,4 @@
-"""Snapshots for people's own tools: the log of allocations in RMM's columns, and what PyTorch's memory_viz page reads."""
+"""Snapshots for other tools: the log of allocations in RMM's columns, and the format of PyTorch's memory_viz page."""
 import csv
 import io
 import pickle
@@ -14,7 +14,7 @@ from values import payload
 
 CSV, SNAPSHOT = "/v1/allocations", "/v1/snapshot"
 JSON = {"Accept": "application/json"}
-# What MemoryViz.js knows (its list is shorter than pickle's).
+# The opcodes that MemoryViz.js supports (fewer than pickle's).
 PAGE_KNOWS = {"PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "BINUNICODE", "BINGET", "BINPUT", "BININT",
               "BININT1", "BININT2", "LONG1", "NEWFALSE", "NEWTRUE", "NONE"}
 
@@ -42,7 +42,7 @@ def test_rmm_columns(fresh):
     assert r.body.startswith(b"Thread,Time,Action,Pointer,Size,Stream\n") and r.headers["Vary"] == "Accept"
     lines = rows(r)
     assert sorted(x["Action"] for x in lines) == ["allocate"] * 2 + ["free"] * 2
-    held = {}  # as replay does it
+    held = {}  # as RMM's replay does
     for x in lines:
         assert x["Thread"] == "1" and int(x["Size"]) == SLOT and re.fullmatch(r"0x[0-9a-f]+", x["Stream"])
         assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", x["Time"])
@@ -58,7 +58,7 @@ def test_rmm_columns(fresh):
 def test_the_log_as_json(fresh):
     fresh.post("streams", {"name": "st"}, 201)
     fresh.put("x", payload(SLOT), "?stream=st")
-    fresh.put("y", payload(10), "?kind=pinned")  # of the host: not in it
+    fresh.put("y", payload(10), "?kind=pinned")  # on the host, so not in the snapshot
     first = log(fresh)
     [item] = first["items"]
     assert (item["action"], item["bytes"], item["kind"], item["session"], item["buffer"]) == ("allocate", SLOT, "device", "default", "x")
@@ -109,7 +109,7 @@ def test_the_log_is_a_ring(start):
 
 
 def load(s, query=""):
-    """As pickle; and in it what the page relies on."""
+    """The snapshot as pickle has all that the page relies on."""
     r = s.ask("GET", SNAPSHOT + query).expect(200)
     assert r.headers["Content-Type"] == "application/octet-stream"
     data = r.body
@@ -117,7 +117,7 @@ def load(s, query=""):
     snapshot = pickle.loads(data)
     for g in snapshot["segments"]:
         at = g["address"]
-        for b in g["blocks"]:  # each begins where the last one ends
+        for b in g["blocks"]:  # each begins at the end of the last
             assert b["address"] == at and b["size"] > 0
             at += b["size"]
             assert (b["state"] == "inactive") == (b["frames"] == [])
@@ -129,7 +129,7 @@ def load(s, query=""):
         mine = sorted((g["address"], g["address"] + g["total_size"]) for g in snapshot["segments"] if g["device"] == device)
         assert all(a[1] <= b[0] for a, b in zip(mine, mine[1:]))
         live = set(mine)
-        for step in reversed(trace):  # the page steps back, and looks for the segment of each
+        for step in reversed(trace):  # the page goes back in time and looks up the segment of each
             if step["action"] == "oom":
                 continue
             extent = (step["addr"], step["addr"] + step["size"])
@@ -144,7 +144,7 @@ def load(s, query=""):
 
 
 def blocks(snapshot):
-    """(session, buffer): bytes, of those that are taken."""
+    """(session, buffer): bytes, of the allocated blocks."""
     return {(f["filename"], f["name"]): b["requested_size"] for g in snapshot["segments"] for b in g["blocks"]
             if b["state"] == "active_allocated" for f in b["frames"]}
 
@@ -168,7 +168,7 @@ def test_segments_are_the_buffers(fresh):
     traces = [t for trace in snapshot["device_traces"] for t in trace]
     times = [t["time_us"] for t in traces]
     assert times == sorted(times) and abs(times[-1] / 1e6 - time.time()) < 120
-    # The page joins the two steps of a free, which follow each other.
+    # The page merges the two consecutive steps of a free.
     for a, b in zip(traces, traces[1:]):
         assert a["action"] != "free_requested" or (b["action"], b["addr"]) == ("free_completed", a["addr"])
     assert [t for t in traces if t["frames"][0]["name"] == "b1"][0]["size"] == 2000
@@ -178,7 +178,7 @@ def test_segments_are_the_buffers(fresh):
 
 
 def test_what_was_given_back_is_no_segment(fresh, simulated):
-    """After a trim, and of a pool and a kind whose memory is gone; the trace has their beginnings and ends."""
+    """After a trim, and for a pool and a kind whose memory is freed; the trace has their allocations and frees."""
     for i in range(5):
         fresh.post("buffers", {"name": f"b{i}", "bytes": 40 << 20}, 201)
     fresh.post("pools", {"name": "p"}, 201)
@@ -199,7 +199,7 @@ def test_what_was_given_back_is_no_segment(fresh, simulated):
 
 
 def test_what_readers_hold_is_pending(fresh, simulated):
-    """A download that does not move keeps the memory of a buffer that was deleted."""
+    """A stalled download keeps the memory of a deleted buffer."""
     big = payload(64 << 20)
     fresh.put("x", big)
     with fresh.daemon.raw(receive_bytes=1 << 16) as r:
@@ -212,7 +212,7 @@ def test_what_readers_hold_is_pending(fresh, simulated):
 
 
 def test_ten_thousand_buffers(start, simulated):
-    """It is read and written in well under a second, and others are answered meanwhile."""
+    """A large snapshot takes well under a second, and other requests are answered meanwhile."""
     s = Session(start(*SMALL_SLOTS, "--quota-buffers", "20000"))
     for first in range(0, 10000, 500):
         wave = [{"op": "create", "buffer": f"b{first + i}", "bytes": 64 + i % 7} for i in range(500)]
@@ -220,9 +220,9 @@ def test_ten_thousand_buffers(start, simulated):
     began = time.monotonic()
     snapshot = load(s)
     assert len(blocks(snapshot)) == 10000 and sum(map(len, snapshot["device_traces"])) >= 10000
-    assert time.monotonic() - began < 60  # also under a sanitizer; see the measured figure in the report
+    assert time.monotonic() - began < 60  # holds also under a sanitizer
     assert len(rows(s.ask("GET", CSV))) >= 10000
-    # At most four at a time; more are told to come again.
+    # At most four at a time; further requests get Retry-After.
     clients = [s.daemon.raw() for _ in range(16)]
     for c in clients:
         c.request("GET", SNAPSHOT)
@@ -230,7 +230,7 @@ def test_ten_thousand_buffers(start, simulated):
     assert {r.status for r in replies} == {200, 503} and sum(r.status == 200 for r in replies) >= 4
     for r in replies:
         assert r.status == 200 or r.problem(503, "saturated")["retryable"]
-    for c in clients[8:]:  # some go away in the middle
+    for c in clients[8:]:  # some disconnect before the end
         c.request("GET", SNAPSHOT)
         c.close()
     until("there is room again", lambda: s.ask("GET", SNAPSHOT).status == 200)

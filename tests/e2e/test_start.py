@@ -100,13 +100,13 @@ def test_the_unix_socket(start):
     c = d.client(unix=True)
     c.ask("PUT", DATA.format("default", "x"), data).expect(201)
     assert c.ask("GET", DATA.format("default", "x")).expect(200).body == data
-    assert c.ask("GET", "/v1/stats").expect(200) and c.connects <= 2  # closes after a large download, and says so
+    assert c.ask("GET", "/v1/stats").expect(200) and c.connects <= 2  # closes after a large download, and announces it
     with d.raw(unix=True) as r:
         r.put(DATA.format("default", "y"), len(data), expect=True)
         assert r.head()[0] == 100
         assert r.send(data).reply().status == 201
     assert d.data("y").body == data
-    bound = socket.socket(socket.AF_UNIX)  # a client with a path of its own (DATA_PATH.md, trap 15)
+    bound = socket.socket(socket.AF_UNIX)  # a client socket that is bound to a path (doc/design/data-path.md, trap 15)
     bound.bind(os.path.join(d.state, "c" * (100 - len(d.state))))
     bound.settimeout(30)
     bound.connect(d.unix)
@@ -147,11 +147,11 @@ def test_socket_activation(backend):
     early = Raw(listening.getsockname())  # connected before there is a daemon
     early.request("GET", "/livez")
 
-    def hand_over():  # in the child, whose descriptors are its own
+    def hand_over():  # runs in the child, which has its own descriptors
         os.dup2(listening.fileno(), 3)
         os.set_inheritable(3, True)
 
-    # LISTEN_PID must be the daemon's own id, which only a shell in its place knows before.
+    # LISTEN_PID must be the daemon's own process id, so a shell sets it and then executes the daemon.
     wrapper = ["/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"', binary()]
     d = Daemon(backend, listen=(), program=wrapper, preexec_fn=hand_over, close_fds=False)
     assert d.tcp == listening.getsockname() and len(d.addresses) == 2

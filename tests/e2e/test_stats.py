@@ -1,4 +1,4 @@
-"""What the daemon says about itself and about what was done."""
+"""The daemon's information about itself, and its statistics."""
 import json
 
 from harness import SLOT, until
@@ -78,7 +78,7 @@ def test_the_pools_of_sessions_are_among_the_others(start):
     assert [p["session"] for p in owned(d)] == ["b"]
     d.ask("DELETE", "/v1/sessions/b").expect(204)
     assert owned(d) == [] and len(d.stats()["pools"]) == 1
-    d.ask("POST", "/v1/sessions/a/pools", {"name": "p"}).expect(201)  # the session has one again
+    d.ask("POST", "/v1/sessions/a/pools", {"name": "p"}).expect(201)  # the session has a buffer again
     assert [p["session"] for p in owned(d)] == ["a"]
 
 

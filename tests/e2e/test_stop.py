@@ -1,4 +1,4 @@
-"""SIGTERM: what runs finishes, within a bounded time."""
+"""SIGTERM: running requests finish, within a bounded time."""
 import http.client
 import os
 import re
@@ -20,7 +20,7 @@ def half(d, name="x", expect=True):
 
 
 def turned_away(d):
-    """A new connection is refused, closed or told 503; it is not left hanging."""
+    """A new connection is refused, closed or answered with 503; it does not hang."""
     c = Client(d.tcp)
     try:
         return c.ask("GET", "/readyz").status == 503
@@ -51,7 +51,7 @@ def test_running_transfers_finish(start):
 
 
 def test_readiness_goes_off_first(start):
-    """A connection that is in the middle of a request when the signal comes still hears 503 from /readyz."""
+    """A connection that is within a request when the signal comes still gets 503 from /readyz."""
     d = start(*SMALL_SLOTS)
     up = half(d)
     asks = [d.raw().send(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n") for _ in range(2)]
@@ -110,7 +110,7 @@ def pending(process, number):
 
 
 def test_tokens_are_not_asked_for_at_the_end(start):
-    """SIGHUP asks for no end, when the device holds it up either."""
+    """SIGHUP does not stop the daemon, even while the device is blocked."""
     d = start("--stop-timeout", "0", spec="fault:place_fill@1=stall/600000:host:discrete")
     s = Session(d)
     s.put("x", b"12345678")

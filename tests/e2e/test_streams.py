@@ -1,4 +1,4 @@
-"""Streams and events by name, syncs, and who may hold up whom."""
+"""Streams and events by name, syncs, and the independence of streams."""
 import pytest
 
 from conform import Session, refuse
@@ -9,7 +9,7 @@ BIG = payload(6 * SLOT)
 
 
 def idle(s, stream):
-    """The device may be asked about the stream at the moment when it looks at it itself."""
+    """The daemon may query the stream while the device itself processes it."""
     until(f"{stream} is idle", lambda: not s.get("streams/" + stream)["busy"])
 
 
@@ -136,7 +136,7 @@ STALL_MS = 4000
 
 @pytest.fixture
 def stalled(start, backend):
-    """Sessions one and two of a daemon whose first fill of memory by name holds up its stream for a while; and that fill."""
+    """Sessions one and two of a daemon whose first fill stalls its stream for a while; and that fill."""
     d = start(*SMALL_SLOTS, "--http-threads", "1", spec=f"fault:place_fill@1=stall/{STALL_MS}:{backend}")
     for name in ("one", "two"):
         d.ask("POST", "/v1/sessions", {"name": name}).expect(201)
@@ -196,7 +196,7 @@ def test_an_event_carries_the_order_to_another_stream(stalled):
     one.post("events/e/wait", {"stream": "b"})
     one.ask("POST", "streams/b/sync", None, {"Prefer": "wait=0"}).problem(503, "timed_out")
     assert one.get("streams/b")["busy"]
-    one.delete("events/e")  # who waits already still does
+    one.delete("events/e")  # a waiting request still waits
     one.ask("POST", "streams/b/sync", None, {"Prefer": "wait=0"}).problem(503, "timed_out")
     one.post("streams/b/sync")
     idle(one, "a")

@@ -69,7 +69,7 @@ def test_prefix_and_labels(daemon, session):
     assert daemon.meta("v1.w", session)["labels"] == {"k": "v", "safetensors.name": "w"}
     assert daemon.meta("v1._x", session)["labels"] == {"safetensors.name": "_x"}
     put(daemon, session, safetensors.numpy.save({"v1.w": array})).expect(200)
-    assert daemon.meta("v1.w", session)["labels"] == {"k": "v"}  # the name is its own again
+    assert daemon.meta("v1.w", session)["labels"] == {"k": "v"}  # the name fits without a label again
     put(daemon, session, safetensors.numpy.save({"w": array}), "?prefix=_").problem(400, "invalid_name")
 
 
@@ -83,7 +83,7 @@ def test_where_they_go(daemon, session):
     items = put(daemon, session, body, "?prefix=pinned-&kind=pinned&device=0").expect(201).json()["items"]
     assert all(b["kind"] == "pinned" for b in items)
     same(daemon, session, model(), "pinned-")
-    items = put(daemon, session, body, "?prefix=pinned-").expect(200).json()["items"]  # what is there keeps its kind
+    items = put(daemon, session, body, "?prefix=pinned-").expect(200).json()["items"]  # an existing buffer keeps its kind
     assert all(b["kind"] == "pinned" for b in items)
     for query, status, code in (("?stream=none", 404, "stream_not_found"), ("?pool=none", 404, "pool_not_found"),
                                 ("?device=99", 404, "device_not_found"), ("?kind=fast", 400, "invalid_argument"),

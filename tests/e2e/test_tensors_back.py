@@ -1,4 +1,4 @@
-"""Many buffers as one file; files that are written while others read and write."""
+"""Many buffers as one file; files that are uploaded during other reads and writes."""
 import json
 import struct
 import threading
@@ -12,7 +12,7 @@ from values import payload
 
 
 def test_round_trip(daemon, session):
-    """The reference library reads what comes back, under the names that it wrote."""
+    """The reference library reads the download, with the names that it wrote."""
     arrays = {**model(3, 40), "a/b": values.array_of("int64", (3,)), "größe": values.array_of("complex64", (2, 2)),
               'quo"ted\\\n': values.array_of("bool", (9,))}
     put(daemon, session, safetensors.numpy.save(arrays)).expect(201)
@@ -69,7 +69,7 @@ def test_selection(daemon, session):
                                 (f"?names={first},{first}", 400, "invalid_argument"),
                                 (f"?names={first}&prefix=l", 400, "invalid_argument"), ("?label=", 400, "invalid_argument"),
                                 ("?label=%3Dx", 400, "invalid_argument"), ("?stream=none", 404, "stream_not_found"),
-                                ("", 400, "invalid_argument")):  # two of each tensor's name
+                                ("", 400, "invalid_argument")):  # two tensors of each name
         get(daemon, session, query).problem(status, code)
     get(daemon, "nowhere").problem(404, "session_not_found")
     get(daemon, session, "?prefix=v2.", {"Accept": "application/x-npy"}).problem(406, "not_acceptable")
@@ -111,7 +111,7 @@ def test_a_mirrored_buffer_that_nobody_wrote(daemon, session):
 
 
 def test_a_snapshot(daemon, session):
-    """What is replaced or deleted while a file is sent goes out as it was."""
+    """A buffer that is replaced or deleted during the download is sent with its old content."""
     arrays = {f"t{i}": values.array_of("uint8", (3 * SLOT + i,), i) for i in range(6)}
     put(daemon, session, safetensors.numpy.save(arrays)).expect(201)
     with daemon.raw(receive_bytes=4096) as c:
@@ -153,7 +153,7 @@ def test_thousands_back(daemon, session):
 
 
 def test_readers_see_all_or_none(daemon, session):
-    """Files are replaced while others read them: no file ever mixes two."""
+    """Files are replaced during downloads: no download ever mixes two."""
     arrays = [{f"t{i}": np.full(1000 + i, k, "uint8") for i in range(20)} for k in range(3)]
     bodies = [safetensors.numpy.save(a) for a in arrays]
     put(daemon, session, bodies[0]).expect(201)
@@ -185,7 +185,7 @@ def test_readers_see_all_or_none(daemon, session):
 
 
 def test_files_that_cross(daemon, session):
-    """Several at once, of the same names in other orders, and single uploads between them: all end."""
+    """Several uploads at once, of the same names in different orders, with single uploads between them: all end."""
     names_ = [f"t{i}" for i in range(30)]
     bodies = [safetensors.numpy.save({n: np.full(100 + k, k, "uint8") for n in sorted(names_, key=lambda n: hash((n, k)))})
               for k in range(4)]
@@ -206,12 +206,12 @@ def test_files_that_cross(daemon, session):
         t.join(120)
     assert not any(t.is_alive() for t in threads)
     assert set(answers) <= {200, 201, 204, 404} and len(answers) == 184
-    assert put(daemon, session, bodies[0]).expect(201).json()["tensors"] == 30  # t29 at least was deleted last
+    assert put(daemon, session, bodies[0]).expect(201).json()["tensors"] == 30  # at least t29 was deleted last
     assert names(daemon, session) == sorted(names_)
 
 
 def test_survives_a_kill(start, tmp_path):
-    """Acknowledged is durable, all of it; the bytes are lost and say so."""
+    """All acknowledged records are durable; the bytes are lost and marked so."""
     d = start(state=str(tmp_path))
     put(d, "default", safetensors.numpy.save(model())).expect(201)
     d.kill()

@@ -1,4 +1,4 @@
-"""Bytes go up and come down again, in every form, size and manner of sending."""
+"""Uploads and downloads in every form, size and way of sending."""
 import io
 import os
 import shutil
@@ -113,7 +113,7 @@ def test_what_looks_like_npy_can_be_raw(daemon, session):
     array = values.npy(values.array_of("int16", (5,)))
     assert daemon.put("x", array, session, "?format=raw").expect(201).json()["bytes"] == len(array)
     assert daemon.data("x", session).body == array
-    r = daemon.put("y", b"\x93NUMPY", session).expect(400)  # begins as one and ends at once
+    r = daemon.put("y", b"\x93NUMPY", session).expect(400)  # begins like a .npy and ends at once
     assert r.json()["code"] == "malformed_request"
 
 
@@ -150,7 +150,7 @@ def test_uploads_with_100_continue(daemon, session):
 
 
 def test_body_bytes_before_100_continue(daemon, session):
-    """A client that says that it waits and does not."""
+    """A client that sends Expect: 100-continue but does not wait."""
     for early in (1, 100, 5000, 20000, SLOT + 1):
         data = payload(4 * SLOT, seed=early)
         with daemon.raw() as r:

@@ -1,4 +1,4 @@
-"""What brings down servers of this kind: many at once, slow ones, silent ones, those that go away."""
+"""Loads that bring down servers of this kind: many, slow, silent and closing connections."""
 import os
 import random
 import selectors
@@ -28,8 +28,8 @@ def collect(raws, n_each=1):
 
 @pytest.mark.parametrize("count", [127, 128, 129, 256, 512])
 def test_many_connections_ready_at_once(daemon, count):
-    """libmicrohttpd's own loop forgets to answer 128 at once (DATA_PATH.md, trap 1)."""
-    os.kill(daemon.process.pid, 19)  # all requests are there when the loops look next
+    """libmicrohttpd's own loop does not answer 128 requests at once (doc/design/data-path.md, trap 1)."""
+    os.kill(daemon.process.pid, 19)  # all requests have arrived when the loops poll next
     try:
         raws = [daemon.raw().send(STATS) for _ in range(count)]
     finally:
@@ -77,7 +77,7 @@ HALF = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\
 
 
 def test_connections_up_to_the_limit(start):
-    """Of 40, eight are kept for the UNIX socket; those with a request under way stay."""
+    """Of 40 connections, eight are reserved for the UNIX socket; connections with a running request stay."""
     d = start("--max-connections", "40")
     local = Client(d.unix)
     local.ask("GET", "/livez").expect(200)
@@ -99,7 +99,7 @@ def test_connections_up_to_the_limit(start):
 
 
 def test_silent_connections_lock_nobody_out(start):
-    """As many as there may be, that never say a word: who comes with a request takes the place of one."""
+    """The maximum of silent connections: a client with a request replaces one of them."""
     d = start("--max-connections", "40")
     silent = [d.raw() for _ in range(32)]
     client = Client(d.unix)
@@ -114,7 +114,7 @@ def test_silent_connections_lock_nobody_out(start):
 
 
 def answered(d):
-    """A connection that was, or None."""
+    """A connection, or None if it was refused."""
     r = d.raw().send(STATS)
     if r.reply().status == 200:
         return r
@@ -124,7 +124,7 @@ def answered(d):
 
 @pytest.fixture(scope="module")
 def hasty(backend):
-    """A daemon without patience."""
+    """A daemon with short timeouts."""
     from harness import Daemon
 
     d = Daemon(backend, *SMALL_SLOTS, "--idle-timeout", "1", "--stall-timeout", "1", "--min-rate", "1M")
@@ -133,7 +133,7 @@ def hasty(backend):
 
 
 def test_who_says_nothing_is_dropped(hasty):
-    """All at once, for each takes its second."""
+    """All at once, because each takes a second."""
     silent = [hasty.raw() for _ in range(3)]
     unfinished = [hasty.raw().send(b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nX-Endless: ") for _ in range(3)]
     kept = [hasty.raw().send(STATS) for _ in range(3)]

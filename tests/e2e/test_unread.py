@@ -1,4 +1,4 @@
-"""Replies that nobody reads, or slowly; and lists, which are never longer than a page may be."""
+"""Replies that clients read slowly or not at all; and lists, whose pages are bounded."""
 import contextlib
 import socket
 import time
@@ -9,12 +9,12 @@ from conform import Session
 from harness import SMALL_SLOTS, until
 from test_numbers import seen
 
-PAGE = 1 << 20  # bytes that end a page
-RECORD = 8192  # no record is longer
+PAGE = 1 << 20  # the byte limit of a page
+RECORD = 8192  # the size limit of a record
 LABEL = "x" * 1900
 LONG = "/v1/sessions/default/buffers?limit=1000"
 QUICK = (*SMALL_SLOTS, "--stall-timeout", "1", "--idle-timeout", "3600")
-FAR = 1448  # bytes of a segment, as over Ethernet: the kernel then takes much less of a reply than over the loopback
+FAR = 1448  # bytes of a segment, as over Ethernet: the kernel then buffers much less of a reply than over the loopback
 
 
 def label(what, n):
@@ -32,7 +32,7 @@ def crowd(daemon):
 
 @contextlib.contextmanager
 def far(daemon, unix, window=None):
-    """A connection that asks by hand: harness.Raw cannot set what must be set before connect."""
+    """A hand-written connection: harness.Raw cannot set options before connect."""
     with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as c:
         if not unix:
             c.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, FAR)
@@ -56,7 +56,7 @@ def waiting(daemon):
 
 
 def kept(daemon, c):
-    """The daemon still has the connection: the one that asks for the metrics is the other."""
+    """The daemon still has the connection; the second one is that of the metrics request."""
     return number(daemon, "connections") > 1
 
 
@@ -67,7 +67,7 @@ def test_a_client_that_never_reads_is_gone(start, unix, times):
     crowd(d).client.close()
     with far(d, unix, window=4096) as c:
         ask(c, LONG, times)
-        if not unix or times > 1:  # else the socket takes all of it
+        if not unix or times > 1:  # else the socket would buffer the whole reply
             until("the reply waits", lambda: waiting(d) > 0)
         until("its memory is given back and the connection has ended", lambda: waiting(d) == 0 and not kept(d, c))
     assert d.get(LONG)["next_cursor"]
@@ -75,7 +75,7 @@ def test_a_client_that_never_reads_is_gone(start, unix, times):
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_a_slow_client_gets_all_of_it(start, unix):
-    """For some stall time-outs, far above the rate, and the connection goes on."""
+    """Reads for some stall timeouts, far above the rate, and the connection continues."""
     d = start(*QUICK, "--min-rate", "10K")
     whole = d.client().ask("GET", LONG) if crowd(d) else None
     with far(d, unix, window=65536) as c:
@@ -85,13 +85,13 @@ def test_a_slow_client_gets_all_of_it(start, unix):
             data = c.recv(32768)
             assert data, f"dropped after {len(got)} bytes"
             got += data
-            time.sleep(0.05)  # this is how slow it is
+            time.sleep(0.05)  # the rate under test
         head, body = got.split(b"\r\n\r\n", 1)
         assert body[:len(whole.body)] == whole.body and b"connection: close" not in head.lower()
 
 
 def test_one_below_the_rate_is_dropped(start):
-    """In the time that a megabyte may take at this rate it would have had all of it."""
+    """At this rate the whole megabyte would have arrived in the permitted time."""
     d = start(*QUICK, "--min-rate", "500K")
     crowd(d).client.close()
     with far(d, False, window=65536) as c:
@@ -117,7 +117,7 @@ def test_replies_have_a_budget(start, unix):
         assert "--max-reply-memory" in p["detail"] and p["retryable"]
         r = s.ask("POST", "batch", {"operations": [{"op": "delete", "buffer": "b0000"}]})
         assert "nothing was done" in r.problem(503, "saturated")["detail"] and r.headers["Retry-After"] == "1"
-        s.meta("b0000")  # it is there, and what is small passes
+        s.meta("b0000")  # the connection is open, and small replies pass
         s.buffer("more", bytes=8)
         until("it was counted", lambda: number(d, "replies_refused_total") >= refused + 2)
     until("the client's end gives it back", lambda: waiting(d) == 0)
@@ -139,7 +139,7 @@ def test_the_metrics_are_read_while_long_replies_are_not(start):
 
 
 def pages(s, target, limit=1000):
-    """All items, by cursors; no page is longer than it may be."""
+    """Reads all items by cursors; no page exceeds the limit."""
     items, cursor, count = [], "", 0
     while cursor is not None:
         r = s.ask("GET", f"{target}limit={limit}" + (f"&cursor={cursor}" if cursor else "")).expect(200)

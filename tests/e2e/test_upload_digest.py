@@ -1,4 +1,4 @@
-"""Completing an upload with a digest of the whole: of the memory itself, and what happens meanwhile."""
+"""Completing an upload with a digest of the whole, computed from the memory itself; and concurrent requests."""
 import base64
 import hashlib
 import json
@@ -21,7 +21,7 @@ def of(data):
 
 @pytest.mark.parametrize("kind", ["device", "shared", "managed", "pinned", "pageable", "ipc"])
 def test_a_wrong_one_leaves_the_old_bytes(daemon, s, kind):
-    """And the upload can be mended."""
+    """The upload stays and can be corrected."""
     if kind not in offered(daemon):
         s.ask("POST", "uploads", {"buffer": "x", "bytes": 5, "kind": kind}).problem(501, "unsupported")
         return
@@ -76,7 +76,7 @@ def test_again_with_a_key(s):
     u = Upload(s)
     data = payload(SIZE, 4)
     u.part(0, data).expect(200)
-    for _ in range(2):  # it may be mended: not kept
+    for _ in range(2):  # it may be corrected, so the answer is not stored
         r = u.complete(of(b"x"), {"Idempotency-Key": "a"})
         assert r.problem(400, "digest_mismatch")["retryable"] and "Idempotency-Replayed" not in r.headers
     first = u.complete(of(data), {"Idempotency-Key": "b"}).expect(201)
@@ -86,7 +86,7 @@ def test_again_with_a_key(s):
 
 @pytest.mark.parametrize("end", ["complete", "upload", "session"])
 def test_while_it_is_computed(start, backend, end):
-    """It stands behind a fill that is held up on the stream."""
+    """The digest waits behind a stalled fill on the stream."""
     d = start(spec=f"fault:place_fill@1=stall/3000:{backend}")
     d.ask("POST", "/v1/sessions", {"name": "digest"}).expect(201)
     s = Session(d, "digest")

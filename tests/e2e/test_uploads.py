@@ -1,4 +1,4 @@
-"""Uploads in parts: any order, many connections, broken lines; nobody sees anything before it is completed."""
+"""Uploads in parts: any order, many connections, lost connections; no byte is visible before completion."""
 import random
 import threading
 
@@ -12,7 +12,7 @@ UPLOADS = "/v1/sessions/{}/uploads"
 
 
 class Upload:
-    """One that was begun, by its own connection."""
+    """A started upload, with its own connection."""
 
     def __init__(self, s, buffer="x", headers=None, **fields):
         self.s = s
@@ -86,7 +86,7 @@ def test_many_parts_by_many_threads_with_broken_lines(daemon, s, seed):
         r.reset() if reset else r.close()
 
     def send(at, end):
-        """Until it is there: a part whose line broke may still be under way."""
+        """Waits until the part is recorded: a part of a lost connection may still be in progress."""
         client = daemon.client()
         until("the part is taken", lambda: u.part(at, data[at:end], client).status == 200)
         client.close()
@@ -137,7 +137,7 @@ def test_a_part_that_arrived_may_come_again(daemon, s):
     for offset, part in ((100, b"B" * 100), (50, b"d" * 100), (0, b"a" * 99), (0, b"A" * 300)):
         u.part(offset, part).problem(409, "upload_overlap")
     r = daemon.raw().request("PUT", f"{u.path}/parts?offset=0", ["Content-Length: 200"], b"zz")
-    r.reset()  # a line that was broken, and is heard of late, takes nothing away
+    r.reset()  # a lost connection that the daemon notices late loses no recorded bytes
     assert u.get()["missing"] == []
     u.part("50&replace=true", b"d" * 100).problem(409, "upload_overlap")
     u.part("0&replace=true", b"A" * 200).expect(200)

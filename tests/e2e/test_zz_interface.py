@@ -1,4 +1,4 @@
-"""Last of all: what was answered in whole runs, whose records GB_E2E_RECORDS names, against what the document says."""
+"""Runs last: compares the answers of whole runs, whose records GB_E2E_RECORDS names, with the document."""
 import os
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tensors to send, and a CRC32C that owes nothing to the daemon's."""
+"""Tensors to send, and a CRC32C that is independent of the daemon's."""
 import io
 import json
 import struct
@@ -20,7 +20,7 @@ _TABLE = _table()
 
 
 def _apply(matrix, x):
-    """matrix (32 columns over GF(2)) times every number in x."""
+    """Multiplies matrix (32 columns over GF(2)) by every number in x."""
     x = np.asarray(x, dtype=np.uint32)
     out = np.zeros_like(x)
     for bit in range(32):
@@ -42,13 +42,13 @@ def _zeros(n):
 
 
 def crc32c(data):
-    """As eight hexadecimal digits. Many lanes at once: the CRC is linear, so lanes are joined by feeding zeros."""
+    """The CRC32C as eight hexadecimal digits. Many lanes are computed at once: the CRC is linear, so lanes are joined by feeding zeros."""
     data = np.frombuffer(data, dtype=np.uint8)
     lanes = 1
     while lanes < 1 << 16 and lanes * lanes < data.size:
         lanes *= 2
     width = max(1, -(-data.size // lanes))
-    # Zeros in front change nothing while the register is zero; the usual start of all ones is added at the end.
+    # Leading zeros do not change a zero register; the standard initial value of all ones is applied at the end.
     grid = np.zeros(lanes * width, dtype=np.uint8)
     grid[grid.size - data.size:] = data
     grid = np.ascontiguousarray(grid.reshape(lanes, width).T)
@@ -73,7 +73,7 @@ def npy(array, version=(1, 0)):
 
 
 def npy_header(text, version=1):
-    """A .npy header of exactly that text, however wrong."""
+    """A .npy header of exactly that text, valid or not."""
     text = text.encode()
     size = len(text).to_bytes(2 if version == 1 else 4, "little")
     return b"\x93NUMPY" + bytes([version, 0]) + size + text

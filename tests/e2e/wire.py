@@ -1,4 +1,4 @@
-"""Bytes on a socket in pieces of which each is read by the other side before the next goes, and answers held against the grammar."""
+"""Sends bytes in pieces, each of which the peer has read before the next is sent; compares answers with the grammar."""
 import fcntl
 import re
 import select
@@ -16,11 +16,11 @@ SOCK_DIAG = 4  # the netlink family
 
 
 class Malformed(Exception):
-    """It is no answer of HTTP/1.1 with a length."""
+    """The bytes are no answer of HTTP/1.1 with a length."""
 
 
 def replies(data):
-    """[(status, {field: value}, body)] of bytes that are nothing but answers."""
+    """[(status, {field: value}, body)] of bytes that contain only answers."""
     out = []
     while data:
         text, ended, data = data.partition(b"\r\n\r\n")
@@ -52,19 +52,19 @@ def replies(data):
 
 
 def unread_tcp(netlink, own, peer):
-    """Bytes in the receive queue of the connection's other end; None where the kernel does not say."""
+    """Bytes in the receive queue of the connection's other end; None if the kernel does not know the connection."""
     ends = struct.pack(">HH", peer[1], own[1]) + socket.inet_aton(peer[0]).ljust(16, b"\0") + socket.inet_aton(own[0]).ljust(16, b"\0")
     ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xffffffff) + ends + struct.pack("=III", 0, 0xffffffff, 0xffffffff)
     netlink.send(struct.pack("=IHHII", 16 + len(ask), SOCK_DIAG_BY_FAMILY, 1, 1, 0) + ask)
     answer = netlink.recv(4096)
     kind = struct.unpack_from("=H", answer, 4)[0]
     if kind != SOCK_DIAG_BY_FAMILY:
-        return 0 if struct.unpack_from("=i", answer, 16)[0] == -2 else None  # ENOENT: it is gone
+        return 0 if struct.unpack_from("=i", answer, 16)[0] == -2 else None  # ENOENT: the connection is gone
     return struct.unpack_from("=I", answer, 72)[0]
 
 
 class Wire(Connected):
-    """got: what came. ended: the other side has closed or reset."""
+    """got: the received bytes. ended: the peer has closed or reset."""
 
     def __init__(self, address):
         super().__init__(address)
@@ -85,7 +85,7 @@ class Wire(Connected):
         return struct.unpack("i", fcntl.ioctl(self.sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
 
     def read(self, wait_s=0):
-        """What there is now; True when something came or the connection ended."""
+        """Reads the available bytes; True if there were any or the connection ended."""
         moved = False
         while not self.ended and select.select([self.sock], [], [], 0 if moved else wait_s)[0]:
             moved = True
@@ -98,7 +98,7 @@ class Wire(Connected):
         return moved
 
     def read_on(self, patience_s, enough=lambda: False):
-        """Until the end of the connection, or enough; False when neither came."""
+        """Reads until the end of the connection, or enough bytes; False if neither came."""
         end = time.monotonic() + patience_s
         while not self.ended and not enough():
             if time.monotonic() > end:
@@ -107,7 +107,7 @@ class Wire(Connected):
         return True
 
     def taken(self, patience_s=1):
-        """Waits until the other side has read everything, or has answered."""
+        """Waits until the peer has read all bytes, or has answered."""
         end = time.monotonic() + patience_s
         while not self.got and not self.ended and self.unread() > 0 and time.monotonic() < end:
             self.read(0.0003)
@@ -116,7 +116,7 @@ class Wire(Connected):
         for piece in pieces:
             try:
                 self.sock.sendall(piece)
-            except OSError:  # it has closed: its answer is there to be read
+            except OSError:  # the peer has closed: its answer is readable
                 self.read()
                 return self
             self.taken()

@@ -1,4 +1,4 @@
-/* A fuzz target: libFuzzer calls it with --enable-fuzzers, replay.c otherwise. */
+/* A fuzz target. libFuzzer calls it with --enable-fuzzers, replay.c otherwise. */
 #ifndef GB_FUZZ_H
 #define GB_FUZZ_H
 
@@ -7,19 +7,19 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Texts that the target takes, NULL at the end; replay.c starts from them. */
+/* Valid inputs of the target, ended by NULL; replay.c starts from them. */
 extern const char *const gb_fuzz_seeds[];
 
-/* A target may say how many mutants of each seed replay.c makes, and what is to be done behind the last. */
+/* A target may set the number of mutants that replay.c makes of each seed, and a function to call after the last. */
 extern const unsigned gb_fuzz_mutants __attribute__((weak));
 void gb_fuzz_end(void) __attribute__((weak));
 
-/* In a replay, and nowhere else. */
+/* Called only in a replay. */
 extern const bool gb_fuzz_replays __attribute__((weak));
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What must hold, in every build. */
+/* An assertion that is checked in every build. */
 #define FUZZ_ASSERT(expr)                                                                                              \
     do {                                                                                                               \
         if (!(expr))                                                                                                   \

@@ -28,7 +28,7 @@ size_t gb_fuzz_expand(const uint8_t *data, size_t size, char *out) {
     return n;
 }
 
-/* Reads what is there. False when the connection has ended. */
+/* Reads the available bytes. Returns false if the connection has ended. */
 static bool drain(int fd, int timeout_ms) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     char waste[65536];

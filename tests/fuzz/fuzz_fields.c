@@ -1,5 +1,5 @@
-/* Dictionaries of structured fields and the headers that are such: any text is refused or read within its bounds, and what was
- * read of a digest gives the same text again. */
+/* Structured-field dictionaries and the headers that use them. Any text is refused or parsed within its bounds. A
+ * digest that was parsed and written again gives the same text. */
 #include <string.h>
 
 #include "api/middleware/digest.h"

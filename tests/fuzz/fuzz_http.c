@@ -1,4 +1,4 @@
-/* Ranges and lists of entity tags. */
+/* Byte ranges and lists of entity tags. */
 #include <string.h>
 
 #include "fuzz.h"
@@ -52,7 +52,7 @@ static void check_tags(const char *text) {
     /* A malformed list matches nothing. */
     if (gb_etag_list_check("If-Match", text, &err) != 0)
         FUZZ_ASSERT(!gb_etag_list_match(text, true, tags, 2));
-    /* What matches strongly matches weakly. */
+    /* A tag that matches strongly also matches weakly. */
     if (gb_etag_list_match(text, false, tags, 2))
         FUZZ_ASSERT(gb_etag_list_match(text, true, tags, 2));
     (void)gb_etag_if_range(text, "1.2");

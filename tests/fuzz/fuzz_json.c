@@ -1,4 +1,5 @@
-/* Request bodies: every reader refuses with an error or gives a value; labels come back as JSON that is read again. */
+/* Request bodies: every reader fails with an error or gives a value. Labels are written as JSON that can be read
+ * again. */
 #include <string.h>
 
 #include "api/request/json.h"

@@ -1,4 +1,4 @@
-/* The .npy header: any text is refused or gives a shape whose own header gives it again. */
+/* The .npy header: any text is refused, or gives a shape that survives writing and parsing its header again. */
 #include <string.h>
 
 #include "format/npy.h"

@@ -1,4 +1,5 @@
-/* The safetensors header: any text is refused or gives tensors without holes whose own header gives them again. */
+/* The safetensors header: any text is refused, or gives tensors without gaps that survive writing and parsing their
+ * header again. */
 #include <string.h>
 
 #include "format/safetensors.h"
@@ -16,7 +17,7 @@ const char *const gb_fuzz_seeds[] = {
 
 static void check_round_trip(const struct gb_safetensors *file) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_safetensors again;
     uint64_t at = 0;
     size_t i;
@@ -36,7 +37,7 @@ static void check_round_trip(const struct gb_safetensors *file) {
     for (i = 0; i < file->count; i++)
         FUZZ_ASSERT(strcmp(again.tensors[i].name, file->tensors[i].name) == 0);
     gb_safetensors_done(&again);
-    gb_out_done(&out);
+    gb_json_done(&out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,8 +1,8 @@
-/* A whole HTTP server and the bytes of a client that may do as it likes, over real sockets. Whatever comes: when the client has gone
- * its connection has ended, no descriptor is left, the loops sleep, and the next client is served.
+/* A whole HTTP server and a client that sends arbitrary bytes over real sockets. After the client has disconnected, its
+ * connection has ended, no descriptor is left, the loops sleep, and the next client is served.
  *
- * The first two bytes of an input say how it is sent; of the others 0x01 with a byte behind it repeats what stands before it up
- * to 32768 times, and 0x02 is a NUL. */
+ * The first two bytes of an input choose how it is sent. In the rest, 0x01 and a following byte repeat the byte before
+ * them up to 32768 times, and 0x02 is a NUL. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "fuzz_client.h"
 #include "http_fixture.h"
 
-#define BATCH 256 /* inputs after which is looked, in a replay: an end may be noticed a second later */
+#define BATCH 256 /* inputs between two checks in a replay: the server may see an end a second later */
 #define THREADS_MAX 64
 #define FILES_MAX 4096
 #define WINDOW_NS (2 * GB_NS_PER_MS)
@@ -65,24 +65,24 @@ const char *const gb_fuzz_seeds[] = {
 };
 
 static struct gb_http_fixture f;
-static int unix_fds[2]; /* what the server listens on */
+static int unix_fds[2]; /* the server's listening socket */
 static struct sockaddr_un unix_address;
 
 static struct {
     unsigned files;
     int thread[THREADS_MAX];
     unsigned threads;
-} idle; /* of the server before a client has come */
+} idle; /* of the server before the first client */
 
 struct input {
     uint8_t *data;
     size_t size;
-    int fd; /* of a client that has said all and waits for the end; -1: it has gone */
+    int fd; /* of a client that has sent all and waits for the end; -1: closed */
 };
 static struct input batch[BATCH];
 static unsigned batched;
 
-/* The fixture's assertions, which check's own library reports to a suite alone. */
+/* The fixture's assertions; check's library can report them only within a suite. */
 void _mark_point(const char *file, int line) {
     (void)file;
     (void)line;
@@ -93,9 +93,9 @@ void _ck_assert_failed(const char *file, int line, const char *expr, const char 
     abort();
 }
 
-/* --- what the server holds --------------------------------------------------------------------------------------------- */
+/* --- the server's resources --------------------------------------------------------------------------------------- */
 
-/* The numbers that are names in a folder of /proc. */
+/* The numeric names in a folder of /proc. */
 static unsigned numbers_in(const char *path, int *ret, unsigned max) {
     DIR *folder = opendir(path);
     unsigned n = 0;
@@ -110,7 +110,7 @@ static unsigned numbers_in(const char *path, int *ret, unsigned max) {
     return n;
 }
 
-/* But for files, pipes and terminals: a fuzzer has some of its own. */
+/* Files, pipes and terminals do not count: a fuzzer has its own. */
 static unsigned open_files(void) {
     static int fd[FILES_MAX];
     unsigned n = numbers_in("/proc/self/fd", fd, FILES_MAX);
@@ -124,7 +124,7 @@ static unsigned open_files(void) {
     return found;
 }
 
-/* CPU time of the server's threads; the kernel's clock of a thread, by its number. */
+/* CPU time of the server's threads, by the kernel's clock of each thread id. */
 static uint64_t loops_ns(void) {
     struct timespec t;
     uint64_t sum = 0;
@@ -187,7 +187,7 @@ static uint64_t connections(void) {
     return stat.connections;
 }
 
-/* One that was started before stays as it is, and counts no more. */
+/* A server that was started before keeps running and no longer counts. */
 static void start(void) {
     int before[THREADS_MAX];
     int now[THREADS_MAX];
@@ -224,11 +224,11 @@ static const char *left_now(void) {
         return "a body's sink was not freed";
     if (atomic_load(&f.sources_open) > 0)
         return "an answer's source was not freed";
-    return used > QUIET_NS ? "a loop works though nobody asks" : NULL;
+    return used > QUIET_NS ? "a loop uses CPU time without a client" : NULL;
 }
 
-/* NULL, or what of the clients that have gone is left. A loop that spins may have had no processor for a while; a sleeping one
- * needs none, however loaded the machine is. */
+/* Returns NULL, or a description of the resources that closed clients have left. A spinning loop may get no CPU time
+ * for a while; a sleeping loop needs none, however loaded the machine is. */
 static const char *left(void) {
     uint64_t end = gb_clock_ns() + GB_FUZZ_PATIENCE_NS;
     const char *what = NULL;
@@ -239,7 +239,7 @@ static const char *left(void) {
         quiet = what ? 0 : quiet + 1;
     }
     if (quiet < WINDOWS)
-        return what ? what : "a loop works though nobody asks";
+        return what ? what : "a loop uses CPU time without a client";
     return is_served(false) && is_served(true) ? NULL : "the next client is not served";
 }
 
@@ -263,7 +263,7 @@ static void play(struct input *in) {
         close(fd);
 }
 
-/* --- inputs ------------------------------------------------------------------------------------------------------------ */
+/* --- inputs ------------------------------------------------------------------------------------------------------- */
 
 static void give_up(const char *what, const struct input *in) {
     size_t i;
@@ -275,7 +275,7 @@ static void give_up(const char *what, const struct input *in) {
     abort();
 }
 
-/* NULL, or what is wrong behind those inputs; *ret_input is the one that it is about, if that is known. */
+/* Returns NULL, or the failure after those inputs; *ret_input is the input that caused it, if known. */
 static const char *wrong_behind(struct input *in, unsigned n, struct input **ret_input) {
     unsigned i;
 
@@ -312,7 +312,7 @@ static void look(void) {
     }
     if (wrong && input)
         give_up(wrong, input);
-    FUZZ_ASSERT(!wrong); /* none of them does it alone */
+    FUZZ_ASSERT(!wrong); /* none of them causes it alone */
     while (batched > 0)
         free(batch[--batched].data);
 }

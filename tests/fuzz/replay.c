@@ -1,6 +1,6 @@
-/* Runs a fuzz target without a fuzzer: its seeds, then the same mutations of them every time, or the files given as
- * arguments (what a fuzzer has found). Whatever goes wrong ends the program by a signal. "--seeds DIR" writes the seeds
- * as files for a fuzzer to start from. */
+/* Runs a fuzz target without a fuzzer: its seeds and fixed mutations of them, or the files given as arguments (the
+ * findings of a fuzzer). A failure ends the program by a signal. "--seeds DIR" writes the seeds as files for a fuzzer
+ * to start from. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static uint32_t next_random(uint32_t *state) {
     return *state;
 }
 
-/* A heap block of exactly this size, so that a read past its end is seen by the address sanitizer. */
+/* Copies the input to a heap block of exactly its size, so that the address sanitizer reports a read past its end. */
 static void run_one(const char *data, size_t n) {
     uint8_t *exact = malloc(n > 0 ? n : 1);
 

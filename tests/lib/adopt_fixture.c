@@ -44,7 +44,7 @@ int core_adopt(struct gb_core *core, const struct gb_adopt_params *params, struc
     if (p.import.fd >= 0)
         p.import.fd = fcntl(p.import.fd, F_DUPFD_CLOEXEC, 0);
     core_pending_init(&pending);
-    gb_buffer_adopt(core, &p, pending.call);
+    gb_buffer_adopt(core, &p, pending.call.buffer);
     return core_pending_end(&pending, ret, err);
 }
 
@@ -71,7 +71,7 @@ void core_until_none_adopted(struct core_fixture *f) {
     core_until(none, f, "nothing of other processes is mapped");
 }
 
-/* --- the database --------------------------------------------------------------------------------------------------- */
+/* --- the database ------------------------------------------------------------------------------------------------- */
 
 /* On the writer's thread. */
 static void wait_there(void *arg, const struct gb_error *error) {
@@ -87,7 +87,7 @@ void core_busy_begin(struct core_busy *busy, struct core_fixture *f) {
 
     sem_init(&busy->entered, 0, 0);
     sem_init(&busy->opened, 0, 0);
-    store_put_session(f->store.store, &rec, wait_there, busy);
+    gb_store_put_session(f->store.store, &rec, NULL, wait_there, busy);
     sem_wait(&busy->entered);
 }
 

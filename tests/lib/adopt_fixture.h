@@ -1,43 +1,43 @@
-/* Memory of an owner, and its adoption made to wait, for the core's tests. The owner is this process. */
+/* Blocking helpers for adoption in the core's tests. This process owns the adopted memory. */
 #ifndef ADOPT_FIXTURE_H
 #define ADOPT_FIXTURE_H
 
 #include "lease_fixture.h"
 
-/* A memfd, as an owner has it. */
+/* A memfd of the owner. */
 struct core_memory {
     int fd;
     uint64_t size; /* of the file */
     char *bytes;   /* all of it */
 };
 
-/* seals: of fcntl; ends the test when it cannot be had. */
+/* Makes the memfd; seals are those of fcntl. Ends the test on failure. */
 struct core_memory core_memory_new(uint64_t size, int seals);
 void core_memory_done(struct core_memory *memory);
 
 struct gb_adopt_params core_adopt_params(struct gb_holder *holder, const struct core_memory *memory, const char *name,
                                          uint64_t offset, uint64_t bytes);
 
-/* The memory's descriptor stays the caller's. ret may be NULL. */
+/* Adopts the memory and waits. The caller keeps the descriptor. ret may be NULL. */
 int core_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct core_result *ret,
                struct gb_error *err);
 
-/* The same memory, whole, under a name: ends the test when it is refused. */
+/* Adopts the whole memory under a name; ends the test on failure. */
 void core_adopt_all(struct core_fixture *f, struct gb_holder *holder, const struct core_memory *memory,
                     const char *name);
 
-uint64_t core_adopted(struct core_fixture *f); /* pieces that are mapped here */
+uint64_t core_adopted(struct core_fixture *f); /* mappings in this process */
 
-/* Nothing of other processes is mapped here. */
+/* Waits until this process maps no adopted memory. */
 void core_until_none_adopted(struct core_fixture *f);
 
-/* The database takes nothing more, until it is let go. */
+/* _begin blocks the database's writer until _end. */
 struct core_busy {
     sem_t entered;
     sem_t opened;
 };
 void core_busy_begin(struct core_busy *busy, struct core_fixture *f);
 void core_busy_end(struct core_busy *busy);
-void core_until_queued(struct core_fixture *f); /* something waits for it */
+void core_until_queued(struct core_fixture *f); /* waits until a change is queued */
 
 #endif

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the daemon ------------------------------------------------------------------------------------------------------ */
+/* --- the daemon --------------------------------------------------------------------------------------------------- */
 
 static const char *program(char path[4096]) {
     const char *named = getenv("GPUBUFD");
@@ -24,7 +24,7 @@ static const char *program(char path[4096]) {
     n = readlink("/proc/self/exe", at, 4000);
     ck_assert_int_gt(n, 0);
     at[n] = '\0';
-    do { /* beside it in a bundle, else above: BUILD/tests/unit/client/test_client */
+    do { /* in a bundle gpubufd is beside the test, else above it: BUILD/tests/unit/client/test_client */
         *strrchr(at, '/') = '\0';
         snprintf(path, 4096, "%.4000s/gpubufd", at);
     } while (access(path, X_OK) != 0 && strchr(at, '/') != strrchr(at, '/'));
@@ -106,7 +106,7 @@ void client_fixture_stop(struct client_fixture *f) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* --- a server that is none ------------------------------------------------------------------------------------------- */
+/* --- a server that is none ---------------------------------------------------------------------------------------- */
 
 static size_t body_length(const char *head) {
     const char *at = strcasestr(head, "Content-Length:");
@@ -114,7 +114,7 @@ static size_t body_length(const char *head) {
     return at ? strtoul(at + 15, NULL, 10) : 0;
 }
 
-/* Leaves the header in last. */
+/* Reads a request; its header stays in last. */
 static void take_request(struct fake_server *fake, int fd) {
     size_t have = 0;
     size_t body;

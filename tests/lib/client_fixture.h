@@ -1,4 +1,4 @@
-/* A daemon for the tests of libgpubuf, and a server that answers as a broken one would. */
+/* A daemon for the tests of libgpubuf, and a fake server that sends faulty replies. */
 #ifndef CLIENT_FIXTURE_H
 #define CLIENT_FIXTURE_H
 
@@ -18,16 +18,17 @@ struct client_fixture {
     struct gpubuf_error err;
 };
 
-/* Starts gpubufd on the host backend; GPUBUFD names the program, else the one of the build folder. extra: more arguments,
- * ended by NULL; may be NULL. Failures end the test; the daemon ends with this process at the latest. */
+/* Starts gpubufd on the host backend. GPUBUFD names the program; without it the one of the build folder runs. extra:
+ * more arguments, ended by NULL; may be NULL. A failure ends the test. The daemon ends with this process at the
+ * latest. */
 void client_fixture_start(struct client_fixture *f, const char *const *extra);
 void client_fixture_stop(struct client_fixture *f);
-void client_fixture_kill(struct client_fixture *f); /* the daemon alone, by SIGKILL */
+void client_fixture_kill(struct client_fixture *f); /* kills only the daemon, by SIGKILL */
 
-/* So many bytes that are not all alike; the caller's. */
+/* Makes n bytes of a pattern; the caller frees them. */
 unsigned char *client_bytes(size_t n);
 
-/* The buffer holds data, by a download that is checked. */
+/* Asserts that the buffer holds data, by a download with a checksum. */
 void client_expect(struct client_fixture *f, const char *name, const unsigned char *data, size_t n);
 
 /* Asserts that a call returned 0, or that it failed with that code. */
@@ -40,24 +41,25 @@ void client_expect(struct client_fixture *f, const char *name, const unsigned ch
         ck_assert_msg((f)->err.detail[0] != '\0', "%s says nothing", (f)->err.slug);                                   \
     } while (0)
 
-/* Set keep, local, send_fd and fds first. One connection after another: reads a request's header (and as much of a body as Content-Length says), sends the next
- * of the answers as it stands, closes. After the last answer it begins again with it. */
+/* Starts the fake server; set keep, local, send_fd and fds before. It serves one connection after another. On each it
+ * reads a request's header and the body that Content-Length announces, sends the next reply verbatim, and closes. The
+ * last reply repeats. */
 struct fake_server {
     const char *const *answers; /* ended by NULL */
     int fd;
     char url[128];
     pthread_t thread;
-    unsigned served; /* read after fake_stop */
+    unsigned served; /* to be read after fake_stop */
     char last[4096]; /* the header of the last request */
     bool keep;       /* leave connections open until the end */
     bool local;      /* on a UNIX socket */
-    int send_fd;     /* goes with each answer so many times */
+    int send_fd;     /* sent along with each reply, this many times */
     unsigned fds;
 };
 
 void fake_start(struct fake_server *fake, const char *const *answers);
 void fake_stop(struct fake_server *fake);
-/* A client of it: no retries, a stall is 1 s. */
+/* A client of the fake server: no retries, a stall timeout of 1 s. */
 gpubuf_client *fake_client(const struct fake_server *fake);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the core's tests share: a core over a real backend and a real store in a folder of its own, and the asynchronous
- * calls made to wait. Failures of the fixture itself end the test. */
+/* The fixture of the core's tests: a core over a real backend and a real store in a temporary folder, with blocking
+ * helpers for the asynchronous calls. A failure of the fixture itself ends the test. */
 #ifndef CORE_FIXTURE_H
 #define CORE_FIXTURE_H
 
@@ -19,18 +19,18 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* spec: of the backend. Change f->config before _open. Where the environment has GB_TEST_BACKEND (cuda, say), that stands
- * in for every host:discrete, so that the same tests run on a GPU. */
+/* Opens the core. spec names the backend; change f->config before _open. If the environment has GB_TEST_BACKEND (for
+ * example cuda), it replaces every host:discrete, so that the same tests run on a GPU. */
 void core_fixture_prepare(struct core_fixture *f, const char *spec);
 void core_fixture_open(struct core_fixture *f);
 void core_fixture_init(struct core_fixture *f, const char *spec); /* both */
 void core_fixture_close(struct core_fixture *f); /* the core and the store; the backend and the folder stay */
 void core_fixture_done(struct core_fixture *f);
 
-/* On the host backend: memory is as small as the test said. */
+/* True on the host backend, where the test chooses the size of memory. */
 bool core_on_host(const struct core_fixture *f);
 
-/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 struct core_wake {
     pthread_mutex_t lock;
@@ -40,16 +40,31 @@ struct core_wake {
 };
 void core_wake_init(struct core_wake *w);
 void core_wake_done(struct core_wake *w);
-void core_wake(void *wake);               /* the callback */
-void core_wake_wait(struct core_wake *w); /* until there was one more */
+void core_wake(void *wake);               /* the wake callback */
+void core_wake_wait(struct core_wake *w); /* waits for one more wake */
 
-/* Asks again until it is true; ends the test after a long time. */
+/* Polls until the condition is true; ends the test after a long time. */
 void core_until(bool (*ask)(void *arg), void *arg, const char *what);
 
-/* No memory, no quota, no slot is in use, and nothing runs. */
+/* Waits until no memory, quota or slot is in use, and no call runs. */
 void core_until_idle(struct core_fixture *f);
 
-/* --- calls, waited for: 0, or -1 with err -------------------------------------------------------------------------------- */
+/* --- calls, waited for: 0, or -1 with err ------------------------------------------------------------------------- */
+
+/* One of any type, as the function of the core wants it. */
+union core_any_call {
+    struct gb_call *base;
+    struct gb_session_call *session;
+    struct gb_buffer_call *buffer;
+    struct gb_attributes_call *attributes;
+    struct gb_scan_call *scan;
+    struct gb_pool_call *pool;
+    struct gb_stream_call *stream;
+    struct gb_event_call *event;
+    struct gb_multipart_call *multipart;
+    struct gb_lease_call *lease;
+};
+union core_any_call core_any_call_new(void (*done)(void *arg), void *arg); /* large enough for each; as gb_call_new */
 
 struct gb_name core_name(const char *text);
 int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err);
@@ -59,6 +74,7 @@ int core_session_delete(struct gb_core *core, const char *name, struct gb_error 
 int core_buffer_create(struct gb_core *core, const char *session, const char *name, uint64_t bytes, unsigned wait_ms,
                        struct gb_error *err);
 int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+/* As gb_buffer_get: what has labels holds a reference. */
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
                     struct gb_error *err);
 
@@ -68,7 +84,7 @@ struct gb_upload_params core_upload_params(const char *session, const char *name
 /* Begins, sends, ends, waits. rec may be NULL. */
 int core_upload(struct gb_core *core, const struct gb_upload_params *params, const void *data,
                 struct gb_buffer_rec *ret_rec, struct gb_error *err);
-/* Sends data[0..n) of an upload that was begun with w for wake. */
+/* Sends data[0..n) into an upload that was begun with the wake callback of w. */
 int core_upload_send(struct gb_upload *upload, struct core_wake *w, const void *data, size_t n, struct gb_error *err);
 int core_upload_finish(struct gb_upload *upload, struct core_wake *w, struct gb_buffer_rec *ret_rec,
                        struct gb_error *err);
@@ -81,13 +97,13 @@ int core_download_read(struct gb_download *download, struct core_wake *w, void *
 /* Fills out with bytes that depend on seed. */
 void core_bytes(unsigned seed, void *out, size_t n);
 
-/* --- holding a session's stream back --------------------------------------------------------------------------------------- */
+/* --- holding a session's stream back ------------------------------------------------------------------------------ */
 
 struct core_gate {
     sem_t entered;
     sem_t opened;
 };
-/* The session has a stream already. Returns when the stream has come to the gate. */
+/* Blocks the stream of a session, which must have one. Returns when the stream has reached the gate. */
 void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char *session);
 void core_gate_open(struct core_gate *gate);
 

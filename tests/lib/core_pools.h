@@ -1,19 +1,19 @@
-/* Calls of pools, streams and events made to wait, for the core's tests. */
+/* Blocking helpers for pools, streams and events in the core's tests. */
 #ifndef CORE_POOLS_H
 #define CORE_POOLS_H
 
 #include "core_fixture.h"
 
-/* A call that the test starts itself: core_call_begin, the core's function with c->call, core_call_end. */
+/* A call that the test starts itself: core_call_begin, then the core's function with c->call, then core_call_end. */
 struct core_call {
     struct core_wake wake;
-    struct gb_call *call;
+    union core_any_call call;
 };
 void core_call_begin(struct core_call *c);
 bool core_call_over(struct core_call *c); /* without waiting */
 int core_call_wait(struct core_call *c, struct gb_error *err);
 void core_call_free(struct core_call *c);
-int core_call_end(struct core_call *c, struct gb_error *err); /* wait and free */
+int core_call_end(struct core_call *c, struct gb_error *err); /* waits and frees */
 
 /* ret may be NULL. max_bytes 0: the device. */
 struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes);
@@ -34,7 +34,7 @@ int core_pool_get(struct gb_core *core, const char *session, const char *name, s
 void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes);
 struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, const char *name);
 const char *core_pool_names(struct core_fixture *f, const char *session,
-                            char out[512]); /* a blank behind each; without the defaults of further devices */
+                            char out[512]); /* a blank after each; only device 0's default */
 
 int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
 int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
@@ -59,7 +59,7 @@ int core_upload_on(struct gb_core *core, const char *session, const char *name, 
 int core_download_on(struct gb_core *core, const char *session, const char *name, const char *stream, void *out,
                      uint64_t bytes, struct gb_error *err);
 
-/* As core_gate_close, of any stream on any device; it gets a part there when it has none. */
+/* As core_gate_close, for any stream on any device; the stream is created there if necessary. */
 void core_gate_close_on(struct core_gate *gate, struct core_fixture *f, const char *session, const char *stream,
                         int device);
 

@@ -1,4 +1,5 @@
-/* Stands in for libcuda.so.1 in the tests of libgpubuf: counts what is held, and fails the call it is told to. */
+/* A fake libcuda.so.1 for the tests of libgpubuf. It counts the objects that are held and fails the call that the test
+ * names. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* Stands in for libnvidia-ml.so.1 in the tests of device health. The file that FAKE_NVML names is read at every call, lines "key number":
+/* A fake libnvidia-ml.so.1 for the tests of device health. Every call reads the file that FAKE_NVML names, with lines
+ * "key number":
  *   gpu memory temperature power limit corrected uncorrected sm mem reasons processes: what is answered
  *   fail.NAME: that call answers with this code; fail.*: all do
- *   hang.NAME: that call does not come back while the line stands there and is not 0 */
+ *   hang.NAME: that call does not return while the line has a number other than 0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,7 @@ CALL(nvmlDeviceGetCurrentClocksEventReasons, void *device, unsigned long long *r
     return verdict("nvmlDeviceGetCurrentClocksEventReasons");
 }
 
-/* This process, and made-up ones. */
+/* This process, and fictitious ones. */
 CALL(nvmlDeviceGetComputeRunningProcesses_v3, void *device, unsigned *count, struct process *ret) {
     unsigned n = (unsigned)number("processes", 2);
     unsigned room = *count;

@@ -1,4 +1,4 @@
-/* What every check program of the tree shares. */
+/* Helpers of all check programs. */
 #ifndef GB_TEST_H
 #define GB_TEST_H
 
@@ -12,7 +12,7 @@ int gb_test_run(Suite *suite);
 /* A test case with one function in it, added to the suite; timeout_s bounds it. */
 void gb_test_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
 
-/* The same, run for each _i in [0, count). */
+/* The same test, run for each _i in [0, count). */
 void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double timeout_s, int count);
 
 /* Asserts that an expression returned 0 and prints the error otherwise. */

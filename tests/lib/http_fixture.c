@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-/* --- the application --------------------------------------------------------------------------------------------------- */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
 struct sink {
     struct gb_http_sink sink;
@@ -226,7 +226,7 @@ static void on_ended(void *app, const struct gb_http_request *request, int statu
     atomic_fetch_add(&f->ended, 1);
 }
 
-/* --- start and stop ----------------------------------------------------------------------------------------------------- */
+/* --- start and stop ----------------------------------------------------------------------------------------------- */
 
 void gb_http_fixture_start(struct gb_http_fixture *f, void (*tweak)(struct gb_http_server_config *config)) {
     struct gb_http_server_config config = {.app = f,
@@ -271,7 +271,7 @@ void gb_http_fixture_stop(struct gb_http_fixture *f) {
     ck_assert_uint_eq(atomic_load(&f->sources_open), 0);
 }
 
-/* --- clients ------------------------------------------------------------------------------------------------------------ */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 int gb_client(const struct gb_http_fixture *f) {
     struct sockaddr_in addr = {

@@ -19,7 +19,7 @@ struct gb_http_fixture {
     atomic_size_t stored;     /* bytes of the last whole upload */
     atomic_uint sinks_open;   /* sinks not freed */
     atomic_uint sources_open; /* sources not freed */
-    atomic_uint ended;        /* requests that the server called ended */
+    atomic_uint ended;        /* requests for which the server called `ended` */
     struct gb_http_canned *canned;
 };
 
@@ -32,11 +32,11 @@ int gb_client(const struct gb_http_fixture *f);
 void gb_client_send(int fd, const char *data, size_t n);
 void gb_client_text(int fd, const char *text);
 
-/* Reads one reply. Returns its status, 0 when the connection ended before a whole head. body gets up to size bytes;
+/* Reads one reply. Returns its status, or 0 if the connection ended before a whole head. body gets up to size bytes;
  * *ret_len (may be NULL) the body's length by Content-Length; *ret_close whether the head says Connection: close. */
 int gb_client_reply(int fd, char *body, size_t size, size_t *ret_len, bool *ret_close);
 
-/* True when the server has ended the connection. */
+/* Whether the server has ended the connection. */
 bool gb_client_at_end(int fd);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define PIECE 100000
 
-/* --- the application --------------------------------------------------------------------------------------------------- */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
 static struct gb_http_peers *peers_of(void *app) {
     return app;
@@ -178,7 +178,7 @@ static enum gb_step on_slow(struct gb_http_request *request, struct gb_http_resp
     return GB_STEP_REPLY;
 }
 
-/* --- start and stop ---------------------------------------------------------------------------------------------------- */
+/* --- start and stop ----------------------------------------------------------------------------------------------- */
 
 static void listen_locally(struct gb_http_server_config *config) {
     static const struct gb_http_route more[] = {
@@ -235,7 +235,7 @@ void gb_await(struct gb_http_peers *p, const unsigned *what, unsigned n) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* --- clients ------------------------------------------------------------------------------------------------------------ */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 int gb_local_client(const struct gb_http_peers *p) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -250,7 +250,7 @@ int gb_local_client(const struct gb_http_peers *p) {
     return fd;
 }
 
-/* Reads the interim response; the descriptors that came with it. */
+/* Reads the interim response. Returns the number of descriptors that came with it. */
 static unsigned take_fds(int fd, int *ret, unsigned max) {
     static const char wanted[] = "HTTP/1.1 103 Early Hints\r\n\r\n";
     char text[sizeof(wanted)] = "";

@@ -6,10 +6,10 @@
 
 #include "http_fixture.h"
 
-/* Besides the fixture's routes: POST /fd?{one,four,five,later,fail} (holds the connection and gives so many descriptors of a
- * file with "bytes" in it; later: after a wait; fail: answers with an error instead), GET /park (waits for ever), GET /slow/x
- * (as /b/x, each piece after a wake; ?never: none comes), PUT /blocked (there is never room). A held connection is always busy; idle ones are
- * closed after a second. */
+/* Besides the fixture's routes: POST /fd?{one,four,five,later,fail} (holds the connection and gives that many
+ * descriptors of a file with "bytes" in it; later: after a wait; fail: answers with an error instead), GET /park (waits
+ * for ever), GET /slow/x (as /b/x, each piece after a wake; ?never: none comes), PUT /blocked (there is never room). A
+ * held connection is always busy; idle ones are closed after a second. */
 struct gb_http_peers {
     struct gb_http_fixture f;
     char path[64];
@@ -17,7 +17,7 @@ struct gb_http_peers {
     pthread_cond_t changed;
     unsigned gone; /* under the lock, while the server runs */
     unsigned freed;
-    /* Set before the start, where there are more: */
+    /* Set before the start, if there are more: */
     struct gb_closer *closer;
     const struct gb_http_route *more;
     size_t more_count;
@@ -26,13 +26,13 @@ struct gb_http_peers {
 void gb_http_peers_start(struct gb_http_peers *p);
 void gb_http_peers_stop(struct gb_http_peers *p);
 
-/* Waits until one of the two counts is n at least. */
+/* Waits until that count, gone or freed, is at least n. */
 void gb_await(struct gb_http_peers *p, const unsigned *count, unsigned n);
 
 int gb_local_client(const struct gb_http_peers *p);
-/* Sends a request for descriptors; n come with 103, and are what they should be; then the answer. */
+/* Sends a request for descriptors, and checks that n right ones come with 103, and then the answer. */
 void gb_local_take(int fd, const char *request, unsigned n);
-/* The descriptors of the interim response that comes, at most max; 0: the next answer is none. */
+/* Takes the descriptors of the next answer, at most max. Returns their number; 0: it is no interim response. */
 unsigned gb_local_fds(int fd, int *ret, unsigned max);
 unsigned gb_open_files(void);
 

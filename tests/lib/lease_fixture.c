@@ -23,8 +23,8 @@ struct gb_lease_params core_map_params(struct gb_holder *holder, const char *ses
         .session = core_name(session), .name = core_name(name), .holder = holder, .write = write, .wait_ms = WAIT_MS};
 }
 
-static void import(const struct gb_call *call, struct core_mapping *m) {
-    const struct gb_lease_grant *g = call->lease;
+static void import(struct gb_lease_call *call, struct core_mapping *m) {
+    const struct gb_lease_grant *g = &call->lease;
     int fd = gb_lease_take_fd(call);
 
     *m = (struct core_mapping){
@@ -43,19 +43,19 @@ static void import(const struct gb_call *call, struct core_mapping *m) {
 }
 
 int core_map_end(struct core_pending *pending, struct core_mapping *ret, struct gb_error *err) {
-    struct gb_call *call = pending->call;
+    struct gb_lease_call *call = pending->call.lease;
     int r = 0;
 
     core_wake_wait(&pending->wake);
-    if (!atomic_load(&call->finished))
+    if (!atomic_load(&call->base.finished))
         ck_abort_msg("told before the end");
-    if (call->error.code != GB_OK) {
-        *err = call->error;
+    if (call->base.error.code != GB_OK) {
+        *err = call->base.error;
         r = -1;
     } else if (ret) {
         import(call, ret);
     }
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
     core_wake_done(&pending->wake);
     return r;
 }
@@ -65,7 +65,7 @@ int core_map(struct gb_core *core, const struct gb_lease_params *params, struct 
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_lease_map(core, params, p.call);
+    gb_lease_map(core, params, p.call.lease);
     return core_map_end(&p, ret, err);
 }
 
@@ -80,7 +80,7 @@ int core_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, s
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_lease_end(core, id, holder, !holder, p.call);
+    gb_lease_end(core, id, holder, !holder, p.call.base);
     return core_pending_end(&p, NULL, err);
 }
 
@@ -90,7 +90,7 @@ int core_seal(struct gb_core *core, const char *session, const char *name, struc
     struct core_pending p;
 
     core_pending_init(&p);
-    gb_buffer_seal(core, &s, &n, NULL, p.call);
+    gb_buffer_seal(core, &s, &n, NULL, p.call.buffer);
     return core_pending_end(&p, NULL, err);
 }
 
@@ -98,18 +98,18 @@ int core_delete_when_unmapped(struct gb_core *core, const char *session, const c
                               struct gb_error *err) {
     struct gb_name s = core_name(session);
     struct gb_name n = core_name(name);
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct core_pending p;
     int r;
 
     core_pending_init(&p);
-    call = p.call;
-    atomic_fetch_add(&call->refs, 1); /* for a look at it afterwards */
+    call = p.call.buffer;
+    atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
     gb_buffer_delete_when_unmapped(core, &s, &n, NULL, call);
     r = core_pending_end(&p, NULL, err);
     if (ret_held)
         *ret_held = call->held_bytes;
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
     return r;
 }
 

@@ -1,4 +1,4 @@
-/* What the store's tests share: a database in a folder of its own, records, and ways to wait for changes. */
+/* The fixture of the store's tests: a database in a temporary folder, records, and blocking helpers for changes. */
 #ifndef STORE_FIXTURE_H
 #define STORE_FIXTURE_H
 
@@ -14,42 +14,26 @@ struct store_fixture {
     struct gb_store *store;
 };
 
-/* Makes the folder and opens the store; _close and _open again to see what survives. Failures end the test. */
+/* Makes the folder and opens the store. _close followed by _open shows which records survive. A failure ends the
+ * test. */
 void store_fixture_init(struct store_fixture *f);
 void store_fixture_done(struct store_fixture *f);
 void store_fixture_open(struct store_fixture *f);
 void store_fixture_close(struct store_fixture *f);
 
-/* Only the folder. */
+/* Makes only the folder. */
 void store_fixture_dir(struct store_fixture *f);
 
+/* Makes a record with distinct values in every field, derived from id. */
 /* Distinct values in every field, made from id. */
+/* Labels of that text (not "{}"), a few different ones at most, which live as long as the program. One thread. */
+struct gb_text *store_labels(const char *text);
+
+/* The labels are borrowed from store_labels. */
 struct gb_session_rec store_session(int64_t id, const char *name);
 struct gb_buffer_rec store_buffer(int64_t id, int64_t session_id, const char *name);
 
-/* gb_store_change by the type of what is changed, without a mark. */
-#define STORE_CHANGE(name, WHAT, type)                                                                                 \
-    static inline void name(struct gb_store *s, const type *rec, gb_store_done_fn *done, void *arg) {                  \
-        gb_store_change(s, WHAT, rec, NULL, done, arg);                                                                \
-    }
-
-STORE_CHANGE(store_put_session, GB_STORE_PUT_SESSION, struct gb_session_rec)
-STORE_CHANGE(store_put_buffer, GB_STORE_PUT_BUFFER, struct gb_buffer_rec)
-STORE_CHANGE(store_put_pool, GB_STORE_PUT_POOL, struct gb_pool_rec)
-
-static inline void store_del(struct gb_store *s, enum gb_store_what what, int64_t id, gb_store_done_fn *done,
-                             void *arg) {
-    gb_store_change(s, what, &id, NULL, done, arg);
-}
-
-static inline void store_edit_buffers(struct gb_store *s, const struct gb_store_edit *edits, size_t count,
-                                      gb_store_done_fn *done, void *arg) {
-    const struct gb_store_edits record = {.edits = edits, .count = count};
-
-    gb_store_change(s, GB_STORE_EDIT_BUFFERS, &record, NULL, done, arg);
-}
-
-/* Counts what done callbacks report. */
+/* Counts the results that done callbacks report. */
 struct store_wait {
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -68,7 +52,7 @@ int store_put_session_now(struct gb_store *s, const struct gb_session_rec *rec, 
 int store_put_buffer_now(struct gb_store *s, const struct gb_buffer_rec *rec, struct gb_error *err);
 int store_flush_now(struct gb_store *s, struct gb_error *err);
 
-/* Holds the writer in a done callback, so that what is queued meanwhile is one group. */
+/* Holds the writer in a done callback, so that all changes queued meanwhile form one group. */
 struct store_gate {
     sem_t entered;
     sem_t opened;

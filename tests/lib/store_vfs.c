@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SQLite allocates szOsFile bytes for us; the real file follows our part. */
+/* SQLite allocates szOsFile bytes; the real layer's file follows this layer's part. */
 struct file {
     sqlite3_file base;
     sqlite3_file *real;
-    sqlite3_int64 unused; /* keeps what follows aligned */
+    sqlite3_int64 unused; /* keeps the real file aligned */
 };
 
 static struct store_vfs_faults faults;
@@ -122,7 +122,7 @@ struct store_vfs_faults *store_vfs_install(void) {
                                    .xShmLock = x_shm_lock,
                                    .xShmBarrier = x_shm_barrier,
                                    .xShmUnmap = x_shm_unmap};
-    layer = *real_vfs; /* what is not about one file goes to the real layer, which needs its own pAppData ... */
+    layer = *real_vfs; /* calls that concern no single file go to the real layer, which needs its own pAppData ... */
     layer.zName = "failing";
     layer.pNext = NULL;
     layer.szOsFile = (int)sizeof(struct file) + real_vfs->szOsFile;

@@ -1,18 +1,18 @@
-/* A disk that fails on demand: a layer over SQLite's file access. */
+/* A disk that fails on demand: a VFS layer over SQLite's own. */
 #ifndef STORE_VFS_H
 #define STORE_VFS_H
 
 #include <stdatomic.h>
 
-/* What writes (or syncs) of database and log return from now on: SQLITE_OK to let them through, or for example
- * SQLITE_FULL, SQLITE_IOERR_FSYNC. */
+/* Sets the result of all later writes (or syncs) of database and log: SQLITE_OK passes them through; SQLITE_FULL or
+ * SQLITE_IOERR_FSYNC, for example, fails them. */
 struct store_vfs_faults {
     atomic_int write_result;
     atomic_int sync_result;
     atomic_int refused; /* writes so far */
 };
 
-/* Makes the layer the default for connections opened afterwards in this process. Ends the test when it cannot. */
+/* Makes the layer the default for connections that this process opens later. Ends the test on failure. */
 struct store_vfs_faults *store_vfs_install(void);
 
 #endif

@@ -2,7 +2,14 @@
 
 #include <stdlib.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
+#include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/request/body.h"
+#include "api/request/path_params.h"
+#include "api/request/query.h"
 
 /* Under contention each round lets one of the rivals through. */
 #define TRIES 16
@@ -28,12 +35,12 @@ static void wait_free(void *state) {
     free(wait);
 }
 
-struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err) {
+void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err) {
     struct wait *wait = calloc(1, sizeof(*wait));
 
-    /* The call's end may come after the request's. */
+    /* The call may end after the request. */
     if (wait)
-        wait->call = gb_call_new(wake, gb_http_request_ref(request));
+        wait->call = gb_call_new(size, wake, gb_http_request_ref(request));
     if (!wait || !wait->call) {
         if (wait)
             gb_http_request_unref(request);
@@ -45,7 +52,7 @@ struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error 
         wait->tries = ((struct wait *)request->state)->tries + 1;
         wait_free(request->state);
     }
-    wait->call->mark = gb_hook_mark(request);
+    wait->call->mark = gb_request_hooks_mark(request);
     request->state = wait;
     request->state_free = wait_free;
     return wait->call;
@@ -63,7 +70,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
 
     if (atomic_load(&wait->call->finished)) {
         if (wait->call->error.code == GB_OK)
-            gb_hook_done(request);
+            gb_request_hooks_done(request);
         if (wait->call->error.code == GB_OK)
             return wait->reply(request, wait->call, response, err);
         if (wait->call->error.code == GB_ERR_PRECONDITION_FAILED && wait->retry && !request->timed_out)
@@ -88,9 +95,52 @@ enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_respon
 
     wait->reply = reply;
     request->resume = resume;
-    /* What is tried again has no call that stands for it. */
+    /* A call that is tried again cannot be cancelled by this one. */
     if (!request->detached)
         request->cancel = wait->retry ? NULL : cancel;
     request->deadline_ns = deadline_ns;
     return resume(request, response, err);
+}
+
+/* --- whole handlers ----------------------------------------------------------------------------------------------- */
+
+enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
+                          gb_named_fn *fn, struct gb_error *err) {
+    struct gb_name session;
+    struct gb_name name;
+    struct gb_call *call;
+
+    if (gb_path_names(request, what, &session, &name, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    fn(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, gb_reply_nothing, 0, err);
+}
+
+/* --- replies ------------------------------------------------------------------------------------------------------ */
+
+enum gb_step gb_reply_nothing(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                              struct gb_error *err) {
+    (void)request;
+    (void)result;
+    (void)err;
+    response->status = 204;
+    return GB_STEP_REPLY;
+}
+
+enum gb_step gb_reply_buffer(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                             struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
+        return GB_STEP_ERROR;
+    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                                 request->param[0].s, call->buffer.name.s) < 0)
+        return GB_STEP_ERROR;
+    gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, &call->buffer);
+    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }

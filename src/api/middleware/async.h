@@ -1,32 +1,47 @@
 /* Waiting for a call of the core: one way for all handlers.
  *
- *     call = gb_async_begin(request, err);
+ *     struct gb_session_call *call = gb_async_begin(request, sizeof(*call), err);
+ *
  *     if (!call)
  *         return GB_STEP_ERROR;
  *     gb_session_create(core, &params, call);
  *     return gb_async_end(request, response, reply_session, 0, err);
  */
-#ifndef GB_API_ASYNC_H
-#define GB_API_ASYNC_H
+#ifndef GB_API_MIDDLEWARE_ASYNC_H
+#define GB_API_MIDDLEWARE_ASYNC_H
 
 #include "core/core.h"
 #include "http/http.h"
 
-/* Turns a successful call into the reply. Runs on a thread of the server. */
-typedef enum gb_step gb_async_reply(struct gb_http_request *request, const struct gb_call *call,
+/* Turns a successful call into the reply; result is what gb_async_begin returned. Runs on a thread of the server. */
+typedef enum gb_step gb_async_reply(struct gb_http_request *request, const void *result,
                                     struct gb_http_response *response, struct gb_error *err);
 
-/* A call whose end wakes the request, kept in request->state. NULL with SATURATED when memory is exhausted. Once it has
- * returned a call, a function of the core that takes it must follow, and then gb_async_end. */
-struct gb_call *gb_async_begin(struct gb_http_request *request, struct gb_error *err);
+/* A call (struct gb_call, or a type that begins with it) of `size` bytes whose end wakes the request. The request keeps
+ * it in request->state. A function of the core that takes the call must follow, and then gb_async_end. NULL with
+ * SATURATED when memory is exhausted. */
+void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_error *err);
 
-/* Replies at once when the call has finished, else waits for it; deadline_ns as gb_http_request's, after which the reply
- * is TIMED_OUT. Failures of the call become the error. */
+/* Replies at once when the call has finished, else waits for it. deadline_ns: as gb_http_request.deadline_ns; the reply
+ * after it is TIMED_OUT. An error of the call becomes *err. */
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err);
 
-/* Between begin and end: the call builds on a record that was read before. When it fails because that has changed since, and
- * the client set no condition itself, `handler` runs again from its start, a few times at most. */
+/* Marks a call that builds on a record read before, between begin and end. If the call fails because the record has
+ * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
+
+/* A function of the core that takes a session and the name of something in it, and has no result. */
+typedef void gb_named_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                         struct gb_call *call);
+
+/* The whole handler of a call on what the path names, answered with 204. what: as in gb_path_names. */
+enum gb_step gb_path_call(struct gb_http_request *request, struct gb_http_response *response, const char *what,
+                          gb_named_fn *fn, struct gb_error *err);
+
+/* Replies 204. */
+gb_async_reply gb_reply_nothing;
+/* Replies with the call's buffer, 201 when it was created. */
+gb_async_reply gb_reply_buffer;
 
 #endif

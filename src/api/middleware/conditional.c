@@ -6,14 +6,15 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/request/media.h"
 #include "base/clock.h"
 #include "http/message/conditions.h"
 
 bool gb_etag_holds(const struct gb_buffer_rec *rec) {
-    return !rec->mapped_for_writing && !rec->escaped && !rec->adopted;
+    return !rec->mapped_for_writing && !rec->tainted && !rec->adopted;
 }
 
-/* Bytes that another process may be writing are never twice the same: each answer has a tag of its own, which nothing matches. */
+/* Another process may be writing these bytes: each reply gets a tag of its own, which matches nothing. */
 static int data_tag(const struct gb_buffer_rec *rec, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "%" PRId64 ".%" PRId64 ".%08" PRIx32, rec->id, rec->generation, rec->run);
 
@@ -25,7 +26,7 @@ static int data_tag(const struct gb_buffer_rec *rec, char *out) {
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out) {
     int n = data_tag(rec, out);
 
-    /* The others also change with dtype, shape and labels. */
+    /* The other forms also change with dtype, shape and labels. */
     if (form != GB_FORM_RAW)
         snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-%s%" PRId64, form == GB_FORM_NPY ? "npy" : "st", rec->version);
     return out;
@@ -51,7 +52,7 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* The values of all lines of that header, joined by commas; NULL in *ret when there is none. */
+/* Joins the values of all lines of the header by commas. *ret: NULL when there is none. */
 static int join(const struct gb_http_request *request, const char *name, char **ret, struct gb_error *err) {
     size_t size = 0;
     char *list;
@@ -146,17 +147,17 @@ int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, stru
             tags[form] = gb_etag_data(rec, (enum gb_form)form, text[form]);
         tags[GB_FORM_COUNT] = gb_etag_buffer(rec, text[GB_FORM_COUNT]);
         tags[GB_FORM_COUNT + 1] = gb_etag_slice(rec, text[GB_FORM_COUNT + 1]);
-        if ((c->labels && strcmp(c->labels, rec->labels) != 0) ||
+        if ((c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0) ||
             (c->generation > 0 && c->generation != rec->generation))
             return raced("buffer", err);
     }
-    /* "*" matches whatever exists. */
+    /* "*" matches every resource that exists. */
     match_failed = c->if_match && (!rec || !gb_etag_list_match(c->if_match, false, tags, count));
     none_match_failed = c->if_none_match && rec && gb_etag_list_match(c->if_none_match, true, tags, count);
     return judge("buffer", match_failed, none_match_failed, rec != NULL, err);
 }
 
-/* Whether the list holds a tag of that session's record, whatever the session held when it was given out. */
+/* Tells whether the list holds a tag of this session's record, whatever the session held when the tag was given out. */
 static bool names_session(const char *list, bool weak, const struct gb_session_rec *rec) {
     char text[GB_ETAG_SIZE];
     struct gb_etag tag;
@@ -168,7 +169,7 @@ static bool names_session(const char *list, bool weak, const struct gb_session_r
             return true;
         if (tag.weak && !weak)
             continue;
-        /* The bare part before the '-' will do as well. */
+        /* The part before the '-' alone will do as well. */
         if ((tag.len >= n && memcmp(tag.s, text, n) == 0) || (tag.len == n - 1 && memcmp(tag.s, text, n - 1) == 0))
             return true;
     }
@@ -178,7 +179,7 @@ static bool names_session(const char *list, bool weak, const struct gb_session_r
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err) {
     const struct gb_conditions *c = conditions;
 
-    if (rec && c->labels && strcmp(c->labels, rec->labels) != 0)
+    if (rec && c->labels && strcmp(c->labels, gb_labels_text(rec->labels)) != 0)
         return raced("session", err);
     return judge("session", c->if_match && (!rec || !names_session(c->if_match, false, rec)),
                  c->if_none_match && rec && names_session(c->if_none_match, true, rec), rec != NULL, err);

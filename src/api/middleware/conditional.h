@@ -3,13 +3,13 @@
  *     data      "<id>.<generation>"        the raw bytes
  *               "<id>.<generation>-npy<version>"   the same as .npy
  *               "<id>.<generation>-st<version>"    the same as safetensors
- *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes: with another shape it picks others
+ *               "<id>.<generation>-slice<version>"   what a slice picks of the raw bytes; another shape picks others
  *     buffer    "b<id>.<version>"          its metadata
- *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; changes are conditional on the record
+ *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; a change depends on the record
  *               alone, the part before the first '-'
  */
-#ifndef GB_API_CONDITIONAL_H
-#define GB_API_CONDITIONAL_H
+#ifndef GB_API_MIDDLEWARE_CONDITIONAL_H
+#define GB_API_MIDDLEWARE_CONDITIONAL_H
 
 #include "api/request/media.h"
 #include "core/core.h"
@@ -17,16 +17,17 @@
 
 #define GB_ETAG_SIZE 96
 
-/* False: a process may be writing the bytes, so that nothing that is said of them holds, tag or digest. */
+/* Returns false when a process may be writing the bytes: then neither a tag nor a digest of them holds. */
 bool gb_etag_holds(const struct gb_buffer_rec *rec);
 
 /* Each writes the tag without quotes and returns out. */
 char *gb_etag_data(const struct gb_buffer_rec *rec, enum gb_form form, char *out);
-char *gb_etag_slice(const struct gb_buffer_rec *rec, char *out); /* raw; the other forms' tags do for their slices */
+char *gb_etag_slice(const struct gb_buffer_rec *rec,
+                    char *out); /* raw bytes; slices in the other forms have the tags of the whole */
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
 char *gb_etag_session(const struct gb_session_view *view, char *out);
 
-/* What a change depends on: If-Match, If-None-Match, and what it was worked out from. */
+/* What a change depends on: If-Match, If-None-Match, and the record that it was worked out from. */
 struct gb_conditions {
     char *if_match; /* NULL: absent */
     char *if_none_match;
@@ -34,22 +35,22 @@ struct gb_conditions {
     int64_t generation; /* dtype or shape alone build on this content; 0: any */
 };
 
-/* Reads and checks the headers; several lines of one header count as one list. Returns 0, or -1 with MALFORMED_REQUEST
+/* Reads and checks the headers. Several lines of one header count as one list. Returns 0, or -1 with MALFORMED_REQUEST
  * or SATURATED. */
 int gb_conditions_read(const struct gb_http_request *request, struct gb_conditions **ret, struct gb_error *err);
 void gb_conditions_free(void *conditions);
-/* The change holds only while the labels are these. Returns 0, or -1 with SATURATED. */
+/* Makes the change depend on these labels. Returns 0, or -1 with SATURATED. */
 int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, struct gb_error *err);
 
-/* For gb_buffer_check and gb_session_check: 0, or -1 with PRECONDITION_FAILED. A buffer answers to the tags of its data, in
- * any form, and of its metadata. */
+/* The checks for gb_buffer_check and gb_session_check. A buffer matches the tags of its data, in any form, and of its
+ * metadata. Each returns 0, or -1 with PRECONDITION_FAILED. */
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
 struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);
 struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions);
 
-/* For GET of a representation with this tag: adds the ETag header. 1: send it; 0: the response is the 304; -1 with
- * PRECONDITION_FAILED. */
+/* Adds the ETag header to the reply to a GET of the representation with this tag. Returns 1 to send it, 0 when the
+ * response is the 304, or -1 with PRECONDITION_FAILED. */
 int gb_conditions_get(const struct gb_http_request *request, const char *tag, struct gb_http_response *response,
                       struct gb_error *err);
 

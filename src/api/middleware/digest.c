@@ -3,21 +3,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/request/path_params.h"
+#include "api/context.h"
+#include "api/middleware/conditional.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
 #include "base/clock.h"
 
 /* --- kept --------------------------------------------------------------------------------------------------------- */
 
-int gb_digests_init(struct gb_digests *digests) {
-    *digests = (struct gb_digests){.count = 0};
+struct gb_digests *gb_digests_new(void) {
+    struct gb_digests *digests = calloc(1, sizeof(*digests));
+
+    if (!digests)
+        return NULL;
     pthread_mutex_init(&digests->lock, NULL);
     digests->kept = calloc(GB_DIGESTS_KEPT, sizeof(*digests->kept));
-    return digests->kept ? 0 : -1;
+    if (digests->kept)
+        return digests;
+    gb_digests_free(digests);
+    return NULL;
 }
 
-void gb_digests_done(struct gb_digests *digests) {
+void gb_digests_free(struct gb_digests *digests) {
+    if (!digests)
+        return;
     free(digests->kept);
     pthread_mutex_destroy(&digests->lock);
+    free(digests);
 }
 
 static struct gb_digest_kept *find_locked(struct gb_digests *digests, const char *tag, enum gb_digest_alg alg) {
@@ -58,11 +70,11 @@ bool gb_digests_find(struct gb_digests *digests, const char *tag, enum gb_digest
 
 /* --- computed ----------------------------------------------------------------------------------------------------- */
 
-/* Ends with the call, which may be later than the request: the digest is kept all the same. */
+/* Ends with the call, which may be later than the request; the digest is kept all the same. */
 struct job {
     struct gb_http_request *request; /* a reference */
     struct gb_digests *digests;
-    struct gb_call *call; /* borrowed */
+    struct gb_scan_call *call; /* borrowed */
     enum gb_digest_alg alg;
     int64_t id;
     int64_t generation;
@@ -71,19 +83,19 @@ struct job {
 };
 
 struct wait {
-    struct gb_call *call;
+    struct gb_scan_call *call;
     gb_http_handler *handler;
 };
 
 static void done(void *arg) {
     struct job *job = arg;
-    const struct gb_call *call = job->call;
+    const struct gb_scan_call *call = job->call;
     const struct gb_buffer_rec *read = &call->buffer;
 
-    /* Replaced before it was read: what the head was made for is no more. */
-    if (call->error.code == GB_OK && read->id == job->id && read->generation == job->generation &&
+    /* The buffer was replaced before it was read; the head belongs to bytes that are gone. */
+    if (call->base.error.code == GB_OK && read->id == job->id && read->generation == job->generation &&
         read->version == job->version)
-        gb_digests_keep(job->digests, job->tag, &call->scan.digest[job->alg]);
+        gb_digests_keep(job->digests, job->tag, &call->digest[job->alg]);
     gb_http_wake(job->request);
     gb_http_request_unref(job->request);
     free(job);
@@ -92,7 +104,7 @@ static void done(void *arg) {
 static void wait_free(void *state) {
     struct wait *wait = state;
 
-    gb_call_unref(wait->call);
+    gb_call_unref(&wait->call->base);
     free(wait);
 }
 
@@ -100,7 +112,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     struct wait *wait = request->state;
     gb_http_handler *handler = wait->handler;
 
-    if (!atomic_load(&wait->call->finished)) {
+    if (!atomic_load(&wait->call->base.finished)) {
         if (!request->timed_out)
             return GB_STEP_WAIT;
         gb_error_set(err, GB_ERR_TIMED_OUT,
@@ -108,8 +120,8 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
                      "Want-Repr-Digest");
         return GB_STEP_ERROR;
     }
-    if (wait->call->error.code != GB_OK) {
-        *err = wait->call->error;
+    if (wait->call->base.error.code != GB_OK) {
+        *err = wait->call->base.error;
         return GB_STEP_ERROR;
     }
     request->state = NULL;
@@ -125,7 +137,7 @@ static struct job *job_new(struct gb_http_request *request, const struct gb_repr
 
     if (!job)
         return NULL;
-    job->digests = &gb_api_of(request)->digests;
+    job->digests = gb_api_of(request)->digests;
     job->alg = alg;
     job->id = what->rec->id;
     job->generation = what->rec->generation;
@@ -148,7 +160,7 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
         gb_digest_wanted(request, &wanted, &alg, err) == 0)
         job = job_new(request, what, alg);
     if (wait && job)
-        wait->call = job->call = gb_call_new(done, job);
+        wait->call = job->call = gb_call_new(sizeof(*job->call), done, job);
     if (!wait || !wait->call) {
         free(wait);
         free(job);
@@ -161,7 +173,8 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
     request->state = wait;
     request->state_free = wait_free;
     request->resume = resume;
-    /* From the beginning of the request: whoever's buffer is replaced again and again does not wait for ever. */
+    /* The deadline counts from the beginning of the request, so that a buffer that is replaced again and again ends the
+     * wait. */
     request->deadline_ns = request->started_ns + GB_SYNC_WAIT_MAX_S * GB_NS_PER_S;
     gb_buffer_scan(gb_api_of(request)->core, &params, wait->call);
     return resume(request, response, err);
@@ -177,7 +190,7 @@ int gb_digest_missing(const struct gb_http_request *request, const struct gb_rep
 
     if (gb_digest_wanted(request, &wanted, &alg, err) < 0)
         return -1;
-    return wanted && !gb_digests_find(&gb_api_of(request)->digests, what->tag, alg, &digest);
+    return wanted && !gb_digests_find(gb_api_of(request)->digests, what->tag, alg, &digest);
 }
 
 int gb_digest_headers(const struct gb_http_request *request, const char *tag, bool whole,
@@ -189,7 +202,7 @@ int gb_digest_headers(const struct gb_http_request *request, const char *tag, bo
 
     if (gb_digest_wanted(request, &wanted, &alg, err) < 0)
         return -1;
-    if (!wanted || !gb_digests_find(&gb_api_of(request)->digests, tag, alg, &digest))
+    if (!wanted || !gb_digests_find(gb_api_of(request)->digests, tag, alg, &digest))
         return 0;
     gb_digest_text(&digest, text);
     if (gb_http_response_header(response, err, "Repr-Digest", "%s=:%s:", gb_digest_name(alg), text) < 0)

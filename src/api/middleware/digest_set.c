@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "api/request/json.h"
 #include "model/word.h"
 
 int gb_digest_unknown(const char *name, struct gb_error *err) {

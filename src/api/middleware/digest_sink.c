@@ -1,10 +1,11 @@
-/* A body whose digest was promised: hashed while it is in the cache, and compared before the sink behind hears of its end. */
+/* A body whose digest the headers promise: hashed while its bytes are in the cache, compared before the inner sink's
+ * end. */
 #include <stdlib.h>
 
 #include "api/context.h"
 #include "api/middleware/filters.h"
 
-/* Hashed in one go; then others on the same thread have their turn. */
+/* Bytes that are hashed in one go; then other requests of the same thread have their turn. */
 #define TURN_BYTES (2u << 20)
 
 struct sink {

@@ -1,4 +1,4 @@
-/* A body that comes in a content coding: gathered in pieces, decoded straight into the room that the sink behind gives. */
+/* A body in a content coding: gathered in pieces, decoded straight into the room that the inner sink gives. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #include "api/middleware/filters.h"
 
 #define IN_BYTES (128u << 10)
-/* Decoded in one go; then others on the same thread have their turn. */
+/* Bytes that are decoded in one go; then other requests of the same thread have their turn. */
 #define TURN_BYTES (512u << 10)
 
 struct sink {
@@ -15,11 +15,10 @@ struct sink {
     struct gb_http_request *request;
     struct gb_http_sink *inner;
     struct gb_decoder *decoder;
-    const char *at; /* of in: not decoded yet */
+    const char *at; /* of in, not decoded yet */
     size_t left;
     bool full; /* input is left, or the decoder has kept something back */
-    bool
-        held; /* one byte is decoded and has no room yet: room is asked for only when there is something to put there */
+    bool held; /* one byte is decoded and has no room yet: room is asked for only when there are bytes to put there */
     char byte;
     uint64_t made;
     size_t turn;
@@ -47,7 +46,7 @@ static int decode(struct sink *s, char *out, size_t n, size_t *ret_made, struct 
     return gb_filters_permit(s->api, s->made, err);
 }
 
-/* Decodes what has come. 1: all of it; 0: wait for a wake; -1. */
+/* Decodes the bytes that have come. Returns 1 when none is left, 0 to wait for a wake, or -1. */
 static int pump(struct sink *s, struct gb_error *err) {
     size_t made;
     size_t n;
@@ -93,7 +92,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     return 1;
 }
 
-/* Decoded when room is asked for next: there it can be waited. */
+/* The bytes are decoded when room is next asked for: that call may wait. */
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
 
@@ -123,7 +122,7 @@ static void sink_free(struct gb_http_sink *sink) {
     free(s);
 }
 
-/* Also what wakes call until everything is decoded. Then the sink behind takes this one's place. */
+/* Also runs at each wake until everything is decoded. Then the inner sink takes the place of this one. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_http_sink *inner = s->inner;
@@ -133,7 +132,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     if (r == 0 && !(request->timed_out && s->made == before)) {
         request->timed_out = false;
         if (s->made != before)
-            request->deadline_ns = 0; /* as long as it moves */
+            request->deadline_ns = 0; /* as long as the decoder moves */
         return GB_STEP_WAIT;
     }
     if (r == 0)

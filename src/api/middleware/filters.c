@@ -35,7 +35,7 @@ static int add_coding(const char *text, size_t n, struct gb_filters *ret, struct
     return 0;
 }
 
-/* One line of the header: a list of codings. */
+/* Reads one line of the header: a list of codings. */
 static int read_line(const char *at, struct gb_filters *ret, struct gb_error *err) {
     while (*at) {
         size_t n = strcspn(at, ",");

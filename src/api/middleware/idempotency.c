@@ -4,19 +4,22 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
 #include "api/middleware/hook.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/digest.h"
+#include "base/json_writer.h"
 
 #define KEY_MAX 255
 
-/* Headers of an answer that are kept; what else it has is about the request, not about its outcome. */
+/* Headers of a reply that are kept. The others describe the request rather than its outcome. */
 static const char *const kept_headers[] = {
     "Content-Type",    "ETag",          "Location",      "Cache-Control",
     "Upload-Complete", "Upload-Offset", "Upload-Length", "Upload-Limit",
 };
 
-/* An answer on its way; the request's and the store's. */
+/* A reply on its way to the database. One reference is the request's, one the store's. */
 struct gb_saving {
     atomic_int refs;
     atomic_bool finished;
@@ -31,18 +34,10 @@ static void saving_unref(struct gb_saving *s) {
 /* --- the key ------------------------------------------------------------------------------------------------------ */
 
 bool gb_idempotency_wanted(const struct gb_http_request *request) {
-    bool hears =
-        request->method == GB_HTTP_POST || request->method == GB_HTTP_PATCH || request->method == GB_HTTP_DELETE;
-
-    /* A lease, or a descriptor, is given once; that of a client that lost its answer has ended. */
-    hears = hears && request->route->handler != gb_api_buffer_map && request->route->handler != gb_api_buffer_export &&
-            request->route->handler != gb_api_buffer_adopt && request->route->handler != gb_api_lease_end;
-    /* What only reads may be repeated anyway, and a reader's keys must not drive a writer's answers out. */
-    hears = hears && request->route->access != GB_ACCESS_READ;
-    return hears && gb_http_header(request, "Idempotency-Key");
+    return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
 
-/* As it is, or as a string of structured fields: then without its quotes. */
+/* Reads the key as it is, or as a string of structured fields without its quotes. */
 static int read_key(const struct gb_http_request *request, const char **ret, size_t *ret_len, struct gb_error *err) {
     const char *key = gb_http_header(request, "Idempotency-Key");
     size_t len = strlen(key);
@@ -70,7 +65,7 @@ static int read_key(const struct gb_http_request *request, const char **ret, siz
 
 /* SHA-256 of the parts, each with its length before it. */
 struct hash {
-    struct gb_out text;
+    struct gb_json_writer text;
 };
 
 static void add(struct hash *h, const char *s, size_t n) {
@@ -78,21 +73,20 @@ static void add(struct hash *h, const char *s, size_t n) {
 
     if (gb_sha256_hex(s ? s : "", n, hex, NULL) < 0)
         h->text.failed = true;
-    gb_out_string(&h->text, NULL, hex);
+    gb_json_put_string(&h->text, NULL, hex);
 }
 
 static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
     int r = h->text.failed ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later")
                            : gb_sha256_hex(h->text.s, h->text.used, ret_hex, err);
 
-    gb_out_done(&h->text);
+    gb_json_done(&h->text);
     return r;
 }
 
-/* A key means something to one bearer, in one session: not in another that has its name later. The bearer is the token that was
- * recognised, however the header spells it. */
+/* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
+ * token, however the header spells it. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
-    static const char prefix[] = "/v1/sessions/{s}/";
     const struct gb_api *api = gb_api_of(request);
     const char *method = gb_http_method_name(request->method);
     struct gb_session_view view = {.rec = {.id = 0}};
@@ -107,9 +101,9 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
 
     if (read_key(request, &key, &len, err) < 0 || gb_api_bearer(request, &bearer, err) < 0)
         return -1;
-    if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0 &&
-        gb_param_name(request, 0, "session name", &name, NULL) == 0)
+    if (gb_route_of(request)->target >= GB_TARGET_MEMBER && gb_param_name(request, 0, "session name", &name, NULL) == 0)
         (void)gb_session_get(api->core, &name, &view, NULL);
+    gb_session_rec_done(&view.rec);
     snprintf(number, sizeof(number), "%" PRId64, view.rec.id);
     snprintf(token, sizeof(token), "token %" PRId64, bearer);
     add(&id, token, strlen(token));
@@ -119,7 +113,7 @@ static int identify(const struct gb_http_request *request, struct gb_key *ret, s
     add(&fingerprint, request->target.s, request->target.len);
     add(&fingerprint, request->body, request->body_len);
     if (end_hash(&id, ret->id, err) < 0) {
-        gb_out_done(&fingerprint.text);
+        gb_json_done(&fingerprint.text);
         return -1;
     }
     return end_hash(&fingerprint, ret->fingerprint, err);
@@ -137,8 +131,8 @@ static const char *kept_name(const char *name, size_t n) {
     return NULL;
 }
 
-static struct gb_answer *capture(const struct gb_http_response *response) {
-    struct gb_answer *answer;
+static struct gb_idempotency_reply *capture(const struct gb_http_response *response) {
+    struct gb_idempotency_reply *answer;
     char *lines = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&lines, &size);
@@ -154,12 +148,12 @@ static struct gb_answer *capture(const struct gb_http_response *response) {
         free(lines);
         return NULL;
     }
-    answer = gb_answer_new(response->status, lines, response->body, response->body_len);
+    answer = gb_idempotency_reply_new(response->status, lines, response->body, response->body_len);
     free(lines);
     return answer;
 }
 
-static int replay(const struct gb_answer *answer, struct gb_http_response *response, struct gb_error *err) {
+static int replay(const struct gb_idempotency_reply *answer, struct gb_http_response *response, struct gb_error *err) {
     const char *line = answer->headers;
     char *body;
 
@@ -185,12 +179,13 @@ static int replay(const struct gb_answer *answer, struct gb_http_response *respo
     return 0;
 }
 
-/* Uploads live with the process, and end: an answer that points to one would send the client nowhere. */
-static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) {
+/* A multipart upload does not outlive the process: a reply that points to an ended one would send the client
+ * nowhere. */
+static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempotency_reply *answer) {
     const char *at = strstr(answer->headers, "Location: /v1/sessions/");
-    struct gb_intake_view *view;
+    struct gb_multipart_view *view;
     struct gb_name session = {""};
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
     char name[GB_NAME_MAX + 1];
     bool gone;
 
@@ -198,40 +193,40 @@ static bool is_gone(const struct gb_hook *hook, const struct gb_answer *answer) 
         return false;
     strcpy(session.s, name);
     view = malloc(sizeof(*view));
-    gone = view && gb_intake_get(hook->api->core, &session, id, view, NULL) < 0;
+    gone = view && gb_multipart_get(hooks->api->core, &session, id, view, NULL) < 0;
     free(view);
     return gone;
 }
 
 /* --- the way of a request ----------------------------------------------------------------------------------------- */
 
-int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
-                         char *ret_note, struct gb_error *err) {
-    struct gb_answer *answer = NULL;
+int gb_idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                         struct gb_http_response *response, char *ret_note, struct gb_error *err) {
+    struct gb_idempotency_reply *answer = NULL;
     enum gb_key_state state;
     int r = 0;
 
     ret_note[0] = '\0';
-    if (identify(request, &hook->key, err) < 0 ||
-        gb_key_claim(hook->api->core, &hook->key, &state, &answer, ret_note, err) < 0)
+    if (identify(request, &hooks->key, err) < 0 ||
+        gb_key_claim(hooks->api->core, &hooks->key, &state, &answer, ret_note, err) < 0)
         return -1;
     switch (state) {
     case GB_KEY_CLAIMED:
-        hook->claimed = true;
+        hooks->claimed = true;
         return 1;
     case GB_KEY_UNDER_WAY:
         return gb_error_set(err, GB_ERR_KEY_IN_USE,
                             "the first request with this Idempotency-Key is under way; "
                             "ask again to get its answer");
     case GB_KEY_ANSWERED:
-        if (is_gone(hook, answer))
+        if (is_gone(hooks, answer))
             r = gb_error_set(
                 err, GB_ERR_ANSWER_LOST,
                 "the upload that the first request with this Idempotency-Key began has ended; begin another "
                 "one with a new key");
         else
             r = replay(answer, response, err);
-        gb_answer_unref(answer);
+        gb_idempotency_reply_unref(answer);
         return r;
     case GB_KEY_UNANSWERED:
         return gb_error_set(err, GB_ERR_ANSWER_LOST,
@@ -244,20 +239,20 @@ int gb_idempotency_begin(struct gb_hook *hook, struct gb_http_request *request, 
                         "this Idempotency-Key was used for a request with another method, path or body; use a new one");
 }
 
-/* What was done, and what was refused for good. */
-static bool is_final(const struct gb_hook *hook, const struct gb_http_response *response) {
-    int status = hook->step == GB_STEP_ERROR ? gb_code_status(hook->error.code) : response->status;
+/* A success, or a refusal that trying again does not change. */
+static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
+    int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
 
-    if (hook->step == GB_STEP_REPLY)
+    if (hooks->step == GB_STEP_REPLY)
         return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_error_retryable(&hook->error) && status != 401 && status != 403;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403;
 }
 
 static void saved(void *arg, const struct gb_error *error) {
     struct gb_saving *s = arg;
     struct gb_http_request *request = s->request;
 
-    (void)error; /* the key knows: the answer is given all the same, and not again */
+    (void)error; /* the key knows: the reply is given all the same, and not again */
     atomic_store(&s->finished, true);
     saving_unref(s);
     gb_http_wake(request);
@@ -272,39 +267,40 @@ static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_ht
     return GB_STEP_WAIT;
 }
 
-bool gb_idempotency_end(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response) {
-    struct gb_core *core = hook->api->core;
+bool gb_idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                        struct gb_http_response *response) {
+    struct gb_core *core = hooks->api->core;
     struct gb_saving *s = NULL;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
 
-    hook->claimed = false;
-    if (is_final(hook, response)) {
-        if (hook->step == GB_STEP_ERROR)
-            gb_http_problem(response, request, &hook->error);
+    hooks->claimed = false;
+    if (is_final(hooks, response)) {
+        if (hooks->step == GB_STEP_ERROR)
+            gb_http_problem(response, request, &hooks->error);
         answer = capture(response);
         s = answer ? calloc(1, sizeof(*s)) : NULL;
     }
     if (!s) {
-        gb_answer_unref(answer);
-        gb_key_give_up(core, &hook->key, hook->done || hook->step == GB_STEP_REPLY);
+        gb_idempotency_reply_unref(answer);
+        gb_key_give_up(core, &hooks->key, hooks->done || hooks->step == GB_STEP_REPLY);
         return false;
     }
-    hook->step = GB_STEP_REPLY;
+    hooks->step = GB_STEP_REPLY;
     atomic_init(&s->refs, 2);
     s->request = gb_http_request_ref(request);
-    hook->saving = s;
+    hooks->saving = s;
     request->resume = resume_nothing;
     request->deadline_ns = 0;
-    gb_key_keep(core, &hook->key, answer, saved, s);
+    gb_key_keep(core, &hooks->key, answer, saved, s);
     return !request->timed_out;
 }
 
-bool gb_idempotency_saved(const struct gb_hook *hook) {
-    return atomic_load(&hook->saving->finished);
+bool gb_idempotency_saved(const struct gb_request_hooks *hooks) {
+    return atomic_load(&hooks->saving->finished);
 }
 
-void gb_idempotency_free(struct gb_hook *hook) {
-    saving_unref(hook->saving);
-    if (hook->claimed)
-        gb_key_give_up(hook->api->core, &hook->key, hook->began);
+void gb_idempotency_free(struct gb_request_hooks *hooks) {
+    saving_unref(hooks->saving);
+    if (hooks->claimed)
+        gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);
 }

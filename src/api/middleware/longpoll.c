@@ -1,18 +1,20 @@
 #include "api/middleware/longpoll.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
-#include "api/api.h"
+#include "api/auth.h"
 #include "api/context.h"
 #include "api/middleware/conditional.h"
-#include "api/observe/response_cache.h"
+#include "api/reply/response_cache.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/core.h"
 
 #define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */
-#define TURN 64         /* looked at under one hold of the lock */
+#define TURN 64         /* requests looked at under one hold of the lock */
 
 struct gb_poll {
     TAILQ_ENTRY(gb_poll) link;
@@ -26,7 +28,22 @@ struct gb_poll {
     char tag[GB_ETAG_SIZE];
 };
 
-/* --- the thread ----------------------------------------------------------------------------------------------------- */
+TAILQ_HEAD(gb_poll_list, gb_poll);
+
+struct gb_polls {
+    struct gb_core *core;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    struct gb_poll_list list;
+    unsigned count;
+    unsigned local; /* of them over UNIX sockets */
+    bool ending;    /* no request waits any more */
+    bool stopping;
+};
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static void look_locked(struct gb_polls *polls, struct gb_poll *p) {
     uint64_t sequence = gb_core_sequence(polls->core);
@@ -38,7 +55,7 @@ static void look_locked(struct gb_polls *polls, struct gb_poll *p) {
         gb_http_wake(p->request);
 }
 
-/* In turns, so that who comes or goes meanwhile waits for few. */
+/* In turns, so that a request that comes or goes meanwhile waits for few. */
 static void look_at_all(struct gb_polls *polls) {
     unsigned left;
 
@@ -57,7 +74,7 @@ static void look_at_all(struct gb_polls *polls) {
     pthread_mutex_unlock(&polls->lock);
 }
 
-/* Until somebody waits, and then for as long as a snapshot stands. False: it is over. */
+/* Sleeps until a request waits, and then for the age of a prepared reply. Returns false at the end. */
 static bool sleep_a_while(struct gb_polls *polls) {
     struct timespec until;
     bool go_on;
@@ -65,7 +82,7 @@ static bool sleep_a_while(struct gb_polls *polls) {
     pthread_mutex_lock(&polls->lock);
     while (polls->count == 0 && !polls->stopping)
         pthread_cond_wait(&polls->wake, &polls->lock);
-    until = gb_after_ms(GB_SNAPSHOT_AGE_NS / GB_NS_PER_MS);
+    until = gb_after_ms(GB_RESPONSE_CACHE_AGE_NS / GB_NS_PER_MS);
     if (!polls->stopping)
         pthread_cond_timedwait(&polls->wake, &polls->lock, &until);
     go_on = !polls->stopping;
@@ -81,17 +98,24 @@ static void *polls_main(void *arg) {
     return NULL;
 }
 
-int gb_polls_init(struct gb_polls *polls, struct gb_core *core) {
-    *polls = (struct gb_polls){.core = core};
+struct gb_polls *gb_polls_new(struct gb_core *core) {
+    struct gb_polls *polls = calloc(1, sizeof(*polls));
+
+    if (!polls)
+        return NULL;
+    polls->core = core;
     TAILQ_INIT(&polls->list);
     pthread_mutex_init(&polls->lock, NULL);
     gb_cond_init(&polls->wake);
     polls->started = gb_thread_start(&polls->thread, "gb-poll", polls_main, polls, NULL) == 0;
-    return polls->started ? 0 : -1;
+    if (polls->started)
+        return polls;
+    gb_polls_free(polls);
+    return NULL;
 }
 
-void gb_polls_done(struct gb_polls *polls) {
-    if (!polls->core)
+void gb_polls_free(struct gb_polls *polls) {
+    if (!polls)
         return;
     pthread_mutex_lock(&polls->lock);
     polls->stopping = true;
@@ -101,6 +125,7 @@ void gb_polls_done(struct gb_polls *polls) {
         pthread_join(polls->thread, NULL);
     pthread_cond_destroy(&polls->wake);
     pthread_mutex_destroy(&polls->lock);
+    free(polls);
 }
 
 static void wake_all(struct gb_polls *polls, bool ending) {
@@ -121,7 +146,7 @@ void gb_polls_recheck(struct gb_polls *polls) {
     wake_all(polls, false);
 }
 
-/* --- those that wait ------------------------------------------------------------------------------------------------ */
+/* --- those that wait ---------------------------------------------------------------------------------------------- */
 
 static void poll_free(void *arg) {
     struct gb_poll *p = arg;
@@ -151,7 +176,7 @@ static struct gb_poll *poll_new(struct gb_polls *polls, struct gb_http_request *
     return p;
 }
 
-/* False: it is not to wait. */
+/* Puts the request on the list. Returns false when it may not wait. */
 static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, const char *tag, uint64_t sequence) {
     bool may;
 
@@ -173,11 +198,11 @@ static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, 
     return may;
 }
 
-/* The token may be good for it no more. */
+/* Checks the token again: it may have been removed meanwhile. */
 static enum gb_step again(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const struct gb_poll *p = request->state;
 
-    if (gb_api_authorize(gb_api_of(request), request, err) < 0)
+    if (gb_api_authorize(NULL, request, err) < 0)
         return GB_STEP_ERROR;
     return p->handler(request, response, err);
 }
@@ -193,7 +218,7 @@ enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *r
         p = poll_new(polls, request);
     if (!p || !list(polls, p, same, tag, sequence))
         return GB_STEP_REPLY;
-    gb_http_response_done(response); /* the handler begins anew */
+    gb_http_response_done(response); /* the handler runs again from its start */
     p->handler = handler;
     request->resume = again;
     request->deadline_ns = p->deadline_ns;

@@ -1,4 +1,4 @@
-/* The table of operations: its places, and how one begins and ends. What others ask of it is in operations_ask.c. */
+/* The table of operations: how an operation begins and ends. operations_ask.c has the questions about it. */
 #include "api/middleware/operations.h"
 
 #include <inttypes.h>
@@ -6,17 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/limits.h"
+#include "api/route.h"
 #include "base/clock.h"
 #include "base/digest.h"
 
-int gb_operations_init(struct gb_operations *ops, const struct gb_api_limits *limits, struct gb_error *err) {
-    *ops = (struct gb_operations){.limits = NULL};
-    if (gb_random(&ops->run, sizeof(ops->run), err) < 0)
-        return -1;
+struct gb_operations *gb_operations_new(const struct gb_api_limits *limits) {
+    struct gb_operations *ops = calloc(1, sizeof(*ops));
+
+    if (!ops || gb_random(&ops->run, sizeof(ops->run), NULL) < 0) {
+        free(ops);
+        return NULL;
+    }
     pthread_mutex_init(&ops->lock, NULL);
     ops->limits = limits;
-    return 0;
+    return ops;
 }
 
 static void op_free(struct gb_operation *op) {
@@ -68,14 +72,14 @@ void gb_operations_expire_locked(struct gb_operations *ops) {
     expire_locked(ops, &ops->writes);
 }
 
-void gb_operations_done(struct gb_operations *ops) {
-    if (!ops->limits)
+void gb_operations_free(struct gb_operations *ops) {
+    if (!ops)
         return;
     while (ops->first)
         take_out_locked(ops, ops->first);
     gb_map_done(&ops->by_id);
     pthread_mutex_destroy(&ops->lock);
-    ops->limits = NULL;
+    free(ops);
 }
 
 struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads, struct gb_error *err) {
@@ -111,35 +115,16 @@ void gb_operations_give_back(struct gb_operations *ops, struct gb_operation *op)
     pthread_mutex_unlock(&ops->lock);
 }
 
-/* By the last word of the route's path. */
-const char *gb_operation_kind(const struct gb_http_request *request) {
-    static const char *const kinds[][2] = {
-        {"data", "upload"},   {"tensors", "upload"}, {"complete", "upload"}, {"buffers", "create"},
-        {"copy", "copy"},     {"fill", "fill"},      {"sync", "sync"},       {"release", "release"},
-        {"verify", "verify"}, {"trim", "trim"},      {"batch", "batch"},
-    };
-    const char *last = strrchr(request->route->path, '/') + 1;
-    size_t i;
-
-    if (request->method < GB_HTTP_POST || request->method >= GB_HTTP_DELETE)
-        return NULL;
-    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(last, kinds[i][0]) == 0)
-            return kinds[i][1];
-    }
-    return NULL;
-}
-
 int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, const struct gb_http_request *request,
                          struct gb_error *err) {
-    static const char prefix[] = "/v1/sessions/{s}";
+    const struct gb_route *route = gb_route_of(request);
     int r;
 
     op->target = strndup(request->target.s, strcspn(request->target.s, "?"));
     if (!op->target)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the operation; try again later");
-    op->kind = gb_operation_kind(request);
-    if (strncmp(request->route->path, prefix, sizeof(prefix) - 1) == 0)
+    op->kind = route->operation;
+    if (route->target >= GB_TARGET_SESSION)
         snprintf(op->session.s, sizeof(op->session.s), "%s", request->param[0].s);
     op->created_us = gb_wall_us();
     pthread_mutex_lock(&ops->lock);
@@ -187,7 +172,7 @@ static bool is_json(const struct gb_http_response *response) {
     return false;
 }
 
-/* Takes the body, with a NUL behind it and without the newline at its end. */
+/* Takes the body, adds a NUL and drops the newline at its end. */
 static void take_reply(struct gb_operation *op, struct gb_http_response *response) {
     char *body = response->body_len > 0 && is_json(response) ? realloc(response->body, response->body_len + 1) : NULL;
 
@@ -224,7 +209,7 @@ void gb_operation_end(struct gb_operations *ops, struct gb_operation *op, struct
     op->room->under_way--;
     for (w = op->waiters; w; w = w->next)
         gb_http_wake(w->request);
-    unref_locked(op); /* the table has one */
+    unref_locked(op); /* the table has a reference */
     gb_operations_expire_locked(ops);
     pthread_mutex_unlock(&ops->lock);
 }

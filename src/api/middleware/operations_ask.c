@@ -1,9 +1,9 @@
-/* What others ask of the table of operations: looks, lists, waits, cancellation. */
+/* Questions about the table of operations: records, lists, waits, cancellation. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/limits.h"
 #include "api/middleware/operations.h"
 #include "api/reply/render.h"
 #include "base/clock.h"
@@ -44,56 +44,57 @@ static bool over(enum gb_operation_state state) {
     return state >= GB_OPERATION_DONE;
 }
 
-static void time_or_null(struct gb_out *out, const char *key, int64_t us) {
+static void time_or_null(struct gb_json_writer *out, const char *key, int64_t us) {
     if (us > 0)
-        gb_out_time(out, key, us);
+        gb_json_put_time(out, key, us);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
-static void name_or_null(struct gb_out *out, const char *key, const char *name) {
+static void name_or_null(struct gb_json_writer *out, const char *key, const char *name) {
     if (name[0])
-        gb_out_string(out, key, name);
+        gb_json_put_string(out, key, name);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
-static void reply_or_null(struct gb_out *out, const char *key, const struct gb_operation *op, bool wanted) {
+static void reply_or_null(struct gb_json_writer *out, const char *key, const struct gb_operation *op, bool wanted) {
     if (wanted && op->reply)
-        gb_out_raw(out, key, op->reply);
+        gb_json_put_raw(out, key, op->reply);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
 static enum gb_operation_state render_locked(struct gb_operations *ops, struct gb_operation *op, bool whole,
-                                             struct gb_out *out) {
+                                             struct gb_json_writer *out) {
     enum gb_operation_state state = state_locked(op);
 
-    gb_out_open(out, NULL, '{');
-    gb_out_string(out, "id", op->id);
-    gb_out_string(out, "kind", op->kind);
-    gb_out_string(out, "target", op->target);
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "id", op->id);
+    gb_json_put_string(out, "kind", op->kind);
+    gb_json_put_string(out, "target", op->target);
     name_or_null(out, "session", op->session.s);
     name_or_null(out, "stream", op->stream.s);
-    gb_out_string(out, "state", state_names[state]);
-    gb_out_time(out, "created_at", op->created_us);
+    gb_json_put_string(out, "state", state_names[state]);
+    gb_json_put_time(out, "created_at", op->created_us);
     time_or_null(out, "started_at", op->started_us);
     time_or_null(out, "ended_at", op->ended_us);
     time_or_null(out, "expires_at",
                  op->ended_us > 0 ? op->ended_us + (int64_t)ops->limits->operation_ttl_s * 1000000 : 0);
     if (op->status > 0)
-        gb_out_u64(out, "status", (uint64_t)op->status);
+        gb_json_put_u64(out, "status", (uint64_t)op->status);
     else
-        gb_out_null(out, "status");
+        gb_json_put_null(out, "status");
     if (whole) {
         reply_or_null(out, "result", op, state == GB_OPERATION_DONE);
         reply_or_null(out, "problem", op, state == GB_OPERATION_FAILED);
     }
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
     return state;
 }
 
-enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb_operation *op, struct gb_out *out) {
+enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb_operation *op,
+                                            struct gb_json_writer *out) {
     enum gb_operation_state state;
 
     pthread_mutex_lock(&ops->lock);
@@ -102,27 +103,25 @@ enum gb_operation_state gb_operation_render(struct gb_operations *ops, struct gb
     return state;
 }
 
-bool gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_out *out,
-                        int64_t *ret_last) {
+void gb_operations_list(struct gb_operations *ops, const struct gb_operation_filter *filter, struct gb_page *page,
+                        struct gb_json_writer *out, int64_t *ret_last) {
     struct gb_operation *op;
-    bool more = false;
     unsigned n = 0;
 
     pthread_mutex_lock(&ops->lock);
     gb_operations_expire_locked(ops);
-    for (op = ops->first; op && !more; op = op->next) {
-        if (op->number <= filter->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
+    for (op = ops->first; op && !page->more; op = op->next) {
+        if (op->number <= page->after || (filter->session && strcmp(op->session.s, filter->session) != 0) ||
             (filter->has_state && state_locked(op) != filter->state))
             continue;
-        more = n == filter->limit || gb_render_list_full(out);
-        if (more)
+        page->more = n == page->limit || gb_render_list_full(out);
+        if (page->more)
             continue;
         render_locked(ops, op, false, out);
         *ret_last = op->number;
         n++;
     }
     pthread_mutex_unlock(&ops->lock);
-    return more;
 }
 
 void gb_operations_count(struct gb_operations *ops, uint64_t counts[GB_OPERATION_STATES]) {

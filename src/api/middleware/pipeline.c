@@ -1,86 +1,88 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/hook.h"
 #include "api/middleware/operations.h"
 #include "api/reply/reply_json.h"
+#include "api/route.h"
 
-static void end_operation(struct gb_hook *hook, struct gb_http_response *response) {
-    struct gb_operation *op = hook->op;
+static void end_operation(struct gb_request_hooks *hooks, struct gb_http_response *response) {
+    struct gb_operation *op = hooks->op;
 
-    hook->op = NULL;
+    hooks->op = NULL;
     if (op && op->number > 0)
-        gb_operation_end(&hook->api->operations, op, response, &hook->error);
+        gb_operation_end(hooks->api->operations, op, response, &hooks->error);
     else if (op)
-        gb_operations_give_back(&hook->api->operations, op);
+        gb_operations_give_back(hooks->api->operations, op);
 }
 
-static void hook_free(void *arg) {
+static void hooks_free(void *arg) {
     struct gb_http_response none = {.status = 503};
-    struct gb_hook *hook = arg;
+    struct gb_request_hooks *hooks = arg;
 
     /* An operation that is still there: the server ended before the work did. */
-    gb_error_set(&hook->error, GB_ERR_DRAINING, "the daemon has stopped");
-    end_operation(hook, &none);
-    gb_idempotency_free(hook);
-    free(hook);
+    gb_error_set(&hooks->error, GB_ERR_DRAINING, "the daemon has stopped");
+    end_operation(hooks, &none);
+    gb_idempotency_free(hooks);
+    free(hooks);
 }
 
-void gb_hook_stream(const struct gb_http_request *request, const struct gb_name *stream) {
-    if (request->hook)
-        ((struct gb_hook *)request->hook)->stream = *stream;
+void gb_request_hooks_stream(const struct gb_http_request *request, const struct gb_name *stream) {
+    if (request->hooks)
+        ((struct gb_request_hooks *)request->hooks)->stream = *stream;
 }
 
-struct gb_store_mark gb_hook_mark(const struct gb_http_request *request) {
-    struct gb_hook *hook = request->hook;
+struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request) {
+    struct gb_request_hooks *hooks = request->hooks;
 
-    return hook && hook->claimed ? gb_key_mark(hook->api->core, &hook->key) : (struct gb_store_mark){.key = ""};
+    return hooks && hooks->claimed ? gb_key_mark(hooks->api->core, &hooks->key) : (struct gb_store_mark){.key = ""};
 }
 
-void gb_hook_done(const struct gb_http_request *request) {
-    if (request->hook)
-        ((struct gb_hook *)request->hook)->done = true;
+void gb_request_hooks_done(const struct gb_http_request *request) {
+    if (request->hooks)
+        ((struct gb_request_hooks *)request->hooks)->done = true;
 }
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
 static enum gb_step reply_accepted(struct gb_operations *ops, struct gb_operation *op,
                                    struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_operation_render(ops, op, &out);
     if (gb_http_response_header(response, err, "Location", "/v1/operations/%s", op->id) < 0 ||
         gb_http_response_header(response, err, "Preference-Applied", "respond-async") < 0) {
-        gb_out_done(&out);
+        gb_json_done(&out);
         return GB_STEP_ERROR;
     }
-    return gb_out_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-/* The handler waits: the client need not. */
-static enum gb_step leave(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
-                          struct gb_error *err) {
-    struct gb_operations *ops = &hook->api->operations;
-    struct gb_operation *op = hook->op;
+/* The handler waits, so the client gets its 202 and the request goes on detached. */
+static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                          struct gb_http_response *response, struct gb_error *err) {
+    struct gb_operations *ops = hooks->api->operations;
+    struct gb_operation *op = hooks->op;
     enum gb_step step;
 
-    op->stream = hook->stream;
+    op->stream = hooks->stream;
     if (gb_operation_publish(ops, op, request, err) < 0) {
         *err = GB_ERROR_INIT;
         return GB_STEP_WAIT;
     }
-    if (hook->claimed)
-        gb_key_note(hook->api->core, &hook->key, op->id);
+    if (hooks->claimed)
+        gb_key_note(hooks->api->core, &hooks->key, op->id);
     gb_operation_ref(ops, op);
-    gb_operation_attach(ops, op, gb_http_leave(request)); /* hook is the other's now */
+    gb_operation_attach(ops, op, gb_http_detach(request)); /* the detached request owns hooks now */
     step = reply_accepted(ops, op, response, err);
     gb_operation_unref(ops, op);
     return step;
 }
 
-/* What a key stands for comes to its end, and its answer is kept, also when nobody waits that long. */
+/* The work of a key goes on and its reply is kept, also when the client does not wait that long. */
 static enum gb_step outlast(struct gb_http_request *request, struct gb_error *err) {
-    gb_http_leave(request);
+    gb_http_detach(request);
     gb_error_set(
         err, GB_ERR_TIMED_OUT,
         "the work has not ended in the permitted time; it goes on: ask again with the same key for its answer");
@@ -96,39 +98,39 @@ static void explain_cancelled(const struct gb_operation *op, struct gb_error *er
     gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted meanwhile", op->session.s);
 }
 
-static enum gb_step conclude(struct gb_hook *hook, struct gb_http_request *request, struct gb_http_response *response,
-                             struct gb_error *err) {
-    if (request->detached && hook->step == GB_STEP_ERROR) {
-        gb_http_problem(response, request, &hook->error);
-        hook->step = GB_STEP_REPLY;
+static enum gb_step conclude(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err) {
+    if (request->detached && hooks->step == GB_STEP_ERROR) {
+        gb_http_problem(response, request, &hooks->error);
+        hooks->step = GB_STEP_REPLY;
     }
-    end_operation(hook, response);
-    if (hook->step == GB_STEP_ERROR)
-        *err = hook->error;
-    return hook->step;
+    end_operation(hooks, response);
+    if (hooks->step == GB_STEP_ERROR)
+        *err = hooks->error;
+    return hooks->step;
 }
 
-static enum gb_step end(struct gb_hook *hook, enum gb_step step, struct gb_http_request *request,
+static enum gb_step end(struct gb_request_hooks *hooks, enum gb_step step, struct gb_http_request *request,
                         struct gb_http_response *response, struct gb_error *err) {
-    hook->step = step;
+    hooks->step = step;
     if (step == GB_STEP_ERROR) {
-        if (request->detached && hook->op)
-            explain_cancelled(hook->op, err);
-        hook->error = *err;
+        if (request->detached && hooks->op)
+            explain_cancelled(hooks->op, err);
+        hooks->error = *err;
         *err = GB_ERROR_INIT;
     }
-    if (hook->claimed && gb_idempotency_end(hook, request, response))
+    if (hooks->claimed && gb_idempotency_end(hooks, request, response))
         return GB_STEP_WAIT;
-    return conclude(hook, request, response, err);
+    return conclude(hooks, request, response, err);
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-/* The first request with the key was left to itself: here is its operation, for one that would be too. */
-static enum gb_step join(struct gb_hook *hook, const char *note, struct gb_http_response *response,
+/* Replies with the operation of the first request with this key, to a client that asks for one as well. */
+static enum gb_step join(struct gb_request_hooks *hooks, const char *note, struct gb_http_response *response,
                          struct gb_error *err) {
-    struct gb_operations *ops = &hook->api->operations;
-    struct gb_operation *op = hook->op && note[0] ? gb_operation_find(ops, note, NULL) : NULL;
+    struct gb_operations *ops = hooks->api->operations;
+    struct gb_operation *op = hooks->op && note[0] ? gb_operation_find(ops, note, NULL) : NULL;
     enum gb_step step;
 
     if (!op)
@@ -139,67 +141,69 @@ static enum gb_step join(struct gb_hook *hook, const char *note, struct gb_http_
     return step;
 }
 
-/* WAIT: go on with *ret, NULL where nothing was asked for. Else that is the answer. */
-static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response, struct gb_hook **ret,
-                          struct gb_error *err) {
+/* Reads what the request asks for. Returns WAIT to go on with *ret, which is NULL when it asks for nothing; any other
+ * step is the reply. */
+static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response,
+                          struct gb_request_hooks **ret, struct gb_error *err) {
+    const struct gb_route *route = gb_route_of(request);
     bool keyed = gb_idempotency_wanted(request);
     char note[GB_KEY_NOTE_SIZE] = "";
-    struct gb_hook *hook;
+    struct gb_request_hooks *hooks;
     bool async = false;
     int r;
 
-    if (gb_operation_kind(request))
+    if (route->operation[0])
         gb_http_prefer_wait(request, 0, 0, &async);
     if (!async && !keyed)
         return GB_STEP_WAIT;
-    hook = calloc(1, sizeof(*hook));
-    if (!hook) {
+    hooks = calloc(1, sizeof(*hooks));
+    if (!hooks) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
         return GB_STEP_ERROR;
     }
-    hook->api = gb_api_of(request);
-    request->hook = hook;
-    request->hook_free = hook_free;
-    if (gb_http_may_leave(request, err) < 0)
+    hooks->api = gb_api_of(request);
+    request->hooks = hooks;
+    request->hooks_free = hooks_free;
+    if (gb_http_may_detach(request, err) < 0)
         return GB_STEP_ERROR;
-    hook->op =
-        async ? gb_operations_reserve(&hook->api->operations, request->route->access == GB_ACCESS_READ, err) : NULL;
-    if (async && !hook->op)
+    hooks->op = async ? gb_operations_reserve(hooks->api->operations, route->access == GB_ACCESS_READ, err) : NULL;
+    if (async && !hooks->op)
         return GB_STEP_ERROR;
-    *ret = hook;
+    *ret = hooks;
     if (!keyed)
         return GB_STEP_WAIT;
-    r = gb_idempotency_begin(hook, request, response, note, err);
+    r = gb_idempotency_begin(hooks, request, response, note, err);
     if (r < 0)
-        return err->code == GB_ERR_KEY_IN_USE ? join(hook, note, response, err) : GB_STEP_ERROR;
+        return err->code == GB_ERR_KEY_IN_USE ? join(hooks, note, response, err) : GB_STEP_ERROR;
     return r > 0 ? GB_STEP_WAIT : GB_STEP_REPLY;
 }
 
-enum gb_step gb_api_around(gb_http_handler *handler, struct gb_http_request *request, struct gb_http_response *response,
-                           struct gb_error *err) {
-    struct gb_hook *hook = request->hook;
+enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *request,
+                             struct gb_http_response *response, struct gb_error *err) {
+    struct gb_request_hooks *hooks = request->hooks;
     enum gb_step step = GB_STEP_WAIT;
 
-    if (!hook)
-        step = begin(request, response, &hook, err);
+    if (!hooks)
+        step = begin(request, response, &hooks, err);
     if (step != GB_STEP_WAIT)
         return step;
-    if (!hook)
+    if (!hooks)
         return handler(request, response, err);
-    if (hook->saving)
-        return gb_idempotency_saved(hook) || request->timed_out ? conclude(hook, request, response, err) : GB_STEP_WAIT;
-    if (hook->claimed && request->timed_out && !request->detached)
+    if (hooks->saving)
+        return gb_idempotency_saved(hooks) || request->timed_out ? conclude(hooks, request, response, err)
+                                                                 : GB_STEP_WAIT;
+    if (hooks->claimed && request->timed_out && !request->detached)
         return outlast(request, err);
     step = handler(request, response, err);
     if (step == GB_STEP_BODY)
         return step;
-    hook->began = true;
+    hooks->began = true;
     if (step != GB_STEP_WAIT)
-        return end(hook, step, request, response, err);
-    /* That the client goes is no reason to end what its key stands for: it will ask again. */
-    if (hook->claimed && !hook->op && !request->detached)
+        return end(hooks, step, request, response, err);
+    /* A client that leaves does not end the work of its key: it will ask again. */
+    if (hooks->claimed && !hooks->op && !request->detached)
         request->cancel = NULL;
-    if (!hook->op || request->detached)
+    if (!hooks->op || request->detached)
         return step;
-    return leave(hook, request, response, err);
+    return leave(hooks, request, response, err);
 }

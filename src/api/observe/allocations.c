@@ -1,25 +1,28 @@
-/* /v1/allocations: what device memory was taken and given back, in the columns of RMM's logging_resource_adaptor, or as JSON. */
+/* /v1/allocations: allocations and frees of device memory, in the columns of RMM's logging_resource_adaptor or as
+ * JSON. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/context.h"
 #include "api/observe/deferred_report.h"
 #include "api/reply/render.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 
 #define CHUNK 256
 
 enum { SINCE, LIMIT };
 
-static const char *action_name(enum gb_trace_action action) {
-    return action == GB_TRACE_ALLOC ? "allocate" : action == GB_TRACE_FREE ? "free" : "allocate failure";
+static const char *action_name(enum gb_alloc_log_action action) {
+    return action == GB_ALLOC_LOG_ALLOC ? "allocate" : action == GB_ALLOC_LOG_FREE ? "free" : "allocate failure";
 }
 
-/* The newest of those asked for, when they are more than the limit. */
-static void pick(const struct gb_report *report, uint64_t *ret_from, uint64_t *ret_end) {
-    gb_trace_range(report->api->core, ret_from, ret_end);
+/* If more entries are asked for than the limit, the newest are kept. */
+static void pick(const struct gb_deferred_report *report, uint64_t *ret_from, uint64_t *ret_end) {
+    gb_alloc_log_range(report->api->core, ret_from, ret_end);
     if (report->params[SINCE] >= *ret_from)
         *ret_from = report->params[SINCE] < *ret_end ? report->params[SINCE] + 1 : *ret_end;
     if (*ret_end - *ret_from > report->params[LIMIT])
@@ -28,8 +31,8 @@ static void pick(const struct gb_report *report, uint64_t *ret_from, uint64_t *r
 
 /* --- CSV ---------------------------------------------------------------------------------------------------------- */
 
-/* Threads of the daemon mean nothing outside: the session stands for who did it. */
-static void write_line(FILE *out, const struct gb_trace_event *e) {
+/* The thread column has the session, because threads of the daemon mean nothing outside. */
+static void write_line(FILE *out, const struct gb_alloc_log_event *e) {
     time_t seconds = (time_t)(e->at_us / 1000000);
     struct tm tm;
 
@@ -40,11 +43,11 @@ static void write_line(FILE *out, const struct gb_trace_event *e) {
         fputs("(nil)", out);
     else
         fprintf(out, "0x%" PRIx64, e->address);
-    fprintf(out, ",%" PRIu64 ",0x%" PRIx64 "\n", e->bytes, gb_trace_stream(e->session_id, e->stream_id));
+    fprintf(out, ",%" PRIu64 ",0x%" PRIx64 "\n", e->bytes, gb_alloc_log_stream(e->session_id, e->stream_id));
 }
 
-static int make_csv(struct gb_report *report, struct gb_error *err) {
-    struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
+static int make_csv(struct gb_deferred_report *report, struct gb_error *err) {
+    struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     FILE *out = open_memstream(&report->body, &report->len);
     uint64_t from;
     uint64_t end;
@@ -56,7 +59,7 @@ static int make_csv(struct gb_report *report, struct gb_error *err) {
     if (chunk && out) {
         pick(report, &from, &end);
         fputs("Thread,Time,Action,Pointer,Size,Stream\n", out);
-        while ((n = gb_trace_events(report->api->core, &from, end, chunk, CHUNK)) > 0) {
+        while ((n = gb_alloc_log_events(report->api->core, &from, end, chunk, CHUNK)) > 0) {
             for (i = 0; i < n; i++)
                 write_line(out, &chunk[i]);
         }
@@ -70,32 +73,32 @@ static int make_csv(struct gb_report *report, struct gb_error *err) {
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-static void render_event(struct gb_out *out, const struct gb_api *api, const struct gb_trace_event *e) {
+static void render_event(struct gb_json_writer *out, const struct gb_api *api, const struct gb_alloc_log_event *e) {
     char address[24];
 
-    gb_out_open(out, NULL, '{');
-    gb_out_u64(out, "id", e->number);
-    gb_out_time(out, "at", e->at_us);
-    gb_out_string(out, "action", action_name(e->action));
+    gb_json_open(out, NULL, '{');
+    gb_json_put_u64(out, "id", e->number);
+    gb_json_put_time(out, "at", e->at_us);
+    gb_json_put_string(out, "action", action_name(e->action));
     snprintf(address, sizeof(address), "0x%" PRIx64, e->address);
     if (e->address > 0)
-        gb_out_string(out, "pointer", address);
+        gb_json_put_string(out, "pointer", address);
     else
-        gb_out_null(out, "pointer");
-    gb_out_u64(out, "bytes", e->bytes);
-    gb_out_string(out, "kind", gb_kind_name(e->kind));
+        gb_json_put_null(out, "pointer");
+    gb_json_put_u64(out, "bytes", e->bytes);
+    gb_json_put_string(out, "kind", gb_kind_name(e->kind));
     gb_render_device_id(out, "device", api, e->device);
-    gb_out_string(out, "session", e->session);
-    gb_out_string(out, "buffer", e->buffer);
-    gb_out_i64(out, "stream", e->stream_id);
-    if (e->action == GB_TRACE_FAILURE)
-        gb_out_u64(out, "free_bytes", e->free_bytes);
-    gb_out_close(out, '}');
+    gb_json_put_string(out, "session", e->session);
+    gb_json_put_string(out, "buffer", e->buffer);
+    gb_json_put_i64(out, "stream", e->stream_id);
+    if (e->action == GB_ALLOC_LOG_FAILURE)
+        gb_json_put_u64(out, "free_bytes", e->free_bytes);
+    gb_json_close(out, '}');
 }
 
-static int make_json(struct gb_report *report, struct gb_error *err) {
-    struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
-    struct gb_out out = {0};
+static int make_json(struct gb_deferred_report *report, struct gb_error *err) {
+    struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
+    struct gb_json_writer out = {0};
     uint64_t from;
     uint64_t end;
     unsigned n;
@@ -105,21 +108,21 @@ static int make_json(struct gb_report *report, struct gb_error *err) {
     if (!chunk)
         return -1;
     pick(report, &from, &end);
-    gb_out_open(&out, NULL, '{');
-    gb_out_open(&out, "items", '[');
-    while ((n = gb_trace_events(report->api->core, &from, end, chunk, CHUNK)) > 0) {
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "items", '[');
+    while ((n = gb_alloc_log_events(report->api->core, &from, end, chunk, CHUNK)) > 0) {
         for (i = 0; i < n; i++)
             render_event(&out, report->api, &chunk[i]);
     }
     free(chunk);
-    gb_out_close(&out, ']');
-    gb_out_u64(&out, "last_id", end - 1);
-    if (gb_trace_room(report->api->core) == 0)
-        gb_out_string(&out, "note", "no log is kept: the daemon runs with --allocation-log 0");
-    gb_out_close(&out, '}');
-    gb_out_end(&out);
+    gb_json_close(&out, ']');
+    gb_json_put_u64(&out, "last_id", end - 1);
+    if (gb_alloc_log_room(report->api->core) == 0)
+        gb_json_put_string(&out, "note", "no log is kept: the daemon runs with --allocation-log 0");
+    gb_json_close(&out, '}');
+    gb_json_end(&out);
     if (out.failed) {
-        gb_out_done(&out);
+        gb_json_done(&out);
         return -1;
     }
     report->body = out.s;
@@ -132,18 +135,19 @@ static int make_json(struct gb_report *report, struct gb_error *err) {
 enum gb_step gb_api_allocation_list(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     bool json = gb_media_prefers(gb_http_header(request, "Accept"), "application/json", "text/csv");
-    struct gb_report report = {.params[LIMIT] = GB_REPORT_ENTRIES_MAX,
-                               .content_type = json ? "application/json" : "text/csv; charset=utf-8; header=present"};
+    struct gb_deferred_report report = {.params[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX,
+                                        .content_type =
+                                            json ? "application/json" : "text/csv; charset=utf-8; header=present"};
 
     if (gb_query_u64(request, "since", &report.params[SINCE], err) < 0 ||
         gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
     if (report.params[LIMIT] == 0) {
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "limit must be 1 or more; without it the newest %d are sent",
-                     GB_REPORT_ENTRIES_MAX);
+                     GB_DEFERRED_REPORT_ENTRIES_MAX);
         return GB_STEP_ERROR;
     }
-    if (report.params[LIMIT] > GB_REPORT_ENTRIES_MAX)
-        report.params[LIMIT] = GB_REPORT_ENTRIES_MAX;
-    return gb_report_start(request, response, json ? make_json : make_csv, &report, err);
+    if (report.params[LIMIT] > GB_DEFERRED_REPORT_ENTRIES_MAX)
+        report.params[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX;
+    return gb_deferred_report_start(request, response, json ? make_json : make_csv, &report, err);
 }

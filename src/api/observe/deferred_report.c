@@ -2,14 +2,16 @@
 
 #include <stdlib.h>
 
-/* Of the request and of the work: the last one frees. */
+#include "api/context.h"
+
+/* One reference is the request's, one the work's; the last one frees. */
 struct job {
     atomic_int refs;
-    atomic_bool finished; /* what follows may be read */
-    struct gb_work work;
-    struct gb_http_request *request; /* a reference, until the work has told it */
-    gb_report_make *make;
-    struct gb_report report;
+    atomic_bool finished; /* the members below may be read */
+    struct gb_core_task work;
+    struct gb_http_request *request; /* a reference, until the work has woken it */
+    gb_deferred_report_make *make;
+    struct gb_deferred_report report;
     struct gb_error error;
 };
 
@@ -22,11 +24,11 @@ static void unref(void *arg) {
     free(job);
 }
 
-static void run(struct gb_work *work) {
+static void run(struct gb_core_task *work) {
     struct job *job = (struct job *)((char *)work - offsetof(struct job, work));
     struct gb_http_request *request = job->request;
 
-    /* Nobody waits any more. */
+    /* The request is over. */
     if (atomic_load(&job->refs) > 1 && job->make(&job->report, &job->error) < 0 && job->error.code == GB_OK)
         gb_error_set(&job->error, GB_ERR_SATURATED, "no memory for the reply; try again later");
     atomic_fetch_sub(&job->report.api->reports, 1);
@@ -58,15 +60,17 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_REPLY;
 }
 
-enum gb_step gb_report_start(struct gb_http_request *request, struct gb_http_response *response, gb_report_make *make,
-                             const struct gb_report *params, struct gb_error *err) {
+enum gb_step gb_deferred_report_start(struct gb_http_request *request, struct gb_http_response *response,
+                                      gb_deferred_report_make *make, const struct gb_deferred_report *params,
+                                      struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct job *job;
 
     (void)response;
-    if (atomic_fetch_add(&api->reports, 1) >= GB_REPORTS_MAX) {
+    if (atomic_fetch_add(&api->reports, 1) >= GB_DEFERRED_REPORTS_MAX) {
         atomic_fetch_sub(&api->reports, 1);
-        gb_error_set(err, GB_ERR_SATURATED, "%d answers of this kind are being made; try again later", GB_REPORTS_MAX);
+        gb_error_set(err, GB_ERR_SATURATED, "%d answers of this kind are being made; try again later",
+                     GB_DEFERRED_REPORTS_MAX);
         return GB_STEP_ERROR;
     }
     job = calloc(1, sizeof(*job));
@@ -84,6 +88,6 @@ enum gb_step gb_report_start(struct gb_http_request *request, struct gb_http_res
     request->state = job;
     request->state_free = unref;
     request->resume = resume;
-    gb_core_work(api->core, &job->work);
+    gb_core_run_task(api->core, &job->work);
     return GB_STEP_WAIT;
 }

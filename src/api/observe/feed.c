@@ -1,4 +1,4 @@
-/* GET /v1/feed: to listen, or a page of the log. */
+/* GET /v1/feed: listening, or a page of the log. */
 #include "api/observe/feed.h"
 
 #include <inttypes.h>
@@ -6,17 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/parse.h"
 
 #define RETRY_MS 2000
 
-/* Of an id that was never given: it is of another database, and what came since is not known. */
+/* An id that was never given belongs to another database, so the events since are unknown. */
 #define UNKNOWN "the log does not know the id that you give; it goes on from here"
 
-/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+/* --- what is asked for -------------------------------------------------------------------------------------------- */
 
 struct asked {
     bool json;
@@ -26,14 +29,14 @@ struct asked {
     struct gb_feed_filter filter;
 };
 
-/* Who asks for both listens. */
+/* A client that accepts both forms listens. */
 static bool wants_json(const struct gb_http_request *request) {
     const char *accept = gb_http_header(request, "Accept");
 
     return accept && strcasestr(accept, "application/json") && !strcasestr(accept, "text/event-stream");
 }
 
-/* The header goes first: a browser that connects again repeats the query of the first time. */
+/* The header wins: a browser that reconnects repeats its first query. */
 static int read_after(const struct gb_http_request *request, struct asked *a, struct gb_error *err) {
     const char *last = gb_http_header(request, "Last-Event-ID");
     int r = gb_query_u64(request, "after", &a->after, err);
@@ -66,9 +69,9 @@ static int read_asked(const struct gb_http_request *request, struct asked *a, st
     return gb_api_bound(request, GB_SCOPE_READ, &a->filter.session, err) < 0 ? -1 : read_after(request, a, err);
 }
 
-/* --- a page --------------------------------------------------------------------------------------------------------- */
+/* --- a page ------------------------------------------------------------------------------------------------------- */
 
-/* The request's and the call's. */
+/* One reference is the request's, one the call's. */
 struct page {
     atomic_int refs;
     struct gb_http_request *request;
@@ -91,11 +94,11 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
                                struct gb_http_response *response, struct gb_error *err) {
     bool unknown = p->after > p->gap_through;
     char cursor[GB_CURSOR_SIZE];
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     size_t i;
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_open(&out, "items", '[');
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "items", '[');
     if (p->gap_through > 0) {
         struct gb_notice gap = gb_notice_of_gap(p->after, p->gap_through, unknown ? UNKNOWN : NULL);
 
@@ -103,14 +106,14 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
     }
     for (i = 0; i < p->count; i++)
         gb_render_notice(&out, NULL, api, &p->notices[i]);
-    gb_out_close(&out, ']');
+    gb_json_close(&out, ']');
     if (p->through < p->last)
-        gb_out_string(&out, "next_cursor", gb_cursor_text(p->through, cursor));
+        gb_json_put_string(&out, "next_cursor", gb_cursor_text(p->through, cursor));
     else
-        gb_out_null(&out, "next_cursor");
-    gb_out_i64(&out, "last_id", p->last);
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+        gb_json_put_null(&out, "next_cursor");
+    gb_json_put_i64(&out, "last_id", p->last);
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 static void fetched(void *arg) {
@@ -161,7 +164,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
     request->resume = resume;
     if (gb_feed_recall(core, &page->piece))
         return reply_page(gb_api_of(request), &page->piece, response, err);
-    page->call = gb_call_new(fetched, page);
+    page->call = gb_call_new(sizeof(*page->call), fetched, page);
     if (!page->call) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;
@@ -172,17 +175,17 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
     return resume(request, response, err);
 }
 
-/* --- listening ------------------------------------------------------------------------------------------------------ */
+/* --- listening ---------------------------------------------------------------------------------------------------- */
 
 static int headers(struct gb_http_response *response, struct gb_error *err) {
     if (gb_http_response_header(response, err, "Content-Type", "text/event-stream") < 0 ||
         gb_http_response_header(response, err, "Cache-Control", "no-store") < 0)
         return -1;
-    return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would keep events back */
+    return gb_http_response_header(response, err, "X-Accel-Buffering", "no"); /* nginx would hold events back */
 }
 
-/* When to come again, and the id to come again with, for who loses the connection before the first event. */
-static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out) {
+/* Sends the pause before a reconnection, and an id for clients that lose the connection before the first event. */
+static void begin(const struct gb_api *api, struct asked *a, struct gb_json_writer *out) {
     int64_t last = gb_feed_given(api->core);
     int64_t after = a->has_after ? (int64_t)a->after : last;
     struct gb_notice gap;
@@ -190,7 +193,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
 
     a->after = (uint64_t)(after <= last ? after : last);
     snprintf(first, sizeof(first), "retry: %d\nid: %" PRIu64 "\n\n", RETRY_MS, a->after);
-    gb_out_text(out, first);
+    gb_json_put_text(out, first);
     if (after <= last)
         return;
     gap = gb_notice_of_gap(after, last, UNKNOWN);
@@ -199,7 +202,7 @@ static void begin(const struct gb_api *api, struct asked *a, struct gb_out *out)
 
 enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     unsigned epoch = gb_http_feed_epoch(request);
     struct asked a;
 
@@ -215,12 +218,12 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     }
     begin(api, &a, &out);
     if (out.failed) {
-        gb_out_done(&out);
+        gb_json_done(&out);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
         return GB_STEP_ERROR;
     }
     gb_http_response_take(response, out.s, out.used);
-    /* A refusal has no such headers. */
+    /* A refusal does not have these headers. */
     if (gb_http_response_listen(request, response, a.after, a.filter.types, a.filter.session.s, epoch, err) < 0 ||
         headers(response, err) < 0)
         return GB_STEP_ERROR;

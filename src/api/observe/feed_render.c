@@ -4,37 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/observe/feed.h"
 #include "api/reply/render.h"
+#include "api/request/query.h"
 #include "base/clock.h"
 
-static void text(struct gb_out *out, const char *key, const char *value) {
+static void text(struct gb_json_writer *out, const char *key, const char *value) {
     if (value[0])
-        gb_out_string(out, key, value);
+        gb_json_put_string(out, key, value);
 }
 
-void gb_render_notice(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_notice *n) {
+void gb_render_notice(struct gb_json_writer *out, const char *key, const struct gb_api *api,
+                      const struct gb_notice *n) {
     char lease[GB_CURSOR_SIZE];
 
-    gb_out_open(out, key, '{');
-    gb_out_i64(out, "id", n->id);
-    gb_out_time(out, "at", n->at_us);
-    gb_out_string(out, "type", gb_notice_word(n->type));
+    gb_json_open(out, key, '{');
+    gb_json_put_i64(out, "id", n->id);
+    gb_json_put_time(out, "at", n->at_us);
+    gb_json_put_string(out, "type", gb_notice_word(n->type));
     text(out, "session", n->session.s);
     text(out, "pool", n->pool.s);
     text(out, "buffer", n->buffer.s);
     if (n->device >= 0)
         gb_render_device_id(out, "device", api, n->device);
     if (n->has_bytes)
-        gb_out_u64(out, "bytes", n->bytes);
+        gb_json_put_u64(out, "bytes", n->bytes);
     if (n->count > 0)
-        gb_out_u64(out, "count", n->count);
+        gb_json_put_u64(out, "count", n->count);
     if (n->generation > 0)
-        gb_out_i64(out, "generation", n->generation);
+        gb_json_put_i64(out, "generation", n->generation);
     if (n->lease > 0)
-        gb_out_string(out, "lease", gb_cursor_text(n->lease, lease));
+        gb_json_put_string(out, "lease", gb_cursor_text(n->lease, lease));
     text(out, "detail", n->detail);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
 struct gb_notice gb_notice_of_gap(int64_t after, int64_t through, const char *why) {
@@ -48,25 +51,25 @@ struct gb_notice gb_notice_of_gap(int64_t after, int64_t through, const char *wh
     return n;
 }
 
-void gb_render_event_text(struct gb_out *out, const struct gb_api *api, const struct gb_notice *n) {
+void gb_render_event_text(struct gb_json_writer *out, const struct gb_api *api, const struct gb_notice *n) {
     char head[80];
 
     snprintf(head, sizeof(head), "id: %" PRId64 "\nevent: %s\ndata: ", n->id, gb_notice_word(n->type));
-    gb_out_text(out, head);
+    gb_json_put_text(out, head);
     gb_render_notice(out, NULL, api, n);
-    gb_out_text(out, "\n\n");
+    gb_json_put_text(out, "\n\n");
 }
 
-/* --- hooks ---------------------------------------------------------------------------------------------------------- */
+/* --- hooks -------------------------------------------------------------------------------------------------------- */
 
 static struct gb_http_frame *frame_of(const struct gb_api *api, const struct gb_notice *n) {
     struct gb_http_frame *frame = NULL;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_render_event_text(&out, api, n);
     if (!out.failed)
         frame = gb_http_frame_new((uint64_t)n->id, 1ULL << n->type, n->session.s, out.s, out.used);
-    gb_out_done(&out);
+    gb_json_done(&out);
     return frame;
 }
 
@@ -76,7 +79,7 @@ static size_t add_frame(const struct gb_api *api, const struct gb_notice *n, str
     return frames[count] ? count + 1 : count;
 }
 
-/* How many notices are given in one go, and looked at for them. */
+/* Notices that are read and given in one go. */
 #define PIECE 64
 #define LOOK 512
 
@@ -89,7 +92,7 @@ static size_t feed_read(void *app, uint64_t after, uint64_t topics, const char *
                                   .look_max = LOOK,
                                   .filter.types = topics,
                                   .notices = notices,
-                                  .max = max - 1 < PIECE ? max - 1 : PIECE}; /* a gap may go before them */
+                                  .max = max - 1 < PIECE ? max - 1 : PIECE}; /* a gap may precede them */
     struct gb_notice gap;
     size_t count = 0;
     size_t i;

@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "api/context.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
 #include "api/request/query_time.h"
 #include "base/clock.h"
 
@@ -18,7 +21,7 @@ bool gb_history_wanted(const struct gb_http_request *request) {
     return gb_http_query(request, "since") || gb_http_query(request, "until") || gb_http_query(request, "step");
 }
 
-/* --- the question ---------------------------------------------------------------------------------------------------------- */
+/* --- the question ------------------------------------------------------------------------------------------------- */
 
 static int read_query(const struct gb_http_request *request, struct gb_history_query *query, struct gb_error *err) {
     int64_t now_us = gb_wall_us();
@@ -43,69 +46,69 @@ static int read_query(const struct gb_http_request *request, struct gb_history_q
     return 0;
 }
 
-/* --- the answer ------------------------------------------------------------------------------------------------------------ */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
-static void render_point(struct gb_out *out, const struct gb_history_plan *plan, enum gb_history_scope scope,
+static void render_point(struct gb_json_writer *out, const struct gb_history_plan *plan, enum gb_history_scope scope,
                          const struct gb_history_point *point) {
     double covered_s = point->counter[GB_COUNTER_covered_s];
     int i;
 
-    gb_out_open(out, NULL, '{');
-    gb_out_time(out, "at", point->at_us);
-    gb_out_i64(out, "samples", point->samples);
+    gb_json_open(out, NULL, '{');
+    gb_json_put_time(out, "at", point->at_us);
+    gb_json_put_i64(out, "samples", point->samples);
     if (!isnan(covered_s))
-        gb_out_number(out, "covered_s", covered_s);
+        gb_json_put_number(out, "covered_s", covered_s);
     for (i = 0; i < GB_HISTORY_GAUGES; i++) {
         const struct gb_history_span *span = &point->gauge[i];
 
         if (!gb_history_has(&gb_history_gauges[i], scope) || isnan(span->last))
             continue;
-        gb_out_open(out, gb_history_gauges[i].name, '{');
-        gb_out_number(out, "min", span->min);
-        gb_out_number(out, "mean", span->mean);
-        gb_out_number(out, "max", span->max);
-        gb_out_number(out, "last", span->last);
-        gb_out_close(out, '}');
+        gb_json_open(out, gb_history_gauges[i].name, '{');
+        gb_json_put_number(out, "min", span->min);
+        gb_json_put_number(out, "mean", span->mean);
+        gb_json_put_number(out, "max", span->max);
+        gb_json_put_number(out, "last", span->last);
+        gb_json_close(out, '}');
     }
     for (i = 0; i < GB_HISTORY_COUNTERS; i++) {
         if (!gb_history_has(&gb_history_counters[i], scope) || isnan(point->counter[i]) || i == GB_COUNTER_covered_s)
             continue;
-        gb_out_open(out, gb_history_counters[i].name, '{');
-        gb_out_number(out, "delta", point->counter[i]);
-        gb_out_number(out, "rate_per_s", point->counter[i] / (covered_s > 0 ? covered_s : (double)plan->step_s));
-        gb_out_close(out, '}');
+        gb_json_open(out, gb_history_counters[i].name, '{');
+        gb_json_put_number(out, "delta", point->counter[i]);
+        gb_json_put_number(out, "rate_per_s", point->counter[i] / (covered_s > 0 ? covered_s : (double)plan->step_s));
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-static void render(struct gb_out *out, uint64_t interval_s, enum gb_history_scope scope,
+static void render(struct gb_json_writer *out, uint64_t interval_s, enum gb_history_scope scope,
                    const struct gb_history_answer *answer) {
     char text[GB_RFC3339_SIZE];
     size_t i;
 
-    gb_out_open(out, NULL, '{');
-    gb_out_time(out, "since", answer->plan.since_us);
-    gb_out_time(out, "until", answer->plan.until_us);
-    gb_out_u64(out, "step_s", answer->plan.step_s);
-    gb_out_string(out, "source", gb_history_level_name(answer->plan.level));
-    gb_out_u64(out, "interval_s", interval_s);
+    gb_json_open(out, NULL, '{');
+    gb_json_put_time(out, "since", answer->plan.since_us);
+    gb_json_put_time(out, "until", answer->plan.until_us);
+    gb_json_put_u64(out, "step_s", answer->plan.step_s);
+    gb_json_put_string(out, "source", gb_history_level_name(answer->plan.level));
+    gb_json_put_u64(out, "interval_s", interval_s);
     if (interval_s == 0)
-        gb_out_string(out, "note", "no samples are taken: the daemon runs with --sample-interval 0");
-    gb_out_open(out, "restarts", '[');
+        gb_json_put_string(out, "note", "no samples are taken: the daemon runs with --sample-interval 0");
+    gb_json_open(out, "restarts", '[');
     for (i = 0; i < answer->restart_count; i++)
-        gb_out_string(out, NULL, gb_rfc3339(answer->restarts[i], text));
-    gb_out_close(out, ']');
-    gb_out_open(out, "items", '[');
+        gb_json_put_string(out, NULL, gb_rfc3339(answer->restarts[i], text));
+    gb_json_close(out, ']');
+    gb_json_open(out, "items", '[');
     for (i = 0; i < answer->count; i++)
         render_point(out, &answer->plan, scope, &answer->points[i]);
-    gb_out_close(out, ']');
-    gb_out_close(out, '}');
+    gb_json_close(out, ']');
+    gb_json_close(out, '}');
 }
 
-/* With an entity tag of the text itself: it stays while no sample comes. */
+/* Replies with an entity tag made of the text, which stays while no sample comes. */
 static enum gb_step send(const struct gb_api *api, const struct wait *wait, struct gb_http_response *response,
                          struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     render(&out, gb_history_interval_s(api->core), wait->scope, &wait->call->answer);
     return gb_reply_tagged(&out, 'h', response, err);
@@ -126,7 +129,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* --- waiting ----------------------------------------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 static void wake(void *arg) {
     gb_http_wake(arg);

@@ -1,13 +1,14 @@
-/* Questions about the past, of any resource that has one. */
-#ifndef GB_API_HISTORY_H
-#define GB_API_HISTORY_H
+/* Statistics over time, of any resource that has them. */
+#ifndef GB_API_OBSERVE_HISTORY_H
+#define GB_API_OBSERVE_HISTORY_H
 
-#include "api/request/path_params.h"
+#include "core/core.h"
+#include "http/http.h"
 
-/* One of ?since=&until=&step= is given. */
+/* Tells whether ?since=, ?until= or ?step= is given. */
 bool gb_history_wanted(const struct gb_http_request *request);
 
-/* The whole answer. */
+/* The whole handler of such a request. */
 enum gb_step gb_history_reply(struct gb_http_request *request, const struct gb_history_key *key, struct gb_error *err);
 
 #endif

@@ -54,17 +54,17 @@ static int64_t owner(enum gb_kind kind, int64_t pool_id) {
     return kind == GB_KIND_DEVICE ? pool_id : -1 - (int64_t)kind;
 }
 
-static int add_block(void *arg, const struct gb_trace_block *b, struct gb_error *err) {
+static int add_block(void *arg, const struct gb_alloc_log_block *b, struct gb_error *err) {
     struct gb_memory_map *map = arg;
     struct gb_map_span span = {.address = b->address,
                                .bytes = b->bytes,
                                .number = b->number,
                                .owner = owner(b->kind, b->pool_id),
-                               .stream = gb_trace_stream(b->session_id, b->stream_id),
+                               .stream = gb_alloc_log_stream(b->session_id, b->stream_id),
                                .device = b->device,
                                .leaving = b->leaving};
 
-    if (b->number >= map->events_end) /* it came when the log had been looked at */
+    if (b->number >= map->events_end) /* it was allocated after the log had been read */
         return 0;
     if (add_name(map, b->session.s, &span.session, err) < 0 || add_name(map, b->buffer.s, &span.buffer, err) < 0 ||
         add_name(map, b->kind == GB_KIND_DEVICE ? b->pool.s : gb_kind_name(b->kind), &span.pool, err) < 0)
@@ -82,7 +82,7 @@ static struct gb_map_owner *find_owner(const struct gb_memory_map *map, int devi
     return NULL;
 }
 
-static int add_pool(void *arg, const struct gb_trace_pool *pool, struct gb_error *err) {
+static int add_pool(void *arg, const struct gb_alloc_log_pool *pool, struct gb_error *err) {
     struct gb_memory_map *map = arg;
     struct gb_map_owner o = {.owner = pool->id, .device = pool->device, .reserved = pool->reserved_bytes};
 
@@ -93,20 +93,20 @@ static int add_pool(void *arg, const struct gb_trace_pool *pool, struct gb_error
     return 0;
 }
 
-/* Whoever steps back through the log looks for the segment of each address in it. */
+/* Stepping back through the log looks up the segment of each address. */
 static int add_events(struct gb_core *core, struct gb_memory_map *map, struct gb_error *err) {
-    struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
+    struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = map->events_from;
     int r = chunk ? 0 : no_memory(err);
     unsigned n;
     unsigned i;
 
-    while (r == 0 && (n = gb_trace_events(core, &from, map->events_end, chunk, CHUNK)) > 0) {
+    while (r == 0 && (n = gb_alloc_log_events(core, &from, map->events_end, chunk, CHUNK)) > 0) {
         for (i = 0; i < n && r == 0; i++) {
             struct gb_map_span span = {.address = chunk[i].address,
                                        .bytes = chunk[i].bytes,
                                        .event = chunk[i].number,
-                                       .took = chunk[i].action == GB_TRACE_ALLOC,
+                                       .took = chunk[i].action == GB_ALLOC_LOG_ALLOC,
                                        .owner = owner(chunk[i].kind, chunk[i].pool_id),
                                        .device = chunk[i].device};
 
@@ -137,7 +137,7 @@ static void drop(struct gb_map_span *span) {
     span->number = 0;
 }
 
-/* Where a block was given back and its memory taken again between two looks, the later one has it. */
+/* If a block was freed and its memory taken again between the two reads, the later block has it. */
 static void settle(struct gb_memory_map *map) {
     struct gb_map_span *last = NULL;
     size_t i;
@@ -161,15 +161,15 @@ static void settle(struct gb_memory_map *map) {
 static bool single(const struct gb_memory_map *map, int device, int64_t owner) {
     const struct gb_map_owner *o = owner < 0 ? NULL : find_owner(map, device, owner);
 
-    return !o || o->gives_back; /* of a pool that is gone nothing is left */
+    return !o || o->gives_back; /* a pool that is gone has no segments */
 }
 
 bool gb_memory_map_single(const struct gb_memory_map *map, int device, enum gb_kind kind, int64_t pool_id) {
     return single(map, device, owner(kind, pool_id));
 }
 
-/* Of a piece that is a segment: it is there, or what the log tells of its address last is that it was taken (it went when the log had been
- * looked at). Those of one address follow each other, what is there first. */
+/* Tells whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after
+ * the log had been read. Pieces of one address follow each other, the existing one first. */
 static bool is_there(const struct gb_memory_map *map, size_t i) {
     const struct gb_map_span *s = &map->spans[i];
 
@@ -220,7 +220,8 @@ static int make_segments(struct gb_memory_map *map, struct gb_error *err) {
     return 0;
 }
 
-/* True: a pool's segments come to more than it has reserved, and it was not known yet that it gave some back. */
+/* Returns true when the segments of a pool exceed what it has reserved, and that it gave some back was not known
+ * yet. */
 static bool measure(struct gb_memory_map *map) {
     bool found = false;
     size_t i;
@@ -255,11 +256,11 @@ int gb_memory_map_read(struct gb_core *core, uint64_t events, struct gb_memory_m
     struct gb_memory_map map = {.span_count = 0};
     uint32_t nothing;
 
-    gb_trace_range(core, &map.events_from, &map.events_end);
+    gb_alloc_log_range(core, &map.events_from, &map.events_end);
     if (map.events_end - map.events_from > events)
         map.events_from = map.events_end - events;
-    if (add_name(&map, "", &nothing, err) < 0 || gb_trace_blocks(core, add_block, &map, err) < 0 ||
-        gb_trace_pools(core, add_pool, &map, err) < 0 || add_events(core, &map, err) < 0) {
+    if (add_name(&map, "", &nothing, err) < 0 || gb_alloc_log_blocks(core, add_block, &map, err) < 0 ||
+        gb_alloc_log_pools(core, add_pool, &map, err) < 0 || add_events(core, &map, err) < 0) {
         gb_memory_map_done(&map);
         return -1;
     }

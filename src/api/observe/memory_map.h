@@ -1,10 +1,10 @@
-/* Device memory as it is laid out: what is taken, by segments in the order of addresses. */
-#ifndef GB_API_MEMORY_MAP_H
-#define GB_API_MEMORY_MAP_H
+/* The layout of device memory: allocations, by segments in the order of addresses. */
+#ifndef GB_API_OBSERVE_MEMORY_MAP_H
+#define GB_API_OBSERVE_MEMORY_MAP_H
 
 #include "core/core.h"
 
-/* A piece of memory that is taken now, or was while the log of allocations goes back. */
+/* An allocation that exists now, or existed within the log of allocations. */
 struct gb_map_span {
     uint64_t address;
     uint64_t bytes;
@@ -20,20 +20,19 @@ struct gb_map_span {
     bool leaving;
 };
 
-/* Whose memory it is: a pool that lives, or lived while the log goes back. */
+/* The owner of memory: a pool that lives, or lived within the log. */
 struct gb_map_owner {
     int64_t owner;
     int device;
     uint64_t reserved;
     uint64_t spread; /* what its segments come to */
-    bool
-        gives_back; /* that is more than it has: some of it was given back, so that each piece is a segment of its own */
-    uint32_t name;  /* where it begins in names */
+    bool gives_back; /* that exceeds what it has: some was given back, so each piece is a segment of its own */
+    uint32_t name;   /* where it begins in names */
 };
 
-/* Addresses that one pool has or had, without a hole that is larger than GB_MAP_HOLE; or a single piece, of a kind that has no pools or
- * of a pool that gave memory back: that one begins and ends with the piece. CUDA does not say which addresses a pool has reserved: what it
- * keeps unused at the ends is not in here. */
+/* Addresses that one pool has or had, without a hole larger than GB_MAP_HOLE. A piece of a kind without pools, or of a
+ * pool that gave memory back, is a segment of its own. CUDA does not tell which addresses a pool has reserved, so
+ * unused memory at the ends is missing here. */
 struct gb_segment {
     size_t first; /* of the spans */
     size_t count;
@@ -60,11 +59,12 @@ struct gb_memory_map {
     uint64_t events_end;
 };
 
-/* With the last `events` of the log. -1 when memory is exhausted. Takes a while: not on an HTTP loop. */
+/* Reads the map with the last `events` of the log. Takes a while: not on an HTTP loop. Returns 0, or -1 when memory is
+ * exhausted. */
 int gb_memory_map_read(struct gb_core *core, uint64_t events, struct gb_memory_map *ret, struct gb_error *err);
-/* Does a segment begin and end with each piece of that owner? */
+/* Tells whether each piece of that owner is a segment of its own. */
 bool gb_memory_map_single(const struct gb_memory_map *map, int device, enum gb_kind kind, int64_t pool_id);
-/* Of the pool or kind. */
+/* Returns the name of the pool or kind. */
 const char *gb_memory_map_name(const struct gb_memory_map *map, const struct gb_segment *segment);
 void gb_memory_map_done(struct gb_memory_map *map);
 

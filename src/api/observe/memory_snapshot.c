@@ -2,48 +2,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/observe/deferred_report.h"
 #include "api/observe/memory_map.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/route.h"
+#include "base/json_writer.h"
 #include "format/pickle.h"
 
 #define CHUNK 256
 
 enum { LIMIT, JSON };
 
-/* Either form. */
+/* Writes either form. */
 struct writer {
     bool as_json;
-    struct gb_out json;
+    struct gb_json_writer json;
     struct gb_pickle pickle;
     const struct gb_memory_map *map;
 };
 
 static void open_(struct writer *w, const char *key, char bracket) {
     if (w->as_json)
-        gb_out_open(&w->json, key, bracket);
+        gb_json_open(&w->json, key, bracket);
     else
         gb_pickle_open(&w->pickle, key, bracket);
 }
 
 static void close_(struct writer *w, char bracket) {
     if (w->as_json)
-        gb_out_close(&w->json, bracket);
+        gb_json_close(&w->json, bracket);
     else
         gb_pickle_close(&w->pickle);
 }
 
 static void number(struct writer *w, const char *key, uint64_t value) {
     if (w->as_json)
-        gb_out_u64(&w->json, key, value);
+        gb_json_put_u64(&w->json, key, value);
     else
         gb_pickle_u64(&w->pickle, key, value);
 }
 
 static void text(struct writer *w, const char *key, const char *value) {
     if (w->as_json)
-        gb_out_string(&w->json, key, value);
+        gb_json_put_string(&w->json, key, value);
     else
         gb_pickle_string(&w->pickle, key, value);
 }
@@ -51,19 +54,19 @@ static void text(struct writer *w, const char *key, const char *value) {
 /* Static text. */
 static void word(struct writer *w, const char *key, const char *value) {
     if (w->as_json)
-        gb_out_string(&w->json, key, value);
+        gb_json_put_string(&w->json, key, value);
     else
         gb_pickle_word(&w->pickle, key, value);
 }
 
 static void no(struct writer *w, const char *key) {
     if (w->as_json)
-        gb_out_bool(&w->json, key, false);
+        gb_json_put_bool(&w->json, key, false);
     else
         gb_pickle_bool(&w->pickle, key, false);
 }
 
-/* What stands for a stack: one frame that says whose it is. */
+/* Writes one frame in place of a stack: it names the owner. */
 static void frames(struct writer *w, const char *where, const char *name) {
     open_(w, "frames", '[');
     if (where) {
@@ -88,7 +91,7 @@ static void write_block(struct writer *w, uint64_t address, uint64_t bytes, cons
     close_(w, '}');
 }
 
-/* The page knows where a block is by the sizes of those before it: they fill the segment. */
+/* The page computes the place of a block from the sizes of those before it, so blocks fill the segment. */
 static void write_blocks(struct writer *w, const struct gb_segment *g) {
     uint64_t at = g->address;
     size_t i;
@@ -129,35 +132,38 @@ static void write_segment(struct writer *w, const struct gb_segment *g) {
 
 /* --- traces ------------------------------------------------------------------------------------------------------- */
 
-static void write_step(struct writer *w, const struct gb_trace_event *e, const char *action) {
+static void write_step(struct writer *w, const struct gb_alloc_log_event *e, const char *action) {
     open_(w, NULL, '{');
     word(w, "action", action);
-    if (e->action == GB_TRACE_FAILURE)
+    if (e->action == GB_ALLOC_LOG_FAILURE)
         number(w, "device_free", e->free_bytes);
     else
         number(w, "addr", e->address);
     number(w, "size", e->bytes);
-    number(w, "stream", gb_trace_stream(e->session_id, e->stream_id));
+    number(w, "stream", gb_alloc_log_stream(e->session_id, e->stream_id));
     number(w, "time_us", (uint64_t)e->at_us);
     frames(w, e->session, e->buffer);
     close_(w, '}');
 }
 
-/* The page finds each piece in a segment: one that is not there any more has its beginning and end in the trace. */
-static void write_event(struct writer *w, const struct gb_trace_event *e) {
+/* The page looks each piece up in a segment. A piece that is gone has its beginning and end in the trace. */
+static void write_event(struct writer *w, const struct gb_alloc_log_event *e) {
     bool single = gb_memory_map_single(w->map, e->device, e->kind, e->pool_id);
 
-    if (e->action == GB_TRACE_ALLOC && single)
+    if (e->action == GB_ALLOC_LOG_ALLOC && single)
         write_step(w, e, "segment_alloc");
-    if (e->action == GB_TRACE_FREE)
+    if (e->action == GB_ALLOC_LOG_FREE)
         write_step(w, e, "free_requested");
-    write_step(w, e, e->action == GB_TRACE_ALLOC ? "alloc" : e->action == GB_TRACE_FREE ? "free_completed" : "oom");
-    if (e->action == GB_TRACE_FREE && single)
+    write_step(w, e,
+               e->action == GB_ALLOC_LOG_ALLOC  ? "alloc"
+               : e->action == GB_ALLOC_LOG_FREE ? "free_completed"
+                                                : "oom");
+    if (e->action == GB_ALLOC_LOG_FREE && single)
         write_step(w, e, "segment_free");
 }
 
 static int write_trace(struct writer *w, struct gb_core *core, int device) {
-    struct gb_trace_event *chunk = malloc(CHUNK * sizeof(*chunk));
+    struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = w->map->events_from;
     unsigned n;
     unsigned i;
@@ -165,9 +171,9 @@ static int write_trace(struct writer *w, struct gb_core *core, int device) {
     if (!chunk)
         return -1;
     open_(w, NULL, '[');
-    while ((n = gb_trace_events(core, &from, w->map->events_end, chunk, CHUNK)) > 0) {
+    while ((n = gb_alloc_log_events(core, &from, w->map->events_end, chunk, CHUNK)) > 0) {
         for (i = 0; i < n; i++) {
-            const struct gb_trace_event *e = &chunk[i];
+            const struct gb_alloc_log_event *e = &chunk[i];
 
             if (e->device != device)
                 continue;
@@ -203,7 +209,7 @@ static int write_all(struct writer *w, struct gb_api *api) {
     return r;
 }
 
-static int make(struct gb_report *report, struct gb_error *err) {
+static int make(struct gb_deferred_report *report, struct gb_error *err) {
     struct gb_memory_map map;
     struct writer w = {.as_json = report->params[JSON] != 0, .map = &map};
     int r;
@@ -215,11 +221,11 @@ static int make(struct gb_report *report, struct gb_error *err) {
     r = write_all(&w, report->api);
     gb_memory_map_done(&map);
     if (w.as_json)
-        gb_out_end(&w.json);
+        gb_json_end(&w.json);
     else
         gb_pickle_end(&w.pickle);
     if (r < 0 || w.json.failed || w.pickle.failed) {
-        gb_out_done(&w.json);
+        gb_json_done(&w.json);
         gb_pickle_done(&w.pickle);
         return -1;
     }
@@ -231,12 +237,12 @@ static int make(struct gb_report *report, struct gb_error *err) {
 enum gb_step gb_api_memory_snapshot(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     bool json = gb_media_prefers(gb_http_header(request, "Accept"), "application/json", GB_MEDIA_RAW);
-    struct gb_report report = {.params = {[LIMIT] = GB_REPORT_ENTRIES_MAX, [JSON] = json},
-                               .content_type = json ? "application/json" : GB_MEDIA_RAW};
+    struct gb_deferred_report report = {.params = {[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX, [JSON] = json},
+                                        .content_type = json ? "application/json" : GB_MEDIA_RAW};
 
     if (gb_query_u64(request, "limit", &report.params[LIMIT], err) < 0)
         return GB_STEP_ERROR;
-    if (report.params[LIMIT] > GB_REPORT_ENTRIES_MAX)
-        report.params[LIMIT] = GB_REPORT_ENTRIES_MAX;
-    return gb_report_start(request, response, make, &report, err);
+    if (report.params[LIMIT] > GB_DEFERRED_REPORT_ENTRIES_MAX)
+        report.params[LIMIT] = GB_DEFERRED_REPORT_ENTRIES_MAX;
+    return gb_deferred_report_start(request, response, make, &report, err);
 }

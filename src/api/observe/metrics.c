@@ -6,29 +6,48 @@
 
 #include "api/context.h"
 #include "api/observe/metrics_snapshot.h"
+#include "api/reply/response_cache.h"
 #include "api/request/media.h"
+#include "api/route.h"
 #include "base/clock.h"
 
-void gb_metrics_init(struct gb_metrics *metrics) {
-    *metrics = (struct gb_metrics){.text = {{NULL}}};
-    pthread_mutex_init(&metrics->lock, NULL);
+struct gb_metrics_text {
+    char *s; /* NULL: none yet */
+    size_t n;
+    uint64_t built_ns;
+};
+
+struct gb_metrics {
+    pthread_mutex_t lock; /* held for a look and a copy, never while a text is written */
+    struct gb_metrics_text text[GB_EXPOSITIONS];
+};
+
+struct gb_metrics *gb_metrics_new(void) {
+    struct gb_metrics *metrics = calloc(1, sizeof(*metrics));
+
+    if (metrics)
+        pthread_mutex_init(&metrics->lock, NULL);
+    return metrics;
 }
 
-void gb_metrics_done(struct gb_metrics *metrics) {
+void gb_metrics_free(struct gb_metrics *metrics) {
     int i;
 
+    if (!metrics)
+        return;
     for (i = 0; i < GB_EXPOSITIONS; i++)
         free(metrics->text[i].s);
     pthread_mutex_destroy(&metrics->lock);
+    free(metrics);
 }
 
-/* 1: *ret is a copy of a text that is young enough; 0: there is none; -1: no memory. */
+/* Returns 1 with a copy of a text that is young enough, 0 when there is none, or -1 when memory is exhausted. */
 static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t now_ns, char **ret, size_t *ret_n) {
     struct gb_metrics_text *text = &metrics->text[form];
     int r = 0;
 
     pthread_mutex_lock(&metrics->lock);
-    if (text->s && now_ns < text->built_ns + GB_SNAPSHOT_AGE_NS) {
+    if (text->s && now_ns < text->built_ns + GB_RESPONSE_CACHE_AGE_NS) {
         *ret = malloc(text->n);
         *ret_n = text->n;
         r = *ret ? 1 : -1;
@@ -39,7 +58,7 @@ static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t no
     return r;
 }
 
-/* Keeps a copy for those who ask soon. Without memory for it they build their own. */
+/* Keeps a copy for the next readers. Without memory for it they build their own. */
 static void keep(struct gb_metrics *metrics, enum gb_exposition form, uint64_t now_ns, const char *s, size_t n) {
     struct gb_metrics_text *text = &metrics->text[form];
     char *copy = malloc(n);
@@ -64,20 +83,20 @@ static int no_memory(struct gb_error *err) {
 static int build(struct gb_http_request *request, enum gb_exposition form, char **ret, size_t *ret_n,
                  struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
-    struct gb_sheet sheet;
+    struct gb_metrics_snapshot snapshot;
     int r;
 
-    if (gb_sheet_read(&sheet, gb_api_of(request), server, err) < 0)
+    if (gb_metrics_snapshot_read(&snapshot, gb_api_of(request), server, err) < 0)
         return -1;
-    r = gb_metrics_write(form, &sheet, server, ret, ret_n);
-    gb_sheet_done(&sheet);
+    r = gb_metrics_write(form, &snapshot, server, ret, ret_n);
+    gb_metrics_snapshot_done(&snapshot);
     return r < 0 ? no_memory(err) : 0;
 }
 
 enum gb_step gb_api_metrics(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     bool open = gb_media_prefers(gb_http_header(request, "Accept"), "application/openmetrics-text", "text/plain");
     enum gb_exposition form = open ? GB_EXPOSITION_OPENMETRICS : GB_EXPOSITION_TEXT;
-    struct gb_metrics *metrics = &gb_api_of(request)->metrics;
+    struct gb_metrics *metrics = gb_api_of(request)->metrics;
     uint64_t now_ns = gb_clock_ns();
     char *text = NULL;
     size_t n = 0;

@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/middleware/operations.h"
+#include "api/observe/metrics_snapshot.h"
+
 void gb_series_label(struct gb_series *s, const char *name, const char *value) {
     gb_exposition_label(s->labels, sizeof(s->labels), name, value);
 }
 
-/* Never NULL: without memory it is one that is thrown away. */
+/* Adds a series. Never returns NULL: without memory the series is one that is thrown away. */
 static struct gb_series *add(struct gb_series_list *list, struct gb_series *spare, const void *v) {
     size_t room = list->room ? list->room * 2 : 16;
     struct gb_series *s = spare;
@@ -35,53 +38,53 @@ static void label_device(struct gb_series *s, int device) {
     gb_series_label(s, "device", text);
 }
 
-static void label_uuid(struct gb_series *s, const struct gb_sheet *sheet, size_t device) {
+static void label_uuid(struct gb_series *s, const struct gb_metrics_snapshot *snapshot, size_t device) {
     label_device(s, (int)device);
-    gb_series_label(s, "uuid", sheet->devices[device].uuid);
+    gb_series_label(s, "uuid", snapshot->devices[device].uuid);
 }
 
-/* --- one function for each scope ---------------------------------------------------------------------------------------- */
+/* --- one function for each scope ---------------------------------------------------------------------------------- */
 
-typedef void fill_fn(struct gb_series_list *list, const struct gb_sheet *sheet);
+typedef void fill_fn(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot);
 
-static void fill_DAEMON(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_DAEMON(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
 
-    add(list, &spare, &sheet->daemon);
+    add(list, &spare, &snapshot->daemon);
 }
 
-static void fill_PROCESS(struct gb_series_list *list, const struct gb_sheet *sheet) {
-    fill_DAEMON(list, sheet);
+static void fill_PROCESS(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    fill_DAEMON(list, snapshot);
 }
 
-static void fill_FAILURE(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int why;
 
     for (why = 0; why < GB_FAILURES; why++) {
         if (gb_failure_may((enum gb_failure)why, GB_FAILED_ALLOCATION))
-            gb_series_label(add(list, &spare, &sheet->failed[GB_FAILED_ALLOCATION][why]), "reason",
+            gb_series_label(add(list, &spare, &snapshot->failed[GB_FAILED_ALLOCATION][why]), "reason",
                             gb_failure_name((enum gb_failure)why));
     }
 }
 
-static void fill_DEVICE(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_DEVICE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;
 
-    for (i = 0; i < sheet->device_count; i++)
-        label_device(add(list, &spare, &sheet->devices[i]), i);
+    for (i = 0; i < snapshot->device_count; i++)
+        label_device(add(list, &spare, &snapshot->devices[i]), i);
 }
 
-static void fill_MEMORY(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_MEMORY(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;
 
-    for (i = 0; i < sheet->device_count; i++)
-        label_device(add(list, &spare, &sheet->memory[i]), i);
+    for (i = 0; i < snapshot->device_count; i++)
+        label_device(add(list, &spare, &snapshot->memory[i]), i);
 }
 
-/* Each reason that a pool or a device may have. */
+/* Adds a series for each reason that a pool or a device may have. */
 static void add_failures(struct gb_series_list *list, const struct gb_series *of, const struct gb_memory_numbers *m) {
     struct gb_series spare;
     int why;
@@ -98,164 +101,165 @@ static void add_failures(struct gb_series_list *list, const struct gb_series *of
     }
 }
 
-static void fill_MEMORY_FAILURE(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_MEMORY_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     int i;
 
-    for (i = 0; i < sheet->device_count; i++) {
+    for (i = 0; i < snapshot->device_count; i++) {
         struct gb_series of = {.labels = ""};
 
         label_device(&of, i);
-        add_failures(list, &of, &sheet->memory[i]);
+        add_failures(list, &of, &snapshot->memory[i]);
     }
 }
 
-static void fill_HEALTH(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_HEALTH(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     size_t i;
 
-    for (i = 0; i < (size_t)sheet->device_count; i++)
-        label_uuid(add(list, &spare, &sheet->health[i]), sheet, i);
+    for (i = 0; i < (size_t)snapshot->device_count; i++)
+        label_uuid(add(list, &spare, &snapshot->health[i]), snapshot, i);
 }
 
-static void fill_HEALTH_PROCESS(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_HEALTH_PROCESS(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     struct gb_series *s;
     size_t i;
 
-    for (i = 0; i < (size_t)sheet->device_count; i++) {
-        s = add(list, &spare, &sheet->health[i].own_bytes);
-        label_uuid(s, sheet, i);
+    for (i = 0; i < (size_t)snapshot->device_count; i++) {
+        s = add(list, &spare, &snapshot->health[i].own_bytes);
+        label_uuid(s, snapshot, i);
         gb_series_label(s, "process", "own");
-        s = add(list, &spare, &sheet->health[i].others_bytes);
-        label_uuid(s, sheet, i);
+        s = add(list, &spare, &snapshot->health[i].others_bytes);
+        label_uuid(s, snapshot, i);
         gb_series_label(s, "process", "others");
     }
 }
 
-static void fill_REASON(struct gb_series_list *list, const struct gb_sheet *sheet) {
-    size_t count = (size_t)sheet->device_count * GB_CLOCK_REASONS;
+static void fill_REASON(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    size_t count = (size_t)snapshot->device_count * GB_CLOCK_REASONS;
     struct gb_series spare;
     size_t i;
 
     for (i = 0; i < count; i++) {
-        struct gb_series *s = add(list, &spare, &sheet->reasons[i]);
+        struct gb_series *s = add(list, &spare, &snapshot->reasons[i]);
 
-        label_uuid(s, sheet, i / GB_CLOCK_REASONS);
+        label_uuid(s, snapshot, i / GB_CLOCK_REASONS);
         gb_series_label(s, "reason", gb_clock_reason_name((enum gb_clock_reason)(i % GB_CLOCK_REASONS)));
     }
 }
 
-static void label_pool(struct gb_series *s, const struct gb_sheet_pool *pool) {
+static void label_pool(struct gb_series *s, const struct gb_metrics_snapshot_pool *pool) {
     if (pool->session.s[0] != '\0')
         gb_series_label(s, "session", pool->session.s);
     gb_series_label(s, "pool", pool->view.name.s);
     label_device(s, pool->view.device);
 }
 
-static void fill_POOL(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_POOL(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     size_t i;
 
-    for (i = 0; i < sheet->pool_count; i++)
-        label_pool(add(list, &spare, &sheet->pools[i].view), &sheet->pools[i]);
+    for (i = 0; i < snapshot->pool_count; i++)
+        label_pool(add(list, &spare, &snapshot->pools[i].view), &snapshot->pools[i]);
 }
 
-static void fill_POOL_FAILURE(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_POOL_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     size_t i;
 
-    for (i = 0; i < sheet->pool_count; i++) {
+    for (i = 0; i < snapshot->pool_count; i++) {
         struct gb_series of = {.labels = ""};
 
-        label_pool(&of, &sheet->pools[i]);
-        add_failures(list, &of, &sheet->pools[i].view.memory);
+        label_pool(&of, &snapshot->pools[i]);
+        add_failures(list, &of, &snapshot->pools[i].view.memory);
     }
 }
 
-static void fill_SESSION(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_SESSION(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     size_t i;
 
-    for (i = 0; i < sheet->session_count; i++)
-        gb_series_label(add(list, &spare, &sheet->sessions[i]), "session", sheet->sessions[i].name.s);
+    for (i = 0; i < snapshot->session_count; i++)
+        gb_series_label(add(list, &spare, &snapshot->sessions[i]), "session", snapshot->sessions[i].name.s);
 }
 
-static void add_directions(struct gb_series_list *list, const struct gb_sheet *sheet, size_t count) {
+static void add_directions(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot, size_t count) {
     struct gb_series spare;
     size_t i;
 
     for (i = 0; i < count; i++)
-        gb_series_label(add(list, &spare, &sheet->directions[i]), "direction", sheet->directions[i].name);
+        gb_series_label(add(list, &spare, &snapshot->directions[i]), "direction", snapshot->directions[i].name);
 }
 
-static void fill_DIRECTION(struct gb_series_list *list, const struct gb_sheet *sheet) {
-    add_directions(list, sheet, GB_SHEET_DIRECTIONS);
+static void fill_DIRECTION(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    add_directions(list, snapshot, GB_METRICS_SNAPSHOT_DIRECTIONS);
 }
 
-static void fill_SOCKET(struct gb_series_list *list, const struct gb_sheet *sheet) {
-    add_directions(list, sheet, GB_SHEET_SOCKETS);
+static void fill_SOCKET(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    add_directions(list, snapshot, GB_METRICS_SNAPSHOT_SOCKETS);
 }
 
-static void fill_SOCKET_FAILURE(struct gb_series_list *list, const struct gb_sheet *sheet) {
-    static const enum gb_failed failed[GB_SHEET_SOCKETS] = {GB_FAILED_UPLOAD, GB_FAILED_DOWNLOAD};
+static void fill_SOCKET_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
+    static const enum gb_failed failed[GB_METRICS_SNAPSHOT_SOCKETS] = {GB_FAILED_UPLOAD, GB_FAILED_DOWNLOAD};
     struct gb_series spare;
     size_t i;
 
-    for (i = 0; i < (size_t)GB_SHEET_SOCKETS * GB_FAILURES; i++) {
+    for (i = 0; i < (size_t)GB_METRICS_SNAPSHOT_SOCKETS * GB_FAILURES; i++) {
         size_t way = i / GB_FAILURES;
         size_t why = i % GB_FAILURES;
         struct gb_series *s;
 
         if (!gb_failure_may((enum gb_failure)why, failed[way]))
             continue;
-        s = add(list, &spare, &sheet->failed[failed[way]][why]);
-        gb_series_label(s, "direction", sheet->directions[way].name);
+        s = add(list, &spare, &snapshot->failed[failed[way]][why]);
+        gb_series_label(s, "direction", snapshot->directions[way].name);
         gb_series_label(s, "reason", gb_failure_name((enum gb_failure)why));
     }
 }
 
-static void fill_KIND(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_KIND(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     size_t i;
 
     for (i = 0; i < (size_t)GB_DIRECTION_COUNT * GB_KIND_COUNT; i++) {
         size_t direction = i / GB_KIND_COUNT;
-        struct gb_series *s = add(list, &spare, &sheet->daemon.core.kinds[direction][i % GB_KIND_COUNT]);
+        struct gb_series *s = add(list, &spare, &snapshot->daemon.core.kinds[direction][i % GB_KIND_COUNT]);
 
-        gb_series_label(s, "direction", sheet->directions[direction].name);
+        gb_series_label(s, "direction", snapshot->directions[direction].name);
         gb_series_label(s, "kind", gb_kind_name((enum gb_kind)(i % GB_KIND_COUNT)));
     }
 }
 
-static void fill_KIND_MEMORY(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_KIND_MEMORY(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int kind;
 
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
-        gb_series_label(add(list, &spare, &sheet->daemon.core.kind_memory[kind]), "kind",
+        gb_series_label(add(list, &spare, &snapshot->daemon.core.kind_memory[kind]), "kind",
                         gb_kind_name((enum gb_kind)kind));
 }
 
-static void fill_KIND_FAILURE(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_KIND_FAILURE(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     int kind;
 
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
         struct gb_series of = {.labels = ""};
 
         gb_series_label(&of, "kind", gb_kind_name((enum gb_kind)kind));
-        add_failures(list, &of, &sheet->daemon.core.kind_memory[kind]);
+        add_failures(list, &of, &snapshot->daemon.core.kind_memory[kind]);
     }
 }
 
-static void fill_OPERATION(struct gb_series_list *list, const struct gb_sheet *sheet) {
+static void fill_OPERATION(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot) {
     struct gb_series spare;
     int i;
 
     for (i = 0; i < GB_OPERATION_STATES; i++)
-        gb_series_label(add(list, &spare, &sheet->operations[i]), "state",
+        gb_series_label(add(list, &spare, &snapshot->operations[i]), "state",
                         gb_operation_state_name((enum gb_operation_state)i));
 }
 
-void gb_series_fill(struct gb_series_list *list, const struct gb_sheet *sheet, enum gb_scope_of_metric scope) {
+void gb_series_fill(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot,
+                    enum gb_scope_of_metric scope) {
     static fill_fn *const fills[GB_METRIC_SCOPES] = {
 #define GB_SCOPE(name, type) fill_##name,
         GB_SCOPES(GB_SCOPE)
@@ -263,5 +267,5 @@ void gb_series_fill(struct gb_series_list *list, const struct gb_sheet *sheet, e
     };
 
     *list = (struct gb_series_list){.count = 0};
-    fills[scope](list, sheet);
+    fills[scope](list, snapshot);
 }

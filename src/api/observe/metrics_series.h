@@ -1,10 +1,11 @@
-/* What there are numbers of, and the labels of each. */
-#ifndef GB_API_METRICS_SERIES_H
-#define GB_API_METRICS_SERIES_H
+/* The objects that have numbers, and the labels of each. */
+#ifndef GB_API_OBSERVE_METRICS_SERIES_H
+#define GB_API_OBSERVE_METRICS_SERIES_H
 
 #include "api/observe/metrics_snapshot.h"
 
-/* GB_SCOPE(name, type of what the lines of metrics.def call v). One more is a line here and a function in metrics_series.c. */
+/* GB_SCOPE(name, type of v in the lines of metrics.def). Another scope takes a line here and a function in
+ * metrics_series.c. */
 #define GB_SCOPES(GB_SCOPE)                                                                                            \
     GB_SCOPE(DAEMON, struct gb_daemon_numbers)                                                                         \
     GB_SCOPE(PROCESS, struct gb_daemon_numbers)                                                                        \
@@ -12,12 +13,12 @@
     GB_SCOPE(DEVICE, struct gb_device_rec)                                                                             \
     GB_SCOPE(MEMORY, struct gb_memory_numbers)                                                                         \
     GB_SCOPE(MEMORY_FAILURE, uint64_t)                                                                                 \
-    GB_SCOPE(HEALTH, struct gb_sheet_health)                                                                           \
+    GB_SCOPE(HEALTH, struct gb_metrics_snapshot_health)                                                                \
     GB_SCOPE(HEALTH_PROCESS, uint64_t)                                                                                 \
     GB_SCOPE(REASON, uint64_t)                                                                                         \
     GB_SCOPE(POOL, struct gb_pool_view)                                                                                \
     GB_SCOPE(POOL_FAILURE, uint64_t)                                                                                   \
-    GB_SCOPE(SESSION, struct gb_sheet_session)                                                                         \
+    GB_SCOPE(SESSION, struct gb_metrics_snapshot_session)                                                              \
     GB_SCOPE(DIRECTION, struct gb_direction_numbers)                                                                   \
     GB_SCOPE(SOCKET, struct gb_direction_numbers)                                                                      \
     GB_SCOPE(SOCKET_FAILURE, uint64_t)                                                                                 \
@@ -33,10 +34,10 @@ enum gb_scope_of_metric {
         GB_METRIC_SCOPES
 };
 
-/* Two names and what stands around them. */
+/* The size of two names and the text around them. */
 #define GB_SERIES_LABELS_SIZE (2 * (GB_NAME_MAX + 1) + 96)
 
-/* One thing that a scope has numbers of. */
+/* One object of a scope. */
 struct gb_series {
     char labels[GB_SERIES_LABELS_SIZE];
     const void *v;
@@ -49,8 +50,10 @@ struct gb_series_list {
     bool failed; /* memory was exhausted */
 };
 
-/* Labels are the same in every family of a scope: written once. What v points to is the sheet's. Free items after. */
-void gb_series_fill(struct gb_series_list *list, const struct gb_sheet *sheet, enum gb_scope_of_metric scope);
+/* Makes the series of all scopes. Labels are the same in every family of a scope, so they are written once. v points
+ * into the snapshot. The caller frees items. */
+void gb_series_fill(struct gb_series_list *list, const struct gb_metrics_snapshot *snapshot,
+                    enum gb_scope_of_metric scope);
 
 void gb_series_label(struct gb_series *series, const char *name, const char *value);
 

@@ -1,13 +1,14 @@
-/* All numbers of the daemon as they were at one time, read from where they are counted: what /metrics is written from. Fixed in size
- * but for pools and the largest sessions: never one for each buffer. */
-#ifndef GB_API_SHEET_H
-#define GB_API_SHEET_H
+/* All numbers of the daemon at one time; /metrics is written from them. The size is fixed but for pools and the largest
+ * sessions: there is no series for each buffer. */
+#ifndef GB_API_OBSERVE_METRICS_SNAPSHOT_H
+#define GB_API_OBSERVE_METRICS_SNAPSHOT_H
 
 #include "api/context.h"
+#include "api/middleware/operations.h"
 #include "base/process.h"
 #include "format/exposition.h"
 
-/* What the lines of metrics.def call v. */
+/* The types of v in the lines of metrics.def. */
 struct gb_daemon_numbers {
     struct gb_core_stats core;
     struct gb_key_stats keys;
@@ -26,17 +27,18 @@ struct gb_direction_numbers {
     uint64_t ns;
 };
 
-#define GB_SHEET_DIRECTIONS 3
-#define GB_SHEET_SOCKETS 2 /* the first of them */
+#define GB_METRICS_SNAPSHOT_DIRECTIONS 3
+#define GB_METRICS_SNAPSHOT_SOCKETS 2 /* the first of them */
 
-/* A pool and whose it is; session is "" for a device's own. */
-struct gb_sheet_pool {
+/* A pool and its owner; session is "" for a device's own. */
+struct gb_metrics_snapshot_pool {
     struct gb_name session;
     struct gb_pool_view view;
 };
 
-/* A session that has series of its own, or all others together: then the name is GB_SESSION_REST, and what cannot be added up is not known. */
-struct gb_sheet_session {
+/* A session with series of its own, or all others together. The latter has the name GB_SESSION_REST; numbers that
+ * cannot be added up are not known. */
+struct gb_metrics_snapshot_session {
     struct gb_name name;
     bool rest;
     uint64_t used_bytes;
@@ -49,32 +51,35 @@ struct gb_sheet_session {
 #define GB_OF_ONE(v, value) ((v)->rest ? GB_METRIC_UNKNOWN : (value))
 
 /* The last reading of a device. */
-struct gb_sheet_health {
+struct gb_metrics_snapshot_health {
     struct gb_health health;
     uint64_t age_ns;    /* GB_METRIC_UNKNOWN: there is no reading */
     uint64_t own_bytes; /* of the device, that this process has */
     uint64_t others_bytes;
 };
 
-struct gb_sheet {
+struct gb_metrics_snapshot {
     struct gb_daemon_numbers daemon;
-    struct gb_direction_numbers directions[GB_SHEET_DIRECTIONS];
+    const struct gb_http_route *routes; /* borrowed */
+    size_t route_count;
+    struct gb_direction_numbers directions[GB_METRICS_SNAPSHOT_DIRECTIONS];
     uint64_t failed[GB_FAILED_COUNTED][GB_FAILURES];
     uint64_t operations[GB_OPERATION_STATES];
     struct gb_device_rec *devices;
     int device_count;
-    struct gb_memory_numbers *memory; /* of each device */
-    struct gb_sheet_health *health;   /* of each */
-    uint64_t *reasons;                /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
-    struct gb_sheet_pool *pools;
+    struct gb_memory_numbers *memory;          /* of each device */
+    struct gb_metrics_snapshot_health *health; /* of each */
+    uint64_t *reasons;                         /* [device * GB_CLOCK_REASONS + reason]: 1, 0 or GB_METRIC_UNKNOWN */
+    struct gb_metrics_snapshot_pool *pools;
     size_t pool_count;
     size_t pool_room;
-    struct gb_sheet_session *sessions; /* the largest, at most as many as configured, and the rest */
+    struct gb_metrics_snapshot_session *sessions; /* the largest, at most as many as configured, and the rest */
     size_t session_count;
 };
 
-/* [now] Asks neither device nor database. SATURATED. */
-int gb_sheet_read(struct gb_sheet *sheet, struct gb_api *api, struct gb_http_server *server, struct gb_error *err);
-void gb_sheet_done(struct gb_sheet *sheet);
+/* Reads all numbers, and asks neither device nor database. [now] Returns 0, or -1 with SATURATED. */
+int gb_metrics_snapshot_read(struct gb_metrics_snapshot *snapshot, struct gb_api *api, struct gb_http_server *server,
+                             struct gb_error *err);
+void gb_metrics_snapshot_done(struct gb_metrics_snapshot *snapshot);
 
 #endif

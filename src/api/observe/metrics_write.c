@@ -1,8 +1,9 @@
-/* From the numbers of a sheet to text. */
+/* Writes the numbers of a snapshot as text. */
 #include <stdlib.h>
 
 #include "api/observe/metrics.h"
 #include "api/observe/metrics_series.h"
+#include "api/observe/metrics_snapshot.h"
 #include "http/exchange/latency.h"
 
 #define GB_SCOPE(name, type) typedef type V_##name;
@@ -39,14 +40,14 @@ struct metric {
 struct writer {
     FILE *out;
     enum gb_exposition form;
-    const struct gb_sheet *sheet;
+    const struct gb_metrics_snapshot *snapshot;
     const struct gb_http_server *server;
     struct gb_series_list scopes[GB_METRIC_SCOPES];
 };
 
-/* --- families ------------------------------------------------------------------------------------------------------------ */
+/* --- families ----------------------------------------------------------------------------------------------------- */
 
-/* What nobody knows, or there is nothing of, has no family either. */
+/* A family without a known number is left out. */
 static bool known(const struct metric *m, const struct gb_series_list *list) {
     size_t i;
 
@@ -84,18 +85,18 @@ static void write_metrics(const struct writer *w) {
     }
 }
 
-/* --- routes ------------------------------------------------------------------------------------------------------------ */
+/* --- routes ------------------------------------------------------------------------------------------------------- */
 
-/* Of a route, or of requests that were refused before they had one. A path is shorter than a name may be. */
-static void label_route(struct gb_series *s, size_t route) {
-    bool has = route < gb_api_route_count;
+/* Labels a route, or the requests that were refused before they had one. A path is shorter than a name may be. */
+static void label_route(const struct writer *w, struct gb_series *s, size_t route) {
+    bool has = route < w->snapshot->route_count;
 
     s->labels[0] = '\0';
-    gb_series_label(s, "method", has ? gb_http_method_name(gb_api_routes[route].method) : "");
-    gb_series_label(s, "route", has ? gb_api_routes[route].path : "");
+    gb_series_label(s, "method", has ? gb_http_method_name(w->snapshot->routes[route].method) : "");
+    gb_series_label(s, "route", has ? w->snapshot->routes[route].path : "");
 }
 
-/* Routes that nobody asked for are left out. */
+/* Tells whether the route has had requests. */
 static bool asked(const struct gb_latency *l) {
     uint64_t sum = 0;
     unsigned i;
@@ -143,7 +144,7 @@ static void write_times(const struct writer *w) {
 
     for (i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         gb_exposition_family(w->out, w->form, &times[i].family);
-        write_duration(w, &times[i].family, &none, times[i].read(&w->sheet->daemon));
+        write_duration(w, &times[i].family, &none, times[i].read(&w->snapshot->daemon));
     }
 }
 
@@ -160,16 +161,16 @@ static void write_routes(const struct writer *w) {
     unsigned k;
 
     gb_exposition_family(w->out, w->form, &duration);
-    for (i = 0; i <= gb_api_route_count; i++) {
+    for (i = 0; i <= w->snapshot->route_count; i++) {
         gb_http_latency(w->server, i, &latency);
-        label_route(&route, i);
+        label_route(w, &route, i);
         if (asked(&latency))
             write_duration(w, &duration, &route, &latency.time);
     }
     gb_exposition_family(w->out, w->form, &responses);
-    for (i = 0; i <= gb_api_route_count; i++) {
+    for (i = 0; i <= w->snapshot->route_count; i++) {
         gb_http_latency(w->server, i, &latency);
-        label_route(&route, i);
+        label_route(w, &route, i);
         for (k = 0; asked(&latency) && k < GB_OUTCOMES; k++) {
             s = route;
             gb_series_label(&s, "status", gb_outcome_name((enum gb_outcome)k));
@@ -178,9 +179,9 @@ static void write_routes(const struct writer *w) {
     }
 }
 
-int gb_metrics_write(enum gb_exposition form, const struct gb_sheet *sheet, const struct gb_http_server *server,
-                     char **ret, size_t *ret_n) {
-    struct writer w = {.form = form, .sheet = sheet, .server = server};
+int gb_metrics_write(enum gb_exposition form, const struct gb_metrics_snapshot *snapshot,
+                     const struct gb_http_server *server, char **ret, size_t *ret_n) {
+    struct writer w = {.form = form, .snapshot = snapshot, .server = server};
     char *text = NULL;
     size_t n = 0;
     bool failed;
@@ -189,7 +190,7 @@ int gb_metrics_write(enum gb_exposition form, const struct gb_sheet *sheet, cons
     w.out = open_memstream(&text, &n);
     failed = !w.out;
     for (i = 0; i < GB_METRIC_SCOPES && !failed; i++) {
-        gb_series_fill(&w.scopes[i], sheet, (enum gb_scope_of_metric)i);
+        gb_series_fill(&w.scopes[i], snapshot, (enum gb_scope_of_metric)i);
         failed = w.scopes[i].failed;
     }
     if (!failed) {

@@ -2,260 +2,265 @@
 
 #include <stdio.h>
 
+#include "api/context.h"
 #include "api/reply/stats_json.h"
+#include "api/request/query.h"
 
-void gb_render_session(struct gb_out *out, const char *key, const struct gb_session_view *view) {
+void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
-    gb_out_open(out, key, '{');
-    gb_out_string(out, "name", rec->name.s);
-    gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
-    gb_out_open(out, "quota", '{');
-    gb_out_limit(out, "bytes", rec->quota.bytes);
-    gb_out_limit(out, "buffers", rec->quota.buffers);
-    gb_out_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
-    gb_out_close(out, '}');
-    gb_out_u64(out, "idle_ttl_s", rec->idle_ttl_s);
-    gb_out_u64(out, "used_bytes", view->used_bytes);
-    gb_out_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
-    gb_out_u64(out, "buffers", view->buffers);
-    gb_out_time(out, "created_at", rec->created_at_us);
-    gb_out_time(out, "updated_at", rec->updated_at_us);
-    gb_out_close(out, '}');
+    gb_json_open(out, key, '{');
+    gb_json_put_string(out, "name", rec->name.s);
+    gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
+    gb_json_open(out, "quota", '{');
+    gb_json_put_limit(out, "bytes", rec->quota.bytes);
+    gb_json_put_limit(out, "buffers", rec->quota.buffers);
+    gb_json_put_limit(out, "pinned_bytes", rec->quota.pinned_bytes);
+    gb_json_close(out, '}');
+    gb_json_put_u64(out, "idle_ttl_s", rec->idle_ttl_s);
+    gb_json_put_u64(out, "used_bytes", view->used_bytes);
+    gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
+    gb_json_put_u64(out, "buffers", view->buffers);
+    gb_json_put_time(out, "created_at", rec->created_at_us);
+    gb_json_put_time(out, "updated_at", rec->updated_at_us);
+    gb_json_close(out, '}');
 }
 
-void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_api *api, int device) {
-    gb_out_open(out, key, '{');
-    gb_out_i64(out, "index", device);
-    gb_out_string(out, "uuid", device >= 0 && device < api->devices ? api->uuid[device] : "");
-    gb_out_close(out, '}');
+void gb_render_device_id(struct gb_json_writer *out, const char *key, const struct gb_api *api, int device) {
+    gb_json_open(out, key, '{');
+    gb_json_put_i64(out, "index", device);
+    gb_json_put_string(out, "uuid", device >= 0 && device < api->devices ? api->uuid[device] : "");
+    gb_json_close(out, '}');
 }
 
-void gb_render_shape(struct gb_out *out, const char *key, const struct gb_shape *shape) {
+void gb_render_shape(struct gb_json_writer *out, const char *key, const struct gb_shape *shape) {
     unsigned i;
 
-    gb_out_open(out, key, '[');
+    gb_json_open(out, key, '[');
     for (i = 0; i < shape->dims && i < GB_DIMS_MAX; i++)
-        gb_out_u64(out, NULL, shape->dim[i]);
-    gb_out_close(out, ']');
+        gb_json_put_u64(out, NULL, shape->dim[i]);
+    gb_json_close(out, ']');
 }
 
-void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, const char *session,
+void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *api, const char *session,
                               const struct gb_buffer_rec *rec) {
     char crc[12];
 
-    gb_out_string(out, "name", rec->name.s);
-    gb_out_string(out, "session", session);
-    gb_out_u64(out, "bytes", rec->bytes);
-    gb_out_string(out, "dtype", gb_dtype_name(rec->dtype));
+    gb_json_put_string(out, "name", rec->name.s);
+    gb_json_put_string(out, "session", session);
+    gb_json_put_u64(out, "bytes", rec->bytes);
+    gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
     gb_render_shape(out, "shape", &rec->shape);
-    gb_out_string(out, "kind", gb_kind_name(rec->kind));
+    gb_json_put_string(out, "kind", gb_kind_name(rec->kind));
     gb_render_device_id(out, "device", api, rec->device);
     if (rec->kind == GB_KIND_DEVICE)
-        gb_out_string(out, "pool", rec->pool.s);
+        gb_json_put_string(out, "pool", rec->pool.s);
     else
-        gb_out_null(out, "pool");
-    gb_out_string(out, "stream", rec->stream.s);
-    gb_out_bool(out, "mirrored", rec->mirrored);
+        gb_json_put_null(out, "pool");
+    gb_json_put_string(out, "stream", rec->stream.s);
+    gb_json_put_bool(out, "mirrored", rec->mirrored);
     if (rec->mirrored)
-        gb_out_string(out, "head", gb_head_name(rec->head));
+        gb_json_put_string(out, "head", gb_head_name(rec->head));
     else
-        gb_out_null(out, "head");
-    gb_out_string(out, "state", gb_buffer_state_name(rec->state));
-    gb_out_i64(out, "generation", rec->generation);
+        gb_json_put_null(out, "head");
+    gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
+    gb_json_put_i64(out, "generation", rec->generation);
     snprintf(crc, sizeof(crc), "%08x", (unsigned)rec->crc32c);
     if (rec->has_crc32c)
-        gb_out_string(out, "crc32c", crc);
+        gb_json_put_string(out, "crc32c", crc);
     else
-        gb_out_null(out, "crc32c");
-    gb_out_bool(out, "sealed", rec->sealed);
-    gb_out_bool(out, "adopted", rec->adopted);
-    gb_out_u64(out, "leases", rec->leases);
-    gb_out_bool(out, "escaped", rec->escaped);
-    gb_out_raw(out, "labels", rec->labels[0] ? rec->labels : "{}");
-    gb_out_time(out, "created_at", rec->created_at_us);
-    gb_out_time(out, "updated_at", rec->updated_at_us);
+        gb_json_put_null(out, "crc32c");
+    gb_json_put_bool(out, "sealed", rec->sealed);
+    gb_json_put_bool(out, "adopted", rec->adopted);
+    gb_json_put_u64(out, "leases", rec->leases);
+    gb_json_put_bool(out, "escaped", rec->tainted);
+    gb_json_put_raw(out, "labels", gb_labels_text(rec->labels));
+    gb_json_put_time(out, "created_at", rec->created_at_us);
+    gb_json_put_time(out, "updated_at", rec->updated_at_us);
 }
 
-void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
+void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,
                       const struct gb_buffer_rec *rec) {
-    gb_out_open(out, key, '{');
+    gb_json_open(out, key, '{');
     gb_render_buffer_members(out, api, session, rec);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-/* null for what has always been there. */
-static void render_time(struct gb_out *out, const char *key, int64_t wall_us) {
+/* null when the time is not known: the object has always been there. */
+static void render_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
     if (wall_us > 0)
-        gb_out_time(out, key, wall_us);
+        gb_json_put_time(out, key, wall_us);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
-void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const struct gb_pool_view *view) {
-    gb_out_string(out, "name", view->name.s);
+void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_pool_view *view) {
+    gb_json_put_string(out, "name", view->name.s);
     gb_render_device_id(out, "device", api, view->device);
-    gb_out_string(out, "state", view->lost ? "lost" : "ready");
+    gb_json_put_string(out, "state", view->lost ? "lost" : "ready");
     if (view->config.max_bytes == 0)
-        gb_out_null(out, "max_bytes");
+        gb_json_put_null(out, "max_bytes");
     else
-        gb_out_u64(out, "max_bytes", view->config.max_bytes);
-    gb_out_limit(out, "release_threshold_bytes", view->config.release_threshold_bytes);
-    gb_out_open(out, "reuse", '{');
-    gb_out_bool(out, "follow_event_dependencies", view->config.follow_event_dependencies);
-    gb_out_bool(out, "allow_opportunistic", view->config.allow_opportunistic);
-    gb_out_bool(out, "allow_internal_dependencies", view->config.allow_internal_dependencies);
-    gb_out_close(out, '}');
-    gb_out_bool(out, "exportable", view->config.exportable);
-    gb_out_u64(out, "first_use_bytes", view->first_use_bytes);
-    gb_out_u64(out, "used_bytes", view->stat.used_bytes);
-    gb_out_u64(out, "used_peak_bytes", view->stat.used_peak_bytes);
-    gb_out_u64(out, "reserved_bytes", view->stat.reserved_bytes);
-    gb_out_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
-    gb_out_u64(out, "buffers", view->live_buffers);
-    gb_out_u64(out, "allocations", view->memory.allocations);
-    gb_out_u64(out, "allocated_bytes", view->memory.allocated_bytes);
-    gb_out_u64(out, "largest_bytes", view->memory.level.largest_bytes);
-    gb_out_u64(out, "frees", view->memory.frees);
-    gb_out_u64(out, "freed_bytes", view->memory.freed_bytes);
-    gb_out_u64(out, "failures", view->memory.failures);
+        gb_json_put_u64(out, "max_bytes", view->config.max_bytes);
+    gb_json_put_limit(out, "release_threshold_bytes", view->config.release_threshold_bytes);
+    gb_json_open(out, "reuse", '{');
+    gb_json_put_bool(out, "follow_event_dependencies", view->config.follow_event_dependencies);
+    gb_json_put_bool(out, "allow_opportunistic", view->config.allow_opportunistic);
+    gb_json_put_bool(out, "allow_internal_dependencies", view->config.allow_internal_dependencies);
+    gb_json_close(out, '}');
+    gb_json_put_bool(out, "exportable", view->config.exportable);
+    gb_json_put_u64(out, "first_use_bytes", view->first_use_bytes);
+    gb_json_put_u64(out, "used_bytes", view->stat.used_bytes);
+    gb_json_put_u64(out, "used_peak_bytes", view->stat.used_peak_bytes);
+    gb_json_put_u64(out, "reserved_bytes", view->stat.reserved_bytes);
+    gb_json_put_u64(out, "reserved_peak_bytes", view->stat.reserved_peak_bytes);
+    gb_json_put_u64(out, "buffers", view->live_buffers);
+    gb_json_put_u64(out, "allocations", view->memory.allocations);
+    gb_json_put_u64(out, "allocated_bytes", view->memory.allocated_bytes);
+    gb_json_put_u64(out, "largest_bytes", view->memory.level.largest_bytes);
+    gb_json_put_u64(out, "frees", view->memory.frees);
+    gb_json_put_u64(out, "freed_bytes", view->memory.freed_bytes);
+    gb_json_put_u64(out, "failures", view->memory.failures);
     gb_render_failures(out, view->memory.failure, GB_FAILED_POOL);
-    gb_out_u64(out, "retries", view->memory.retries);
-    gb_out_u64(out, "trims", view->memory.trims);
+    gb_json_put_u64(out, "retries", view->memory.retries);
+    gb_json_put_u64(out, "trims", view->memory.trims);
     render_time(out, "created_at", view->created_at_us);
     render_time(out, "updated_at", view->updated_at_us);
 }
 
-void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view) {
-    gb_out_open(out, key, '{');
+void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,
+                    const struct gb_pool_view *view) {
+    gb_json_open(out, key, '{');
     gb_render_pool_members(out, api, view);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-void gb_render_stream(struct gb_out *out, const char *key, const char *session, const struct gb_stream_view *view) {
-    gb_out_open(out, key, '{');
-    gb_out_string(out, "name", view->name.s);
-    gb_out_string(out, "session", session);
-    gb_out_bool(out, "busy", view->busy);
-    gb_out_u64(out, "devices", view->devices);
-    gb_out_time(out, "created_at", view->created_at_us);
-    gb_out_close(out, '}');
+void gb_render_stream(struct gb_json_writer *out, const char *key, const char *session,
+                      const struct gb_stream_view *view) {
+    gb_json_open(out, key, '{');
+    gb_json_put_string(out, "name", view->name.s);
+    gb_json_put_string(out, "session", session);
+    gb_json_put_bool(out, "busy", view->busy);
+    gb_json_put_u64(out, "devices", view->devices);
+    gb_json_put_time(out, "created_at", view->created_at_us);
+    gb_json_close(out, '}');
 }
 
-void gb_render_event(struct gb_out *out, const char *key, const char *session, const struct gb_event_view *view) {
-    gb_out_open(out, key, '{');
-    gb_out_string(out, "name", view->name.s);
-    gb_out_string(out, "session", session);
-    gb_out_bool(out, "recorded", view->recorded);
-    gb_out_bool(out, "done", view->done);
+void gb_render_event(struct gb_json_writer *out, const char *key, const char *session,
+                     const struct gb_event_view *view) {
+    gb_json_open(out, key, '{');
+    gb_json_put_string(out, "name", view->name.s);
+    gb_json_put_string(out, "session", session);
+    gb_json_put_bool(out, "recorded", view->recorded);
+    gb_json_put_bool(out, "done", view->done);
     if (view->recorded)
-        gb_out_string(out, "stream", view->stream.s);
+        gb_json_put_string(out, "stream", view->stream.s);
     else
-        gb_out_null(out, "stream");
-    gb_out_time(out, "created_at", view->created_at_us);
-    gb_out_close(out, '}');
+        gb_json_put_null(out, "stream");
+    gb_json_put_time(out, "created_at", view->created_at_us);
+    gb_json_close(out, '}');
 }
 
-/* What was copied and what waited for its turn are different numbers; which kind of memory it was matters to both. */
-static void render_kinds(struct gb_out *out, const struct gb_kind_counters *kinds) {
+/* Copying and waiting are counted apart, and by kind of memory, because each kind is copied at another speed. */
+static void render_kinds(struct gb_json_writer *out, const struct gb_kind_counters *kinds) {
     int kind;
 
-    gb_out_open(out, "kinds", '{');
+    gb_json_open(out, "kinds", '{');
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        gb_out_open(out, gb_kind_name((enum gb_kind)kind), '{');
-        gb_out_u64(out, "count", kinds[kind].count);
-        gb_out_u64(out, "bytes", kinds[kind].bytes);
-        gb_out_seconds(out, "seconds_copying", kinds[kind].copy_ns);
-        gb_out_seconds(out, "seconds_queued", kinds[kind].queue_ns);
-        gb_out_close(out, '}');
+        gb_json_open(out, gb_kind_name((enum gb_kind)kind), '{');
+        gb_json_put_u64(out, "count", kinds[kind].count);
+        gb_json_put_u64(out, "bytes", kinds[kind].bytes);
+        gb_json_put_seconds(out, "seconds_copying", kinds[kind].copy_ns);
+        gb_json_put_seconds(out, "seconds_queued", kinds[kind].queue_ns);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-/* Opens an object and leaves it so. */
-static void open_direction(struct gb_out *out, const char *key, uint64_t count, uint64_t bytes, uint64_t copy_ns,
-                           uint64_t queue_ns) {
-    gb_out_open(out, key, '{');
-    gb_out_u64(out, "count", count);
-    gb_out_u64(out, "bytes", bytes);
-    gb_out_seconds(out, "seconds_copying", copy_ns);
-    gb_out_seconds(out, "seconds_queued", queue_ns);
+/* Opens an object; close_direction closes it. */
+static void open_direction(struct gb_json_writer *out, const char *key, uint64_t count, uint64_t bytes,
+                           uint64_t copy_ns, uint64_t queue_ns) {
+    gb_json_open(out, key, '{');
+    gb_json_put_u64(out, "count", count);
+    gb_json_put_u64(out, "bytes", bytes);
+    gb_json_put_seconds(out, "seconds_copying", copy_ns);
+    gb_json_put_seconds(out, "seconds_queued", queue_ns);
 }
 
-static void close_direction(struct gb_out *out, uint64_t ns, uint64_t failed, const struct gb_counters *c,
+static void close_direction(struct gb_json_writer *out, uint64_t ns, uint64_t failed, const struct gb_counters *c,
                             enum gb_failed what, const struct gb_kind_counters *kinds) {
-    gb_out_seconds(out, "seconds", ns);
-    gb_out_u64(out, "failures", failed);
+    gb_json_put_seconds(out, "seconds", ns);
+    gb_json_put_u64(out, "failures", failed);
     gb_render_failed(out, c, what);
     if (kinds)
         render_kinds(out, kinds);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-static void render_transfers(struct gb_out *out, const struct gb_counters *c,
+static void render_transfers(struct gb_json_writer *out, const struct gb_counters *c,
                              const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
-    gb_out_open(out, "transfers", '{');
+    gb_json_open(out, "transfers", '{');
     open_direction(out, "upload", c->uploads, c->upload_bytes, c->upload_copy_ns, c->upload_queue_ns);
     close_direction(out, c->upload_ns, c->uploads_failed, c, GB_FAILED_UPLOAD, kinds ? kinds[GB_UPLOAD] : NULL);
     open_direction(out, "download", c->downloads, c->download_bytes, c->download_copy_ns, c->download_queue_ns);
     close_direction(out, c->download_ns, c->downloads_failed, c, GB_FAILED_DOWNLOAD, kinds ? kinds[GB_DOWNLOAD] : NULL);
     open_direction(out, "copy", c->device_copies, c->device_copy_bytes, c->device_copy_ns, c->device_copy_queue_ns);
-    gb_out_close(out, '}');
-    gb_out_open(out, "fill", '{');
-    gb_out_u64(out, "count", c->fills);
-    gb_out_u64(out, "bytes", c->fill_bytes);
-    gb_out_close(out, '}');
-    gb_out_open(out, "mirror", '{');
-    gb_out_u64(out, "copies", c->mirror_copies);
-    gb_out_u64(out, "copies_avoided", c->mirror_copies_avoided);
-    gb_out_u64(out, "bytes", c->mirror_copy_bytes);
-    gb_out_close(out, '}');
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
+    gb_json_open(out, "fill", '{');
+    gb_json_put_u64(out, "count", c->fills);
+    gb_json_put_u64(out, "bytes", c->fill_bytes);
+    gb_json_close(out, '}');
+    gb_json_open(out, "mirror", '{');
+    gb_json_put_u64(out, "copies", c->mirror_copies);
+    gb_json_put_u64(out, "copies_avoided", c->mirror_copies_avoided);
+    gb_json_put_u64(out, "bytes", c->mirror_copy_bytes);
+    gb_json_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-void gb_render_counters(struct gb_out *out, const struct gb_counters *c, const struct gb_level_numbers *level,
+void gb_render_counters(struct gb_json_writer *out, const struct gb_counters *c, const struct gb_level_numbers *level,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]) {
     render_transfers(out, c, kinds);
-    gb_out_open(out, "allocations", '{');
+    gb_json_open(out, "allocations", '{');
     gb_render_level(out, level);
-    gb_out_u64(out, "count", c->allocations);
-    gb_out_u64(out, "bytes", c->allocated_bytes);
-    gb_out_u64(out, "failures", c->allocation_failures);
+    gb_json_put_u64(out, "count", c->allocations);
+    gb_json_put_u64(out, "bytes", c->allocated_bytes);
+    gb_json_put_u64(out, "failures", c->allocation_failures);
     gb_render_failed(out, c, GB_FAILED_ALLOCATION);
-    gb_out_u64(out, "retries", c->allocation_retries);
-    gb_out_u64(out, "frees", c->frees);
-    gb_out_u64(out, "freed_bytes", c->freed_bytes);
-    gb_out_u64(out, "trims", c->trims);
-    gb_out_close(out, '}');
+    gb_json_put_u64(out, "retries", c->allocation_retries);
+    gb_json_put_u64(out, "frees", c->frees);
+    gb_json_put_u64(out, "freed_bytes", c->freed_bytes);
+    gb_json_put_u64(out, "trims", c->trims);
+    gb_json_close(out, '}');
 }
 
-void gb_render_sharing(struct gb_out *out, const struct gb_counters *c, uint64_t leases, uint64_t held_bytes,
+void gb_render_sharing(struct gb_json_writer *out, const struct gb_counters *c, uint64_t leases, uint64_t held_bytes,
                        uint64_t adopted) {
-    gb_out_open(out, "sharing", '{');
-    gb_out_u64(out, "leases", leases);
-    gb_out_u64(out, "held_bytes", held_bytes);
-    gb_out_u64(out, "adopted", adopted);
-    gb_out_u64(out, "maps", c->maps);
-    gb_out_u64(out, "unmaps", c->unmaps);
-    gb_out_close(out, '}');
+    gb_json_open(out, "sharing", '{');
+    gb_json_put_u64(out, "leases", leases);
+    gb_json_put_u64(out, "held_bytes", held_bytes);
+    gb_json_put_u64(out, "adopted", adopted);
+    gb_json_put_u64(out, "maps", c->maps);
+    gb_json_put_u64(out, "unmaps", c->unmaps);
+    gb_json_close(out, '}');
 }
 
-void gb_render_list_open(struct gb_out *out) {
-    gb_out_open(out, NULL, '{');
-    gb_out_open(out, "items", '[');
+void gb_render_list_open(struct gb_json_writer *out) {
+    gb_json_open(out, NULL, '{');
+    gb_json_open(out, "items", '[');
 }
 
-bool gb_render_list_full(const struct gb_out *out) {
+bool gb_render_list_full(const struct gb_json_writer *out) {
     return out->used >= GB_LIST_BYTES;
 }
 
-void gb_render_list_close(struct gb_out *out, bool more, int64_t last_id) {
+void gb_render_list_close(struct gb_json_writer *out, bool more, int64_t last_id) {
     char cursor[GB_CURSOR_SIZE];
 
-    gb_out_close(out, ']');
+    gb_json_close(out, ']');
     if (more)
-        gb_out_string(out, "next_cursor", gb_cursor_text(last_id, cursor));
+        gb_json_put_string(out, "next_cursor", gb_cursor_text(last_id, cursor));
     else
-        gb_out_null(out, "next_cursor");
-    gb_out_close(out, '}');
+        gb_json_put_null(out, "next_cursor");
+    gb_json_close(out, '}');
 }

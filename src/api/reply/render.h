@@ -1,42 +1,47 @@
 /* Records as JSON. Each writes one object; key is NULL inside a list. */
-#ifndef GB_API_RENDER_H
-#define GB_API_RENDER_H
+#ifndef GB_API_REPLY_RENDER_H
+#define GB_API_REPLY_RENDER_H
 
 #include "api/context.h"
+#include "base/json_writer.h"
 #include "core/core.h"
-#include "format/json_writer.h"
 
-void gb_render_session(struct gb_out *out, const char *key, const struct gb_session_view *view);
-void gb_render_buffer(struct gb_out *out, const char *key, const struct gb_api *api, const char *session,
+void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
+void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,
                       const struct gb_buffer_rec *rec);
-void gb_render_pool(struct gb_out *out, const char *key, const struct gb_api *api, const struct gb_pool_view *view);
-void gb_render_stream(struct gb_out *out, const char *key, const char *session, const struct gb_stream_view *view);
-void gb_render_event(struct gb_out *out, const char *key, const char *session, const struct gb_event_view *view);
+void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,
+                    const struct gb_pool_view *view);
+void gb_render_stream(struct gb_json_writer *out, const char *key, const char *session,
+                      const struct gb_stream_view *view);
+void gb_render_event(struct gb_json_writer *out, const char *key, const char *session,
+                     const struct gb_event_view *view);
 
-/* The same without the braces, for replies that say more. */
-void gb_render_buffer_members(struct gb_out *out, const struct gb_api *api, const char *session,
+/* The same without the braces, for replies that have further members. */
+void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *api, const char *session,
                               const struct gb_buffer_rec *rec);
-void gb_render_pool_members(struct gb_out *out, const struct gb_api *api, const struct gb_pool_view *view);
+void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_pool_view *view);
 
-void gb_render_shape(struct gb_out *out, const char *key, const struct gb_shape *shape);
-/* Index and UUID: an index alone is not an identity. */
-void gb_render_device_id(struct gb_out *out, const char *key, const struct gb_api *api, int device);
+void gb_render_shape(struct gb_json_writer *out, const char *key, const struct gb_shape *shape);
+/* Index and UUID, because an index may name another device after a restart. */
+void gb_render_device_id(struct gb_json_writer *out, const char *key, const struct gb_api *api, int device);
 
-/* "transfers" and "allocations" members inside the object that is open. kinds: transfers by direction and kind of memory;
- * NULL: not kept. */
-void gb_render_counters(struct gb_out *out, const struct gb_counters *counters, const struct gb_level_numbers *level,
+/* Adds the members "transfers" and "allocations" to the object that is open. kinds: transfers by direction and kind of
+ * memory; NULL when they are not counted by kind. */
+void gb_render_counters(struct gb_json_writer *out, const struct gb_counters *counters,
+                        const struct gb_level_numbers *level,
                         const struct gb_kind_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT]);
 
-/* "sharing": what other processes map. */
-void gb_render_sharing(struct gb_out *out, const struct gb_counters *counters, uint64_t leases, uint64_t held_bytes,
-                       uint64_t adopted);
+/* Adds the member "sharing": what other processes map. */
+void gb_render_sharing(struct gb_json_writer *out, const struct gb_counters *counters, uint64_t leases,
+                       uint64_t held_bytes, uint64_t adopted);
 
-/* The end of a list: closes "items", adds "next_cursor" (last_id when more follow, else null), closes the object. */
-void gb_render_list_open(struct gb_out *out);
-/* A page ends at this size, whatever its limit says: then no item is added, and there are more. A thousand records of the common
- * kind fit; with labels of 2 KiB each they would be three times as much. */
+/* Opens the object of a list and its "items". gb_render_list_close closes both and adds "next_cursor": last_id when
+ * more items follow, else null. */
+void gb_render_list_open(struct gb_json_writer *out);
+/* A page ends at this size, whatever its limit says. A thousand records of the common kind fit; with labels of 2 KiB
+ * each they would take three times as much. */
 #define GB_LIST_BYTES (1u << 20)
-bool gb_render_list_full(const struct gb_out *out);
-void gb_render_list_close(struct gb_out *out, bool more, int64_t last_id);
+bool gb_render_list_full(const struct gb_json_writer *out);
+void gb_render_list_close(struct gb_json_writer *out, bool more, int64_t last_id);
 
 #endif

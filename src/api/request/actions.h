@@ -1,6 +1,6 @@
-/* What the bodies of actions on buffers say, for single requests and batches. */
-#ifndef GB_API_ACTIONS_H
-#define GB_API_ACTIONS_H
+/* The bodies of actions on buffers, for single requests and batches. */
+#ifndef GB_API_REQUEST_ACTIONS_H
+#define GB_API_REQUEST_ACTIONS_H
 
 #include <jansson.h>
 
@@ -9,8 +9,9 @@
 #define GB_COPY_FIELDS "from from_offset offset bytes stream in_place side"
 #define GB_FILL_FIELDS "pattern width offset bytes stream in_place side"
 
-/* params->session and copy are set; a stream that is set stands in for "default". */
-int gb_action_read_write(const json_t *body, struct gb_write_params *params, struct gb_error *err);
+/* Reads the body of a copy or fill. params->session and copy are set; a stream that is set replaces "default". Returns
+ * 0 or -1. */
+int gb_action_read_write(const json_t *body, struct gb_device_write_params *params, struct gb_error *err);
 
 struct gb_sides {
     bool host;

@@ -1,5 +1,6 @@
 #include "api/request/body.h"
 
+#include "api/request/json.h"
 #include "api/request/media.h"
 
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
@@ -15,4 +16,32 @@ int gb_body_object(const struct gb_http_request *request, const char *fields, bo
         gb_media_json(gb_http_header(request, "Content-Type"), err) < 0)
         return -1;
     return gb_json_object(request->body, request->body_len, fields, ret, err);
+}
+
+int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
+    struct gb_name stream = {"default"};
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "stream", true, &body, err) < 0)
+        return -1;
+    r = gb_json_name(body, "stream", &stream, err);
+    json_decref(body);
+    if (r < 0)
+        return -1;
+    *ret = stream;
+    return 0;
+}
+
+int gb_body_name(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
+    json_t *body;
+    int r;
+
+    if (gb_body_object(request, "name", false, &body, err) < 0)
+        return -1;
+    r = gb_json_name(body, "name", ret, err);
+    json_decref(body);
+    if (r == 0)
+        gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is needed");
+    return r > 0 ? 0 : -1;
 }

@@ -1,12 +1,19 @@
 /* The JSON body of a request. */
-#ifndef GB_API_BODY_H
-#define GB_API_BODY_H
+#ifndef GB_API_REQUEST_BODY_H
+#define GB_API_REQUEST_BODY_H
 
 #include "api/request/json.h"
 #include "http/http.h"
 
-/* As gb_json_object, after a look at Content-Type and Content-Encoding. optional: no body counts as {}. */
+/* Checks Content-Type and Content-Encoding, then reads the body as gb_json_object does. optional: a missing body counts
+ * as {}. */
 int gb_body_object(const struct gb_http_request *request, const char *fields, bool optional, json_t **ret,
                    struct gb_error *err);
+
+/* Reads the body {"stream": name}. *ret is "default" when the field or the whole body is left out. Returns 0 or -1. */
+int gb_body_stream(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
+
+/* Reads the body {"name": name}. Returns 0 or -1. */
+int gb_body_name(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err);
 
 #endif

@@ -32,7 +32,7 @@ static int wrong_type(const char *key, const char *wanted, const json_t *value, 
     return gb_error_set(err, GB_ERR_WRONG_TYPE, "the field '%s' must be %s, not %s", key, wanted, type_name(value));
 }
 
-/* jansson tells the kind of an error by number and the place by line and column. */
+/* jansson gives the kind of an error as a number and its place as line and column. */
 static int refuse(const json_error_t *error, struct gb_error *err) {
     const char *near = strstr(error->text, " near '");
 
@@ -99,7 +99,8 @@ int gb_json_object(const char *text, size_t n, const char *fields, json_t **ret,
 }
 
 static int read_whole(const json_t *value, const char *key, const char *wanted, uint64_t *ret, struct gb_error *err) {
-    /* 5.0 is a whole number to JSON's schemas, and what some languages write; beyond 2^53 it might stand for another. */
+    /* JSON Schema counts 5.0 as a whole number, and some languages write it so. Beyond 2^53 it might stand for another
+     * number. */
     if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) <= 9007199254740992.0 &&
         json_real_value(value) == (double)(uint64_t)json_real_value(value)) {
         *ret = (uint64_t)json_real_value(value);
@@ -246,7 +247,7 @@ int gb_json_shape(const json_t *object, const char *key, struct gb_shape *ret, s
     return 1;
 }
 
-/* Adds given labels to `into`; null removes where that is permitted. */
+/* Adds the given labels to `into`. null removes a label where that is permitted. */
 static int merge_labels(json_t *into, const json_t *given, const char *key, bool removable, struct gb_error *err) {
     char quoted[GB_WORD_QUOTE_SIZE];
     const char *name;
@@ -290,7 +291,7 @@ int gb_json_labels(const json_t *object, const char *key, const char *old, char 
 
     if (r <= 0)
         return r;
-    /* What stands in the database was written here; unreadable text counts as none. */
+    /* This daemon wrote the labels in the database; unreadable text counts as none. */
     labels = old ? json_loads(old, 0, NULL) : NULL;
     if (!json_is_object(labels)) {
         json_decref(labels);
@@ -301,4 +302,13 @@ int gb_json_labels(const json_t *object, const char *key, const char *old, char 
         r = dump_labels(labels, key, out, err);
     json_decref(labels);
     return r;
+}
+
+int gb_json_take_labels(const json_t *object, const char *key, const char *old, struct gb_text **ret_labels,
+                        struct gb_error *err) {
+    char text[GB_LABELS_MAX];
+    int r = gb_json_labels(object, key, old, text, err);
+
+    *ret_labels = NULL;
+    return r > 0 && gb_labels_make(text, ret_labels, err) < 0 ? -1 : r;
 }

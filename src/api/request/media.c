@@ -6,7 +6,7 @@
 
 #include "model/word.h"
 
-/* The length of the type itself, without parameters. */
+/* The length of the type without its parameters. */
 static size_t type_len(const char *value) {
     size_t n = strcspn(value, ";,");
 
@@ -76,13 +76,13 @@ int gb_media_encoding(const char *content_encoding, struct gb_error *err) {
 
 /* --- Accept ------------------------------------------------------------------------------------------------------- */
 
-/* How much a client wants one type: q in thousandths and how precisely the type was named. */
+/* How much a client wants one type: q in thousandths, and how precisely the header names the type. */
 struct wish {
     int q;
     int precision; /* 0: not mentioned, 1: * / *, 2: its group, as application / *, 3: by name */
 };
 
-/* The weight among the parameters params[0..n), in thousandths; what cannot be read counts as 1. */
+/* Reads the weight among the parameters params[0..n), in thousandths. An unreadable one counts as 1. */
 static int weight(const char *params, size_t n) {
     const char *end = params + n;
     const char *at = params;

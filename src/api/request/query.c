@@ -57,7 +57,7 @@ int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, str
     const struct gb_http_text *limit = gb_http_query(request, "limit");
     struct gb_page page = {.limit = GB_PAGE_LIMIT};
 
-    if (cursor && gb_cursor_parse(cursor->s, cursor->len, &page.after_id, err) < 0)
+    if (cursor && gb_cursor_parse(cursor->s, cursor->len, &page.after, err) < 0)
         return -1;
     if (limit && gb_limit_parse(limit->s, limit->len, &page.limit, err) < 0)
         return -1;

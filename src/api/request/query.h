@@ -1,6 +1,6 @@
 /* Query parameters, path parameters and pages of lists. */
-#ifndef GB_API_QUERY_H
-#define GB_API_QUERY_H
+#ifndef GB_API_REQUEST_QUERY_H
+#define GB_API_REQUEST_QUERY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,15 +9,15 @@
 #include "base/name.h"
 #include "http/http.h"
 
-/* Each sets *ret when the parameter is given and leaves it alone otherwise. Returns 1 when given, 0 when not, -1 with
- * INVALID_ARGUMENT (or INVALID_NAME). */
+/* Each sets *ret when the parameter is given. Returns 1 when it is given, 0 when it is not, or -1 with INVALID_ARGUMENT
+ * or INVALID_NAME. */
 int gb_query_bool(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
-/* The same, and the parameter without a value means true. */
+/* The same; the parameter without a value means true. */
 int gb_query_flag(const struct gb_http_request *request, const char *name, bool *ret, struct gb_error *err);
 int gb_query_u64(const struct gb_http_request *request, const char *name, uint64_t *ret, struct gb_error *err);
 int gb_query_name(const struct gb_http_request *request, const char *name, struct gb_name *ret, struct gb_error *err);
 
-/* The n-th capture of the route as a name; `what` is "session name" and the like. Returns 0 or -1. */
+/* Reads the n-th capture of the route as a name. what: "session name" and the like, for the error. Returns 0 or -1. */
 int gb_param_name(const struct gb_http_request *request, unsigned n, const char *what, struct gb_name *ret,
                   struct gb_error *err);
 
@@ -25,14 +25,15 @@ int gb_param_name(const struct gb_http_request *request, unsigned n, const char 
 #define GB_PAGE_LIMIT 100
 #define GB_PAGE_LIMIT_MAX 1000
 struct gb_page {
-    int64_t after_id; /* 0: from the start */
+    int64_t after; /* the id of the last item before it; 0: it is the first page */
     unsigned limit;
+    bool more; /* items follow; set by the list */
 };
 
-/* From ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */
+/* Reads ?cursor= and ?limit=. Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_page_read(const struct gb_http_request *request, struct gb_page *ret, struct gb_error *err);
 
-/* A cursor is the id of the last item seen, which clients need not know. */
+/* A cursor is the id of the last item of a page. Clients treat it as opaque. */
 int gb_cursor_parse(const char *text, size_t len, int64_t *ret_id, struct gb_error *err);
 #define GB_CURSOR_SIZE 24
 char *gb_cursor_text(int64_t id, char *out);

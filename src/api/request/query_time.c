@@ -11,7 +11,7 @@
 #define US_PER_S 1000000LL
 #define YEARS_100_S 3153600000ULL
 
-/* What is left of the text, and what was read of it. */
+/* The rest of the text, and what was read of it. */
 struct scan {
     const char *at;
     size_t left;
@@ -43,7 +43,7 @@ static void need(struct scan *s, const char *one_of) {
         s->bad = true;
 }
 
-/* Microseconds; more digits than six are cut. */
+/* Reads microseconds; further digits are cut. */
 static int64_t fraction(struct scan *s) {
     int64_t us = 0;
     int64_t unit = US_PER_S / 10;
@@ -59,7 +59,7 @@ static int64_t fraction(struct scan *s) {
     return us;
 }
 
-/* False: there is none, or not one that RFC 3339 has. */
+/* Reads the offset. Returns false when there is none, or none that RFC 3339 permits. */
 static bool zone(struct scan *s, int64_t *ret_s) {
     bool behind;
     int hours;
@@ -113,7 +113,7 @@ static int absolute(const char *name, const struct gb_http_text *text, int64_t n
     *ret = ((int64_t)timegm(&made) - zone_s) * US_PER_S + us;
     if (!possible(&given, &made) || *ret < 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is not a time that there is since 1970", name);
-    /* Rounded up to a step, a year of four digits would get five. */
+    /* Rounding up to a step would give the last year of four digits a fifth. */
     if (*ret > now_us && *ret - now_us > (int64_t)YEARS_100_S * US_PER_S)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s is more than a hundred years ahead", name);
     return 0;

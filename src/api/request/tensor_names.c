@@ -17,7 +17,7 @@ int gb_tensor_buffer(const char *prefix, const char *tensor, struct gb_name *ret
     if (n == 0 && !permitted(tensor[0]))
         name.s[n++] = 'x';
     for (; *tensor && n < GB_NAME_MAX; tensor++) {
-        /* Of a character of several bytes the first is replaced, the others are left out. */
+        /* The first byte of a long character is replaced, the others are left out. */
         if (((unsigned char)*tensor & 0xc0) != 0x80)
             name.s[n++] = permitted(*tensor) || strchr("._-", *tensor) ? *tensor : '_';
     }
@@ -37,9 +37,9 @@ const char *gb_tensor_name(const struct gb_buffer_rec *rec, char *out) {
     json_t *labels = NULL;
     const char *name = NULL;
 
-    /* Most have none, and reading JSON takes its time. */
-    if (strstr(rec->labels, GB_TENSOR_LABEL))
-        labels = json_loads(rec->labels, 0, NULL);
+    /* Most buffers have no labels, and reading JSON costs time. */
+    if (strstr(gb_text_s(rec->labels), GB_TENSOR_LABEL))
+        labels = json_loads(gb_text_s(rec->labels), 0, NULL);
     if (labels)
         name = json_string_value(json_object_get(labels, GB_TENSOR_LABEL));
     snprintf(out, GB_LABELS_MAX, "%s", name ? name : rec->name.s);
@@ -80,4 +80,53 @@ int gb_tensor_labels(const char *old, const struct gb_name *buffer, const char *
         r = dump(labels, out, buffer, err);
     json_decref(labels);
     return r;
+}
+
+/* --- of a whole file ---------------------------------------------------------------------------------------------- */
+
+struct pair {
+    const char *tensor;
+    const struct gb_name *buffer;
+};
+
+static int by_buffer(const void *a, const void *b) {
+    return strcmp(((const struct pair *)a)->buffer->s, ((const struct pair *)b)->buffer->s);
+}
+
+static int check_distinct(const struct gb_safetensors *file, const struct gb_name *names, struct gb_error *err) {
+    struct pair *pairs = malloc((file->count + 1) * sizeof(*pairs));
+    size_t i;
+    int r = 0;
+
+    if (!pairs)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count; i++)
+        pairs[i] = (struct pair){.tensor = file->tensors[i].name, .buffer = &names[i]};
+    qsort(pairs, file->count, sizeof(*pairs), by_buffer);
+    for (i = 1; i < file->count && r == 0; i++) {
+        if (by_buffer(&pairs[i - 1], &pairs[i]) == 0)
+            r = gb_error_set(err, GB_ERR_INVALID_NAME,
+                             "the tensors \"%.80s\" and \"%.80s\" would both be the buffer \"%s\"; rename one of them",
+                             pairs[i - 1].tensor, pairs[i].tensor, pairs[i].buffer->s);
+    }
+    free(pairs);
+    return r;
+}
+
+int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret,
+                     struct gb_error *err) {
+    struct gb_name *names = calloc(file->count + 1, sizeof(*names));
+    size_t i;
+    int r = 0;
+
+    if (!names)
+        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    for (i = 0; i < file->count && r == 0; i++)
+        r = gb_tensor_buffer(prefix, file->tensors[i].name, &names[i], err);
+    if (r < 0 || check_distinct(file, names, err) < 0) {
+        free(names);
+        return -1;
+    }
+    *ret = names;
+    return 0;
 }

@@ -1,14 +1,23 @@
-/* /v1/sessions/{s}/buffers: metadata. The bytes are in upload.c and download.c. */
+/* /v1/sessions/{s}/buffers: metadata. The bytes are in transfer/upload.c and transfer/download.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
+#include "api/middleware/longpoll.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "base/parse.h"
 
 static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
@@ -20,90 +29,19 @@ static int read_path(const struct gb_http_request *request, struct gb_name *ret_
 
 static enum gb_step send_buffer(struct gb_http_request *request, const struct gb_buffer_rec *rec, int status,
                                 struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
-    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
-}
-
-enum gb_step gb_reply_buffer(struct gb_http_request *request, const struct gb_call *call,
-                             struct gb_http_response *response, struct gb_error *err) {
-    char etag[GB_ETAG_SIZE];
-
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag)) < 0)
-        return GB_STEP_ERROR;
-    if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
-                                                 request->param[0].s, call->buffer.name.s) < 0)
-        return GB_STEP_ERROR;
-    return send_buffer(request, &call->buffer, call->created ? 201 : 200, response, err);
+    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
-
-int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, struct gb_error *err) {
-    uint64_t bytes = 0;
-    uint64_t of_shape;
-    int has_bytes = gb_json_u64(body, "bytes", &bytes, err);
-    int has_dtype = has_bytes < 0 ? -1 : gb_json_dtype(body, "dtype", &params->dtype, err);
-    int has_shape = has_dtype < 0 ? -1 : gb_json_shape(body, "shape", &params->shape, err);
-    size_t width;
-
-    if (has_shape < 0)
-        return -1;
-    if (has_shape && !has_dtype)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'shape' needs 'dtype' beside it");
-    if (!has_shape && !has_bytes)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes', or 'dtype' and 'shape'");
-    if (!has_shape) {
-        width = gb_dtype_bytes(params->dtype);
-        if (bytes % width != 0)
-            return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "%llu bytes are no whole number of %s, which has %zu each",
-                                (unsigned long long)bytes, gb_dtype_name(params->dtype), width);
-        params->shape = (struct gb_shape){.dims = 1, .dim = {bytes / width}};
-    }
-    if (gb_shape_bytes(&params->shape, params->dtype, &of_shape, err) < 0)
-        return -1;
-    if (has_bytes && of_shape != bytes)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, 'bytes' says %llu",
-                            (unsigned long long)of_shape, (unsigned long long)bytes);
-    params->bytes = of_shape;
-    params->has_shape = true;
-    return 0;
-}
-
-/* Where the memory is to be. A pool is on a device already. */
-static int read_device(const struct gb_api *api, const json_t *body, struct gb_buffer_params *params,
-                       struct gb_error *err) {
-    int r = gb_device_field(api, body, "device", &params->device, err);
-
-    params->has_device = r > 0;
-    if (r > 0 && params->pool.s[0] != '\0')
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'pool' or 'device', not both: a pool is of one device");
-    return r < 0 ? -1 : 0;
-}
-
-int gb_buffer_params_read(const struct gb_api *api, const json_t *body, const char *key,
-                          struct gb_buffer_params *params, struct gb_error *err) {
-    int r = gb_json_name(body, key, &params->name, err);
-
-    if (r == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' is needed", key);
-    if (r < 0 || gb_buffer_layout_read(body, params, err) < 0)
-        return -1;
-    if (gb_json_kind(body, "kind", &params->kind, err) < 0 || gb_json_name(body, "pool", &params->pool, err) < 0 ||
-        gb_json_name(body, "stream", &params->stream, err) < 0 ||
-        gb_json_bool(body, "mirrored", &params->mirrored, err) < 0 || read_device(api, body, params, err) < 0)
-        return -1;
-    r = gb_json_labels(body, "labels", NULL, params->labels, err);
-    params->has_labels = r > 0;
-    return r < 0 ? -1 : 0;
-}
 
 enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .stream = {"default"}};
     unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     json_t *body;
     int r;
 
@@ -113,60 +51,61 @@ enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
     json_decref(body);
-    if (r < 0)
-        return GB_STEP_ERROR;
-    gb_hook_stream(request, &params.stream);
-    call = gb_async_begin(request, err);
+    gb_request_hooks_stream(request, &params.stream);
+    call = r < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
+    if (call)
+        gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
+    gb_text_unref(params.labels);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
-static void render_address(struct gb_out *out, const char *key, uint64_t address) {
+static void render_address(struct gb_json_writer *out, const char *key, uint64_t address) {
     char text[24];
 
     snprintf(text, sizeof(text), "0x%" PRIx64, address);
     if (address > 0)
-        gb_out_string(out, key, text);
+        gb_json_put_string(out, key, text);
     else
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
 }
 
-static enum gb_step reply_attributes(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_attributes(struct gb_http_request *request, const void *result,
                                      struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_attributes_call *call = result;
     const struct gb_api *api = gb_api_of(request);
     const struct gb_mem_attr *attr = &call->attr;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, api, request->param[0].s, &call->buffer);
-    gb_out_open(&out, "attributes", '{');
-    gb_out_string(&out, "memory_type", gb_memory_type_name(attr->type));
+    gb_json_open(&out, "attributes", '{');
+    gb_json_put_string(&out, "memory_type", gb_memory_type_name(attr->type));
     if (attr->device >= 0)
         gb_render_device_id(&out, "device", api, attr->device);
     else
-        gb_out_null(&out, "device");
+        gb_json_put_null(&out, "device");
     render_address(&out, "device_address", attr->device_address);
     render_address(&out, "host_address", attr->host_address);
-    gb_out_bool(&out, "from_pool", attr->from_pool);
-    gb_out_bool(&out, "from_this_pool", attr->this_pool);
-    gb_out_close(&out, '}');
-    gb_out_close(&out, '}');
+    gb_json_put_bool(&out, "from_pool", attr->from_pool);
+    gb_json_put_bool(&out, "from_this_pool", attr->this_pool);
+    gb_json_close(&out, '}');
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* What the device's driver knows of the memory: addresses are for administrators. */
+/* Replies with what the driver of the device knows of the memory. Addresses are for administrators. */
 static enum gb_step get_attributes(struct gb_http_request *request, const struct gb_name *session,
                                    const struct gb_name *name, struct gb_http_response *response,
                                    struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_attributes_call *call;
 
     if (gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_attributes(gb_api_of(request)->core, session, name, call);
@@ -180,8 +119,10 @@ static bool same_buffer(struct gb_core *core, const struct gb_http_request *requ
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
 
-    return read_path(request, &session, &name, &err) == 0 && gb_buffer_get(core, &session, &name, &rec, &err) == 0 &&
-           strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
+    if (read_path(request, &session, &name, &err) < 0 || gb_buffer_get(core, &session, &name, &rec, &err) < 0)
+        return false;
+    gb_buffer_rec_done(&rec);
+    return strcmp(gb_etag_buffer(&rec, etag), tag) == 0;
 }
 
 enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -192,6 +133,7 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
     char etag[GB_ETAG_SIZE];
     bool attributes = false;
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    enum gb_step step;
     int r;
 
     if (read_path(request, &session, &name, err) < 0 || gb_query_bool(request, "attributes", &attributes, err) < 0)
@@ -202,11 +144,14 @@ enum gb_step gb_api_buffer_get(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
     if (r < 0)
-        return GB_STEP_ERROR;
-    if (r == 0)
-        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
+        step = GB_STEP_ERROR;
+    else if (r == 0)
+        step = gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_buffer_get, same_buffer, etag,
                                  sequence);
-    return send_buffer(request, &rec, 200, response, err);
+    else
+        step = send_buffer(request, &rec, 200, response, err);
+    gb_buffer_rec_done(&rec);
+    return step;
 }
 
 static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -220,9 +165,9 @@ static int visit(void *arg, const struct gb_buffer_rec *rec, struct gb_error *er
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_buffer_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                          &walk->page.more, err);
 }
 
 enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -232,8 +177,8 @@ enum gb_step gb_api_buffer_list(struct gb_http_request *request, struct gb_http_
 
 /* --- change ------------------------------------------------------------------------------------------------------- */
 
-/* The same bytes seen as another dtype and shape, and labels merged into what stands there. Both build on the record as it
- * is now; the conditions see to it that it still is when the change is made. */
+/* Reads another dtype and shape of the same bytes, and labels to be merged. Both build on the record as it is now; the
+ * conditions make sure that it is the same when the change is made. */
 static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struct gb_buffer_params *params,
                       struct gb_error *err) {
     int has_dtype;
@@ -253,14 +198,14 @@ static int read_patch(const json_t *body, const struct gb_buffer_rec *rec, struc
                             (unsigned long long)params->bytes, (unsigned long long)rec->bytes,
                             has_shape ? "" : "; give 'shape' beside 'dtype'");
     params->has_shape = has_dtype || has_shape;
-    has_labels = gb_json_labels(body, "labels", rec->labels, params->labels, err);
+    has_labels = gb_json_take_labels(body, "labels", gb_labels_text(rec->labels), &params->labels, err);
     params->has_labels = has_labels > 0;
     return has_labels < 0 ? -1 : 0;
 }
 
 static int prepare_patch(const struct gb_http_request *request, struct gb_buffer_params *params,
                          struct gb_conditions *conditions, struct gb_error *err) {
-    struct gb_buffer_rec rec;
+    struct gb_buffer_rec rec = {.labels = NULL};
     json_t *body;
     int r;
 
@@ -272,7 +217,8 @@ static int prepare_patch(const struct gb_http_request *request, struct gb_buffer
     if (r == 0 && params->has_shape)
         conditions->generation = rec.generation;
     if (r == 0 && params->has_labels)
-        r = gb_conditions_labels(conditions, rec.labels, err);
+        r = gb_conditions_labels(conditions, gb_labels_text(rec.labels), err);
+    gb_buffer_rec_done(&rec);
     json_decref(body);
     return r;
 }
@@ -282,31 +228,34 @@ enum gb_step gb_api_buffer_patch(struct gb_http_request *request, struct gb_http
     struct gb_buffer_params params = {.has_shape = false};
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call = NULL;
+    struct gb_buffer_call *call = NULL;
 
     if (read_path(request, &params.session, &params.name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     if (prepare_patch(request, &params, conditions, err) == 0)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
+        gb_text_unref(params.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     check = gb_conditions_buffer_check(conditions);
     gb_async_retry(request, gb_api_buffer_patch);
     gb_buffer_patch(gb_api_of(request)->core, &params, &check, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
-static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
 
     if (call->held_bytes == 0)
-        return gb_reply_nothing(request, call, response, err);
-    gb_out_open(&out, NULL, '{');
-    gb_out_u64(&out, "held_bytes", call->held_bytes);
-    gb_out_close(&out, '}');
+        return gb_reply_nothing(request, result, response, err);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "held_bytes", call->held_bytes);
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 202, response, err);
 }
 
@@ -324,7 +273,7 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     bool when_unmapped;
@@ -332,7 +281,7 @@ enum gb_step gb_api_buffer_delete(struct gb_http_request *request, struct gb_htt
     if (read_path(request, &session, &name, err) < 0 || read_when(request, &when_unmapped, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
@@ -358,14 +307,14 @@ enum gb_step gb_api_buffer_seal(struct gb_http_request *request, struct gb_http_
                                 struct gb_error *err) {
     struct gb_buffer_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
 
     if (read_path(request, &session, &name, err) < 0 || no_fields(request, err) < 0 ||
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

@@ -3,11 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/observe/health.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
+#include "api/reply/render_health.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/device_param.h"
+#include "api/request/wait.h"
 #include "api/resources/devices.h"
+#include "api/route.h"
 
 /* --- what does not change ----------------------------------------------------------------------------------------- */
 
@@ -40,82 +45,82 @@ int gb_api_read_devices(struct gb_api *api, struct gb_backend *backend) {
 
 /* --- rendering ---------------------------------------------------------------------------------------------------- */
 
-static void render_kinds(struct gb_out *out, const struct gb_device_rec *rec) {
+static void render_kinds(struct gb_json_writer *out, const struct gb_device_rec *rec) {
     int kind;
 
-    gb_out_open(out, "kinds", '{');
+    gb_json_open(out, "kinds", '{');
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
         const char *missing = rec->kind_missing[kind];
 
-        gb_out_open(out, gb_kind_name((enum gb_kind)kind), '{');
-        gb_out_bool(out, "supported", missing[0] == '\0');
+        gb_json_open(out, gb_kind_name((enum gb_kind)kind), '{');
+        gb_json_put_bool(out, "supported", missing[0] == '\0');
         if (missing[0] != '\0')
-            gb_out_string(out, "reason", missing);
-        gb_out_bool(out, "cpu_access", missing[0] == '\0' && rec->kind_cpu[kind]);
-        gb_out_close(out, '}');
+            gb_json_put_string(out, "reason", missing);
+        gb_json_put_bool(out, "cpu_access", missing[0] == '\0' && rec->kind_cpu[kind]);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-static void render_capabilities(struct gb_out *out, const struct gb_device_rec *rec) {
+static void render_capabilities(struct gb_json_writer *out, const struct gb_device_rec *rec) {
     int cap;
 
-    gb_out_open(out, "capabilities", '{');
+    gb_json_open(out, "capabilities", '{');
     for (cap = 0; cap < GB_CAP_COUNT; cap++) {
-        gb_out_open(out, gb_capability_name((enum gb_capability)cap), '{');
-        gb_out_bool(out, "available", rec->cap_missing[cap][0] == '\0');
+        gb_json_open(out, gb_capability_name((enum gb_capability)cap), '{');
+        gb_json_put_bool(out, "available", rec->cap_missing[cap][0] == '\0');
         if (rec->cap_missing[cap][0] != '\0')
-            gb_out_string(out, "reason", rec->cap_missing[cap]);
-        gb_out_close(out, '}');
+            gb_json_put_string(out, "reason", rec->cap_missing[cap]);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-/* One row of the matrix; a device is no peer of its own. */
-static void render_peers(struct gb_out *out, const struct gb_api *api, int device) {
+/* Writes one row of the matrix; a device is no peer of its own. */
+static void render_peers(struct gb_json_writer *out, const struct gb_api *api, int device) {
     int i;
 
-    gb_out_open(out, "peers", '[');
+    gb_json_open(out, "peers", '[');
     for (i = 0; i < api->devices; i++) {
         const struct gb_peer_rec *peer = &api->peers[device * api->devices + i];
 
         if (i == device)
             continue;
-        gb_out_open(out, NULL, '{');
+        gb_json_open(out, NULL, '{');
         gb_render_device_id(out, "device", api, i);
-        gb_out_bool(out, "can_access", peer->can_access);
+        gb_json_put_bool(out, "can_access", peer->can_access);
         if (peer->why_not[0] != '\0')
-            gb_out_string(out, "reason", peer->why_not);
-        gb_out_bool(out, "native_atomics", peer->native_atomics);
-        gb_out_i64(out, "performance_rank", peer->rank);
-        gb_out_close(out, '}');
+            gb_json_put_string(out, "reason", peer->why_not);
+        gb_json_put_bool(out, "native_atomics", peer->native_atomics);
+        gb_json_put_i64(out, "performance_rank", peer->rank);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, ']');
+    gb_json_close(out, ']');
 }
 
-static void render_device(struct gb_out *out, const struct gb_api *api, const struct gb_device_rec *rec) {
+static void render_device(struct gb_json_writer *out, const struct gb_api *api, const struct gb_device_rec *rec) {
     struct gb_health health;
     char capability[16];
 
-    gb_out_open(out, NULL, '{');
-    gb_out_i64(out, "index", rec->index);
-    gb_out_string(out, "uuid", rec->uuid);
-    gb_out_string(out, "name", rec->name);
-    gb_out_u64(out, "total_bytes", rec->total_bytes);
-    gb_out_u64(out, "free_bytes", rec->free_bytes);
-    gb_out_bool(out, "integrated", rec->integrated);
-    gb_out_bool(out, "cpu_access", rec->cpu_access);
+    gb_json_open(out, NULL, '{');
+    gb_json_put_i64(out, "index", rec->index);
+    gb_json_put_string(out, "uuid", rec->uuid);
+    gb_json_put_string(out, "name", rec->name);
+    gb_json_put_u64(out, "total_bytes", rec->total_bytes);
+    gb_json_put_u64(out, "free_bytes", rec->free_bytes);
+    gb_json_put_bool(out, "integrated", rec->integrated);
+    gb_json_put_bool(out, "cpu_access", rec->cpu_access);
     snprintf(capability, sizeof(capability), "%d.%d", rec->compute_major % 1000, rec->compute_minor % 1000);
     if (rec->compute_major > 0)
-        gb_out_string(out, "compute_capability", capability);
+        gb_json_put_string(out, "compute_capability", capability);
     else
-        gb_out_null(out, "compute_capability");
+        gb_json_put_null(out, "compute_capability");
     render_kinds(out, rec);
     render_capabilities(out, rec);
     render_peers(out, api, rec->index);
     if (gb_device_health(api->core, rec->index, &health, NULL) == 0)
         gb_render_health(out, &health);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
 /* --- handlers ----------------------------------------------------------------------------------------------------- */
@@ -124,13 +129,13 @@ enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_
                                 struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_device_rec rec;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int i;
 
     gb_render_list_open(&out);
     for (i = 0; i < api->devices; i++) {
         if (gb_device_get(api->core, i, &rec, err) < 0) {
-            gb_out_done(&out);
+            gb_json_done(&out);
             return GB_STEP_ERROR;
         }
         render_device(&out, api, &rec);
@@ -139,7 +144,7 @@ enum gb_step gb_api_device_list(struct gb_http_request *request, struct gb_http_
     return gb_reply_tagged(&out, 'd', response, err);
 }
 
-/* The device of the path. */
+/* Reads the device of the path. */
 static int read_device(const struct gb_http_request *request, int *ret, struct gb_error *err) {
     return gb_device_text(gb_api_of(request), request->param[0].s, request->param[0].len, ret, err) < 0 ? -1 : 0;
 }
@@ -147,7 +152,7 @@ static int read_device(const struct gb_http_request *request, int *ret, struct g
 static enum gb_step send_device(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_device_rec rec;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int device;
 
     if (read_device(request, &device, err) < 0 || gb_device_get(gb_api_of(request)->core, device, &rec, err) < 0)
@@ -170,7 +175,7 @@ enum gb_step gb_api_device_sync(struct gb_http_request *request, struct gb_http_
     if (read_device(request, &device, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_device_sync_call(gb_api_of(request)->core, device, call);

@@ -1,53 +1,45 @@
 /* POST /v1/sessions/{s}/buffers/{b}/{sync,release}: the two sides of a mirrored buffer. */
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/reply/timing.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 
-/* The field `key`: host, device or, where that makes sense, all. */
-int gb_action_read_sides(const json_t *body, const char *key, bool all, struct gb_sides *ret, struct gb_error *err) {
-    const char *word = "";
-    struct gb_sides sides;
-    int r = gb_json_string(body, key, &word, err);
-    bool both = all && strcmp(word, "all") == 0;
-
-    if (r < 0)
-        return -1;
-    sides = (struct gb_sides){.host = both || strcmp(word, "host") == 0, .device = both || strcmp(word, "device") == 0};
-    if (!sides.host && !sides.device)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give '%s': %s", key,
-                            all ? "host, device or all" : "host or device");
-    *ret = sides;
-    return 0;
-}
-
-static int add_etag(const struct gb_call *call, struct gb_http_response *response, struct gb_error *err) {
+static int add_etag(const struct gb_buffer_call *call, struct gb_http_response *response, struct gb_error *err) {
     char etag[GB_ETAG_SIZE];
 
     return gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_buffer(&call->buffer, etag));
 }
 
-static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+static enum gb_step reply_synced(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0 || gb_add_timing(request, &call->times, response, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    gb_out_bool(&out, "copied", call->copied);
-    gb_out_string(&out, "way", gb_copy_way_name(call->way));
-    gb_out_close(&out, '}');
+    gb_json_put_bool(&out, "copied", call->copied);
+    gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
-static enum gb_step reply_released(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_released(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    const struct gb_buffer_call *call = result;
+    struct gb_json_writer out = {0};
 
     if (add_etag(call, response, err) < 0)
         return GB_STEP_ERROR;
@@ -80,14 +72,15 @@ static int read_release(const struct gb_http_request *request, struct gb_sides *
     return r;
 }
 
-/* Reads the conditions and begins the call. NULL with *err. */
-static struct gb_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check, struct gb_error *err) {
+/* Reads the conditions and begins the call. Returns NULL with *err. */
+static struct gb_buffer_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
+                                    struct gb_error *err) {
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     if (gb_conditions_read(request, &conditions, err) < 0)
         return NULL;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (call)
         *ret_check = gb_conditions_buffer_check(conditions);
     else
@@ -100,17 +93,17 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     struct gb_name stream = {"default"};
     struct gb_stream_view unused;
     struct gb_buffer_check check;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     struct gb_sides to;
 
     if (gb_path_names(request, "buffer name", &session, &name, err) < 0 || read_sync(request, &to, &stream, err) < 0)
         return GB_STEP_ERROR;
-    /* A wrong name is one also when there is nothing to copy. */
+    /* A wrong name is refused also when there is nothing to copy. */
     if (gb_stream_get(gb_api_of(request)->core, &session, &stream, &unused, err) < 0)
         return GB_STEP_ERROR;
-    gb_hook_stream(request, &stream);
+    gb_request_hooks_stream(request, &stream);
     call = begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
@@ -121,7 +114,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
 enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_buffer_check check;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_name session;
     struct gb_name name;
     struct gb_sides side;

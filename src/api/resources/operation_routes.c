@@ -3,27 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/operations.h"
 #include "api/reply/render.h"
-#include "api/request/path_params.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "base/clock.h"
 
-/* How long a look waits for the end at most. */
+/* The longest wait for the end of an operation. */
 #define WAIT_MAX_S 3600
 
-/* The operation of the path, as far as the bearer may see it. */
+/* Finds the operation of the path, as far as the bearer may see it. */
 static struct gb_operation *find(const struct gb_http_request *request, enum gb_scope scope, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    struct gb_operation *op = gb_operation_find(&api->operations, request->param[0].s, err);
+    struct gb_operation *op = gb_operation_find(api->operations, request->param[0].s, err);
     struct gb_error why = GB_ERROR_INIT;
 
     if (!op || gb_api_permit(request, scope, op->session.s, &why) == 0)
         return op;
-    gb_operation_unref(&api->operations, op);
-    /* Whether there is one of another session is nobody's business. */
+    gb_operation_unref(api->operations, op);
+    /* An operation of another session is reported like one that does not exist. */
     if (why.code == GB_ERR_FORBIDDEN)
-        gb_operation_find(&api->operations, "", err);
+        gb_operation_find(api->operations, "", err);
     else
         *err = why;
     return NULL;
@@ -32,16 +36,16 @@ static struct gb_operation *find(const struct gb_http_request *request, enum gb_
 static enum gb_step reply(struct gb_http_request *request, struct gb_operation *op, struct gb_http_response *response,
                           struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char tag[64];
     int r;
 
     snprintf(tag, sizeof(tag), "o%s-%s", op->id,
-             gb_operation_state_name(gb_operation_render(&api->operations, op, &out)));
+             gb_operation_state_name(gb_operation_render(api->operations, op, &out)));
     r = request->method > GB_HTTP_HEAD ? 1 : gb_conditions_get(request, tag, response, err);
     if (r > 0)
         return gb_reply_json(&out, 200, response, err);
-    gb_out_done(&out);
+    gb_json_done(&out);
     return r < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
@@ -49,7 +53,7 @@ static enum gb_step reply(struct gb_http_request *request, struct gb_operation *
 
 static void waiter_free(void *arg) {
     struct gb_operation_waiter *w = arg;
-    struct gb_operations *ops = &gb_api_of(w->request)->operations;
+    struct gb_operations *ops = gb_api_of(w->request)->operations;
 
     gb_operation_wait_end(ops, w);
     gb_operation_unref(ops, w->op);
@@ -59,16 +63,16 @@ static void waiter_free(void *arg) {
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_operation_waiter *w = request->state;
 
-    if (!request->timed_out && !gb_operation_ended(&gb_api_of(request)->operations, w->op))
+    if (!request->timed_out && !gb_operation_ended(gb_api_of(request)->operations, w->op))
         return GB_STEP_WAIT;
     return reply(request, w->op, response, err);
 }
 
-/* Takes the reference to op. */
+/* Waits for the end. Takes the reference to op. */
 static enum gb_step wait(struct gb_http_request *request, struct gb_operation *op, unsigned wait_s,
                          struct gb_http_response *response, struct gb_error *err) {
     struct gb_operation_waiter *w = calloc(1, sizeof(*w));
-    struct gb_operations *ops = &gb_api_of(request)->operations;
+    struct gb_operations *ops = gb_api_of(request)->operations;
 
     if (!w) {
         gb_operation_unref(ops, op);
@@ -88,7 +92,7 @@ static enum gb_step wait(struct gb_http_request *request, struct gb_operation *o
 
 enum gb_step gb_api_operation_get(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    struct gb_operations *ops = &gb_api_of(request)->operations;
+    struct gb_operations *ops = gb_api_of(request)->operations;
     struct gb_operation *op = find(request, GB_SCOPE_READ, err);
     unsigned wait_s = gb_http_prefer_wait(request, 0, WAIT_MAX_S, NULL);
     enum gb_step step;
@@ -104,7 +108,7 @@ enum gb_step gb_api_operation_get(struct gb_http_request *request, struct gb_htt
 
 enum gb_step gb_api_operation_cancel(struct gb_http_request *request, struct gb_http_response *response,
                                      struct gb_error *err) {
-    struct gb_operations *ops = &gb_api_of(request)->operations;
+    struct gb_operations *ops = gb_api_of(request)->operations;
     struct gb_operation *op = find(request, GB_SCOPE_WRITE, err);
     enum gb_step step = GB_STEP_ERROR;
 
@@ -134,9 +138,8 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
     struct gb_name session;
     struct gb_name bound;
     struct gb_page page;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int64_t last = 0;
-    bool more;
     int r = gb_query_name(request, "session", &session, err);
 
     if (r < 0 || read_state(request, &filter, err) < 0 || gb_page_read(request, &page, err) < 0 ||
@@ -148,10 +151,8 @@ enum gb_step gb_api_operation_list(struct gb_http_request *request, struct gb_ht
         filter.session = session.s;
     else if (bound.s[0])
         filter.session = bound.s;
-    filter.after = page.after_id;
-    filter.limit = page.limit;
     gb_render_list_open(&out);
-    more = gb_operations_list(&api->operations, &filter, &out, &last);
-    gb_render_list_close(&out, more, last);
+    gb_operations_list(api->operations, &filter, &page, &out, &last);
+    gb_render_list_close(&out, page.more, last);
     return gb_reply_json(&out, 200, response, err);
 }

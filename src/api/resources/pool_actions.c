@@ -1,12 +1,19 @@
 /* POST /v1/sessions/{s}/pools/{p}/{trim,reset-peak,access} */
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
 #include "api/resources/pools.h"
+#include "api/route.h"
 
-/* Whether the bearer may do this to the pool: a device's own pool, which all sessions share, takes an administrator. */
+/* Checks that the bearer may do this to the pool. A device's own pool, which all sessions share, takes an
+ * administrator. */
 static int permit(const struct gb_http_request *request, const struct gb_name *session, const struct gb_name *pool,
                   struct gb_error *err) {
     struct gb_pool_view view;
@@ -16,25 +23,26 @@ static int permit(const struct gb_http_request *request, const struct gb_name *s
     return view.id > 0 ? 0 : gb_api_permit(request, GB_SCOPE_ADMIN, session->s, err);
 }
 
-static enum gb_step reply_trimmed(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_trimmed(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    const struct gb_pool_call *call = result;
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
-    gb_out_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "reserved_before_bytes", call->trim.before_bytes);
+    gb_json_put_u64(&out, "reserved_after_bytes", call->trim.after_bytes);
     if (call->pool.config.exportable)
-        gb_out_string(&out, "note",
-                      "memory that was exported goes back to the system when the pool is deleted, not before");
+        gb_json_put_string(&out, "note",
+                           "memory that was exported goes back to the system when the pool is deleted, not before");
     else if (call->trim.kept)
-        gb_out_string(&out, "note",
-                      "what is left is in pieces of which a part is in use, or whose free is still queued");
+        gb_json_put_string(&out, "note",
+                           "what is left is in pieces of which a part is in use, or whose free is still queued");
     return gb_pool_reply(request, &out, &call->pool, 200, response, err);
 }
 
 enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     uint64_t keep_bytes = 0;
@@ -48,24 +56,25 @@ enum gb_step gb_api_pool_trim(struct gb_http_request *request, struct gb_http_re
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_trim_to(gb_api_of(request)->core, &session, &pool, keep_bytes, call);
     return gb_async_end(request, response, reply_trimmed, 0, err);
 }
 
-static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
-                               struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+static enum gb_step reply_pool(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                               struct gb_error *err) {
+    const struct gb_pool_call *call = result;
+    struct gb_json_writer out = {0};
 
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, &call->pool, 200, response, err);
 }
 
 enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     json_t *body;
@@ -74,7 +83,7 @@ enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_h
         gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_peak_reset(gb_api_of(request)->core, &session, &pool, call);
@@ -99,7 +108,7 @@ static int read_access(const struct gb_api *api, const json_t *body, int *ret_de
 enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     enum gb_pool_access access;
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     json_t *body;
@@ -113,7 +122,7 @@ enum gb_step gb_api_pool_access(struct gb_http_request *request, struct gb_http_
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_peer_set(gb_api_of(request)->core, &session, &pool, device, access, call);

@@ -1,14 +1,22 @@
 /* /v1/sessions/{s}/pools. Every session sees the devices' default pools beside its own. */
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
 #include "api/resources/pools.h"
+#include "api/route.h"
 
-/* What every reply about a pool says of it. Who may reach it from another device is asked only here: statistics that many
- * poll do without. */
-static void render_members(struct gb_out *out, const struct gb_api *api, const struct gb_name *session,
+/* Writes what every reply about a pool says of it. Only these replies ask for the access of other devices; polled
+ * statistics do without. */
+static void render_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_name *session,
                            const struct gb_pool_view *view) {
     enum gb_pool_access access[GB_POOL_PEERS_MAX];
     int count = api->devices < GB_POOL_PEERS_MAX ? api->devices : GB_POOL_PEERS_MAX;
@@ -17,28 +25,28 @@ static void render_members(struct gb_out *out, const struct gb_api *api, const s
     gb_render_pool_members(out, api, view);
     if (view->lost || gb_pool_peers(api->core, session, &view->name, access, count, NULL) < 0)
         count = 0;
-    gb_out_open(out, "access", '[');
+    gb_json_open(out, "access", '[');
     for (i = 0; i < count; i++) {
         if (i == view->device)
             continue;
-        gb_out_open(out, NULL, '{');
+        gb_json_open(out, NULL, '{');
         gb_render_device_id(out, "device", api, i);
-        gb_out_string(out, "access", gb_pool_access_name(access[i]));
-        gb_out_close(out, '}');
+        gb_json_put_string(out, "access", gb_pool_access_name(access[i]));
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, ']');
+    gb_json_close(out, ']');
 }
 
-enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, const struct gb_pool_view *view,
+enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_writer *out, const struct gb_pool_view *view,
                            int status, struct gb_http_response *response, struct gb_error *err) {
     struct gb_name session;
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0) {
-        gb_out_done(out);
+        gb_json_done(out);
         return GB_STEP_ERROR;
     }
     render_members(out, gb_api_of(request), &session, view);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
     return gb_reply_json(out, status, response, err);
 }
 
@@ -50,16 +58,16 @@ static int visit(void *arg, const struct gb_pool_view *view, struct gb_error *er
     (void)err;
     if (gb_walk_full(walk))
         return 0;
-    gb_out_open(&walk->out, NULL, '{');
+    gb_json_open(&walk->out, NULL, '{');
     render_members(&walk->out, walk->api, &walk->session, view);
-    gb_out_close(&walk->out, '}');
+    gb_json_close(&walk->out, '}');
     walk->last_id = view->id;
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_pool_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                        err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_pool_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                        &walk->page.more, err);
 }
 
 enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -69,14 +77,14 @@ enum gb_step gb_api_pool_list(struct gb_http_request *request, struct gb_http_re
 
 enum gb_step gb_api_pool_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_pool_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name session;
     struct gb_name pool;
 
     if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
         gb_pool_get(gb_api_of(request)->core, &session, &pool, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     return gb_pool_reply(request, &out, &view, 200, response, err);
 }
 
@@ -102,7 +110,7 @@ static int read_reuse(const json_t *body, struct gb_pool_params *params, struct 
     return r < 0 ? -1 : 0;
 }
 
-/* What may be given at creation and later. */
+/* The settings that may be given at creation and later. */
 static int read_settings(const json_t *body, struct gb_pool_params *params, struct gb_error *err) {
     int r = gb_json_limit(body, "release_threshold_bytes", &params->config.release_threshold_bytes, err);
 
@@ -137,19 +145,21 @@ static int read_create(const struct gb_api *api, const json_t *body, struct gb_p
     return read_settings(body, params, err);
 }
 
-static enum gb_step reply_pool(struct gb_http_request *request, const struct gb_call *call,
-                               struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_pool(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                               struct gb_error *err) {
+    const struct gb_pool_call *call = result;
     const struct gb_pool_view *view = &call->pool;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     if (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/pools/%s",
                                                  request->param[0].s, view->name.s) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     if (call->created && view->first_use_bytes > 0)
-        gb_out_string(&out, "note",
-                      "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
-                      "share a pool share that");
+        gb_json_put_string(
+            &out, "note",
+            "the first allocation takes first_use_bytes of device memory, whatever its size; sessions that "
+            "share a pool share that");
     return gb_pool_reply(request, &out, view, call->created ? 201 : 200, response, err);
 }
 
@@ -159,7 +169,7 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
                                                .follow_event_dependencies = true,
                                                .allow_opportunistic = true,
                                                .allow_internal_dependencies = true}};
-    struct gb_call *call;
+    struct gb_pool_call *call;
     json_t *body;
     int r;
 
@@ -171,7 +181,7 @@ enum gb_step gb_api_pool_create(struct gb_http_request *request, struct gb_http_
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_make(gb_api_of(request)->core, &params, call);
@@ -193,7 +203,7 @@ static int read_patch(const json_t *body, struct gb_pool_params *params, struct 
 enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_pool_params params = {.device = 0};
-    struct gb_call *call;
+    struct gb_pool_call *call;
     json_t *body;
     int r;
 
@@ -205,7 +215,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
     json_decref(body);
     if (r < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_patch(gb_api_of(request)->core, &params, NULL, call);
@@ -216,7 +226,7 @@ enum gb_step gb_api_pool_patch(struct gb_http_request *request, struct gb_http_r
 
 enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_call *call;
+    struct gb_pool_call *call;
     struct gb_name session;
     struct gb_name pool;
     bool force = false;
@@ -224,7 +234,7 @@ enum gb_step gb_api_pool_delete(struct gb_http_request *request, struct gb_http_
     if (gb_path_names(request, "pool name", &session, &pool, err) < 0 ||
         gb_query_bool(request, "force", &force, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_pool_remove(gb_api_of(request)->core, &session, &pool, force, call);

@@ -1,15 +1,15 @@
 /* Replies about pools. */
-#ifndef GB_API_POOLS_H
-#define GB_API_POOLS_H
+#ifndef GB_API_RESOURCES_POOLS_H
+#define GB_API_RESOURCES_POOLS_H
 
 #include "api/context.h"
-#include "format/json_writer.h"
+#include "base/json_writer.h"
 
-/* Devices whose access to a pool is shown. */
+/* The most devices whose access to a pool is shown. */
 #define GB_POOL_PEERS_MAX 64
 
-/* Adds the pool to the object that is open, closes it and makes it the reply. */
-enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_out *out, const struct gb_pool_view *view,
+/* Adds the pool to the object that is open, closes the object and makes it the reply. */
+enum gb_step gb_pool_reply(struct gb_http_request *request, struct gb_json_writer *out, const struct gb_pool_view *view,
                            int status, struct gb_http_response *response, struct gb_error *err);
 
 #endif

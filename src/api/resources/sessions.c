@@ -2,11 +2,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
+#include "api/middleware/longpoll.h"
+#include "api/middleware/operations.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/request/path_params.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 
 static int read_quota(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
     const json_t *quota;
@@ -27,7 +34,7 @@ static int read_quota(const json_t *body, struct gb_session_params *params, stru
     return r < 0 ? -1 : 0;
 }
 
-/* What create and patch share. old_labels: merged into; NULL for none. */
+/* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
     int r;
@@ -38,21 +45,22 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
     if (r < 0)
         return -1;
     params->has_idle_ttl = r > 0;
-    r = gb_json_labels(body, "labels", old_labels, params->labels, err);
+    r = gb_json_take_labels(body, "labels", old_labels, &params->labels, err);
     params->has_labels = r > 0;
     return r < 0 ? -1 : 0;
 }
 
 static enum gb_step send_session(const struct gb_session_view *view, int status, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
 
     gb_render_session(&out, NULL, view);
-    return gb_out_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-static enum gb_step reply_session(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_session(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_session_call *call = result;
     char etag[GB_ETAG_SIZE];
 
     (void)request;
@@ -82,14 +90,15 @@ static int read_create(const struct gb_http_request *request, struct gb_session_
 enum gb_step gb_api_session_create(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct gb_session_params params = {.has_labels = false};
-    struct gb_call *call;
+    struct gb_session_call *call;
 
-    if (read_create(request, &params, err) < 0)
+    call = read_create(request, &params, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        gb_text_unref(params.labels);
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
-    if (!call)
-        return GB_STEP_ERROR;
+    }
     gb_session_create(gb_api_of(request)->core, &params, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
@@ -99,8 +108,10 @@ static bool same_session(struct gb_core *core, const struct gb_http_request *req
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
 
-    return gb_param_name(request, 0, "session name", &name, &err) == 0 &&
-           gb_session_get(core, &name, &view, &err) == 0 && strcmp(gb_etag_session(&view, etag), tag) == 0;
+    if (gb_param_name(request, 0, "session name", &name, &err) < 0 || gb_session_get(core, &name, &view, &err) < 0)
+        return false;
+    gb_session_rec_done(&view.rec);
+    return strcmp(gb_etag_session(&view, etag), tag) == 0;
 }
 
 enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -109,6 +120,7 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
     struct gb_name name;
     char etag[GB_ETAG_SIZE];
     uint64_t sequence = gb_core_sequence(gb_api_of(request)->core);
+    enum gb_step step;
     int r;
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 ||
@@ -116,17 +128,20 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     r = gb_conditions_get(request, gb_etag_session(&view, etag), response, err);
     if (r < 0)
-        return GB_STEP_ERROR;
-    if (r == 0)
-        return gb_poll_unchanged(&gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
+        step = GB_STEP_ERROR;
+    else if (r == 0)
+        step = gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
                                  sequence);
-    return send_session(&view, 200, response, err);
+    else
+        step = send_session(&view, 200, response, err);
+    gb_session_rec_done(&view.rec);
+    return step;
 }
 
-/* Labels are merged into what stands there now; an equal text then guards the merge. */
+/* Labels are merged into the present ones; the check for an equal text then guards the merge. */
 static int read_patch(const struct gb_http_request *request, const struct gb_name *name,
                       struct gb_session_params *params, struct gb_conditions *conditions, struct gb_error *err) {
-    struct gb_session_view view;
+    struct gb_session_view view = {.rec = {.labels = NULL}};
     json_t *body;
     int r;
 
@@ -134,9 +149,10 @@ static int read_patch(const struct gb_http_request *request, const struct gb_nam
         return -1;
     r = gb_session_get(gb_api_of(request)->core, name, &view, err);
     if (r == 0)
-        r = read_fields(body, view.rec.labels, params, err);
+        r = read_fields(body, gb_labels_text(view.rec.labels), params, err);
     if (r == 0 && params->has_labels)
-        r = gb_conditions_labels(conditions, view.rec.labels, err);
+        r = gb_conditions_labels(conditions, gb_labels_text(view.rec.labels), err);
+    gb_session_rec_done(&view.rec);
     json_decref(body);
     return r;
 }
@@ -146,27 +162,29 @@ enum gb_step gb_api_session_patch(struct gb_http_request *request, struct gb_htt
     struct gb_session_params params = {.has_labels = false};
     struct gb_session_check check;
     struct gb_conditions *conditions;
-    struct gb_call *call = NULL;
+    struct gb_session_call *call = NULL;
     struct gb_name name;
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     if (read_patch(request, &name, &params, conditions, err) == 0)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
+        gb_text_unref(params.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     check = gb_conditions_session_check(conditions);
     gb_async_retry(request, gb_api_session_patch);
     gb_session_patch(gb_api_of(request)->core, &name, &params, &check, call);
+    gb_text_unref(params.labels);
     return gb_async_end(request, response, reply_session, 0, err);
 }
 
-static enum gb_step reply_deleted(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_deleted(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    gb_operations_session_gone(&gb_api_of(request)->operations, request->param[0].s);
-    return gb_reply_nothing(request, call, response, err);
+    gb_operations_session_gone(gb_api_of(request)->operations, request->param[0].s);
+    return gb_reply_nothing(request, result, response, err);
 }
 
 enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_http_response *response,
@@ -178,7 +196,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
 
     if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
@@ -191,7 +209,7 @@ enum gb_step gb_api_session_delete(struct gb_http_request *request, struct gb_ht
 enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb_http_response *response,
                                       struct gb_error *err) {
     struct gb_session_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name name;
     json_t *body;
 
@@ -200,48 +218,34 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     json_decref(body);
     if (gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "name", view.rec.name.s);
-    gb_out_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
+    gb_session_rec_done(&view.rec);
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "name", view.rec.name.s);
+    gb_json_put_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
     if (view.expires_at_us > 0)
-        gb_out_time(&out, "expires_at", view.expires_at_us);
+        gb_json_put_time(&out, "expires_at", view.expires_at_us);
     else
-        gb_out_null(&out, "expires_at");
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+        gb_json_put_null(&out, "expires_at");
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-struct walk {
-    struct gb_out out;
-    int64_t last_id;
-    bool full;
-};
-
 static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {
-    struct walk *walk = arg;
+    struct gb_walk *walk = arg;
 
     (void)err;
-    walk->full = gb_render_list_full(&walk->out);
-    if (walk->full)
+    if (gb_walk_full(walk))
         return 0;
     gb_render_session(&walk->out, NULL, view);
     walk->last_id = view->rec.id;
     return 0;
 }
 
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_session_list(walk->api->core, walk->page.after, walk->page.limit, visit, walk, &walk->page.more, err);
+}
+
 enum gb_step gb_api_session_list(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
-    struct walk walk = {.last_id = 0};
-    struct gb_page page;
-    bool more = false;
-
-    if (gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    gb_render_list_open(&walk.out);
-    if (gb_session_list(gb_api_of(request)->core, page.after_id, page.limit, visit, &walk, &more, err) < 0) {
-        gb_out_done(&walk.out);
-        return GB_STEP_ERROR;
-    }
-    gb_render_list_close(&walk.out, more || walk.full, walk.last_id);
-    return gb_out_reply(&walk.out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_page(request, response, list, err);
 }

@@ -1,7 +1,13 @@
 /* /v1/sessions/{s}/streams, and POST /v1/sessions/{s}/sync, which waits for all of them. */
+#include "api/context.h"
+#include "api/middleware/async.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 
 static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
@@ -14,9 +20,9 @@ static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_stream_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_stream_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                          &walk->page.more, err);
 }
 
 enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -27,7 +33,7 @@ enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_
 enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
     struct gb_stream_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     struct gb_name session;
     struct gb_name stream;
 
@@ -38,9 +44,10 @@ enum gb_step gb_api_stream_get(struct gb_http_request *request, struct gb_http_r
     return gb_reply_json(&out, 200, response, err);
 }
 
-static enum gb_step reply_created(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_created(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    const struct gb_stream_call *call = result;
+    struct gb_json_writer out = {0};
 
     if (gb_http_response_header(response, err, "Location", "/v1/sessions/%s/streams/%s", request->param[0].s,
                                 call->stream.name.s) < 0)
@@ -51,19 +58,29 @@ static enum gb_step reply_created(struct gb_http_request *request, const struct 
 
 enum gb_step gb_api_stream_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    return gb_body_call(request, response, gb_stream_make, reply_created, err);
+    struct gb_stream_call *call;
+    struct gb_name session;
+    struct gb_name name;
+
+    if (gb_path_session(request, &session, err) < 0 || gb_body_name(request, &name, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_stream_make(gb_api_of(request)->core, &session, &name, call);
+    return gb_async_end(request, response, reply_created, 0, err);
 }
 
 enum gb_step gb_api_stream_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
-    return gb_path_call(request, response, "stream name", gb_stream_remove, gb_reply_nothing, err);
+    return gb_path_call(request, response, "stream name", gb_stream_remove, err);
 }
 
 /* --- sync --------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step reply_synced(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    (void)call;
+static enum gb_step reply_synced(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    (void)result;
     return gb_api_stream_get(request, response, err);
 }
 
@@ -78,7 +95,7 @@ enum gb_step gb_api_stream_sync(struct gb_http_request *request, struct gb_http_
         gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_stream_sync_call(gb_api_of(request)->core, &session, &stream, call);
@@ -94,7 +111,7 @@ enum gb_step gb_api_session_sync(struct gb_http_request *request, struct gb_http
     if (gb_path_session(request, &session, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
         return GB_STEP_ERROR;
     json_decref(body);
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_session_sync_call(gb_api_of(request)->core, &session, call);

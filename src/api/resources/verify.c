@@ -1,13 +1,19 @@
-/* POST /v1/sessions/{s}/buffers/{b}/verify: are the bytes still what they were? */
+/* POST /v1/sessions/{s}/buffers/{b}/verify: compares the bytes with their checksum or digests. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 
 static int read_algorithms(const json_t *body, unsigned *ret, struct gb_error *err) {
     const json_t *list = json_object_get(body, "algorithms");
@@ -40,42 +46,44 @@ static int read_body(const struct gb_http_request *request, unsigned *ret_algs, 
     return r;
 }
 
-static void render(struct gb_out *out, const struct gb_call *call, unsigned algs, bool compared, bool match) {
+static void render(struct gb_json_writer *out, const struct gb_scan_call *call, unsigned algs, bool compared,
+                   bool match) {
     char text[GB_BASE64_SIZE_MAX];
     char crc[9];
     unsigned i;
 
-    gb_out_open(out, NULL, '{');
+    gb_json_open(out, NULL, '{');
     if (compared)
-        gb_out_bool(out, "match", match);
+        gb_json_put_bool(out, "match", match);
     else
-        gb_out_null(out, "match"); /* there was nothing to compare with */
-    snprintf(crc, sizeof(crc), "%08" PRIx32, call->scan.crc32c);
-    gb_out_string(out, "crc32c", crc);
+        gb_json_put_null(out, "match"); /* there was no checksum to compare with */
+    snprintf(crc, sizeof(crc), "%08" PRIx32, call->crc32c);
+    gb_json_put_string(out, "crc32c", crc);
     snprintf(crc, sizeof(crc), "%08" PRIx32, call->buffer.crc32c);
-    if (call->scan.had_crc32c)
-        gb_out_string(out, "stored_crc32c", crc);
+    if (call->had_crc32c)
+        gb_json_put_string(out, "stored_crc32c", crc);
     else
-        gb_out_null(out, "stored_crc32c");
-    gb_out_i64(out, "generation", call->buffer.generation);
-    gb_out_u64(out, "bytes", call->buffer.bytes);
-    gb_out_open(out, "digest", '{');
+        gb_json_put_null(out, "stored_crc32c");
+    gb_json_put_i64(out, "generation", call->buffer.generation);
+    gb_json_put_u64(out, "bytes", call->buffer.bytes);
+    gb_json_open(out, "digest", '{');
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (!(algs & 1u << i))
             continue;
-        gb_digest_text(&call->scan.digest[i], text);
-        gb_out_string(out, gb_digest_name((enum gb_digest_alg)i), text);
+        gb_digest_text(&call->digest[i], text);
+        gb_json_put_string(out, gb_digest_name((enum gb_digest_alg)i), text);
     }
-    gb_out_close(out, '}');
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
+    gb_json_close(out, '}');
 }
 
-/* The body is read once more: it was good before, and lives as long as the request. */
-static enum gb_step reply_verified(struct gb_http_request *request, const struct gb_call *call,
+/* The body is read a second time. It was valid before, and lives as long as the request. */
+static enum gb_step reply_verified(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_scan_call *call = result;
     struct gb_digest_set expected = {.given = 0};
-    bool match = !call->scan.had_crc32c || call->scan.crc32c == call->buffer.crc32c;
-    struct gb_out out = {0};
+    bool match = !call->had_crc32c || call->crc32c == call->buffer.crc32c;
+    struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
     unsigned algs = 0;
     unsigned i;
@@ -85,9 +93,9 @@ static enum gb_step reply_verified(struct gb_http_request *request, const struct
         return GB_STEP_ERROR;
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (expected.given & 1u << i)
-            match = match && gb_digest_equal(&expected.digest[i], &call->scan.digest[i]);
+            match = match && gb_digest_equal(&expected.digest[i], &call->digest[i]);
     }
-    render(&out, call, algs, call->scan.had_crc32c || expected.given, match);
+    render(&out, call, algs, call->had_crc32c || expected.given, match);
     return gb_reply_json(&out, 200, response, err);
 }
 
@@ -96,13 +104,13 @@ enum gb_step gb_api_buffer_verify(struct gb_http_request *request, struct gb_htt
     struct gb_scan_params params = {.verify = true, .stream = {"default"}};
     struct gb_conditions *conditions;
     struct gb_digest_set expected = {.given = 0};
-    struct gb_call *call;
+    struct gb_scan_call *call;
 
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
         gb_query_name(request, "stream", &params.stream, err) < 0 ||
         read_body(request, &params.digests, &expected, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;

@@ -1,89 +1,23 @@
 /* POST /v1/sessions/{s}/buffers/{b}/{copy,fill}: writes that the device makes. */
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
+#include "api/reply/timing.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/share.h"
 
-/* "session/buffer", or "buffer" of the same session. */
-static int read_from(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
-    const char *text;
-    const char *slash;
-    int r = gb_json_string(body, "from", &text, err);
-
-    if (r < 0)
-        return -1;
-    if (r == 0)
-        return gb_error_set(
-            err, GB_ERR_INVALID_ARGUMENT,
-            "give 'from': the buffer to copy, as \"session/buffer\" or, within the session, \"buffer\"");
-    slash = strchr(text, '/');
-    params->from_session = params->session;
-    if (slash && gb_name_parse("from (its session)", text, (size_t)(slash - text), &params->from_session, err) < 0)
-        return -1;
-    text = slash ? slash + 1 : text;
-    return gb_name_parse(slash ? "from (its buffer)" : "from", text, strlen(text), &params->from, err);
-}
-
-static int read_pattern(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
-    uint64_t width = 1;
-    int r = gb_json_u64(body, "width", &width, err);
-
-    if (r < 0)
-        return -1;
-    if (width != 1 && width != 2 && width != 4 && width != 8)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'width' must be 1, 2, 4 or 8 bytes, and is %llu",
-                            (unsigned long long)width);
-    params->width = (unsigned)width;
-    r = gb_json_pattern(body, "pattern", params->width, &params->pattern, err);
-    if (r == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'pattern': the number that is to fill the bytes");
-    return r < 0 ? -1 : 0;
-}
-
-static int read_side(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
-    const char *side = NULL;
-    int r = gb_json_string(body, "side", &side, err);
-
-    if (r <= 0)
-        return r;
-    params->side_named = true;
-    params->to_host_side = strcmp(side, "host") == 0;
-    if (!params->to_host_side && strcmp(side, "device") != 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'side' must be host or device");
-    return 0;
-}
-
-/* What copy and fill share. */
-static int read_target(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
-    int r;
-
-    if (params->stream.s[0] == '\0')
-        strcpy(params->stream.s, "default");
-    if (gb_json_u64(body, "offset", &params->offset, err) < 0 ||
-        gb_json_name(body, "stream", &params->stream, err) < 0 ||
-        gb_json_bool(body, "in_place", &params->in_place, err) < 0 || read_side(body, params, err) < 0)
-        return -1;
-    r = gb_json_u64(body, "bytes", &params->bytes, err);
-    params->has_bytes = r > 0;
-    return r < 0 ? -1 : 0;
-}
-
-int gb_action_read_write(const json_t *body, struct gb_write_params *params, struct gb_error *err) {
-    int r;
-
-    if (params->copy)
-        r = read_from(body, params, err) < 0 ? -1 : gb_json_u64(body, "from_offset", &params->from_offset, err);
-    else
-        r = read_pattern(body, params, err);
-    return r < 0 ? -1 : read_target(body, params, err);
-}
-
-static int read_body(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
+static int read_body(const struct gb_http_request *request, struct gb_device_write_params *params,
+                     struct gb_error *err) {
     json_t *body;
     int r;
 
@@ -94,9 +28,9 @@ static int read_body(const struct gb_http_request *request, struct gb_write_para
     return r;
 }
 
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_call *call, bool copy,
+static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call, bool copy,
                                   struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char etag[GB_ETAG_SIZE];
 
     if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
@@ -104,35 +38,35 @@ static enum gb_step reply_written(struct gb_http_request *request, const struct 
                                                   request->param[0].s, call->buffer.name.s) < 0) ||
         gb_add_timing(request, &call->times, response, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
+    gb_json_open(&out, NULL, '{');
     gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
     if (copy)
-        gb_out_string(&out, "way", gb_copy_way_name(call->way));
-    gb_out_close(&out, '}');
+        gb_json_put_string(&out, "way", gb_copy_way_name(call->way));
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }
 
-static enum gb_step reply_copied(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    return reply_written(request, call, true, response, err);
+static enum gb_step reply_copied(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return reply_written(request, result, true, response, err);
 }
 
-static enum gb_step reply_filled(struct gb_http_request *request, const struct gb_call *call,
-                                 struct gb_http_response *response, struct gb_error *err) {
-    return reply_written(request, call, false, response, err);
+static enum gb_step reply_filled(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                 struct gb_error *err) {
+    return reply_written(request, result, false, response, err);
 }
 
-static enum gb_step write(struct gb_http_request *request, struct gb_write_params *params,
+static enum gb_step write(struct gb_http_request *request, struct gb_device_write_params *params,
                           struct gb_http_response *response, struct gb_error *err) {
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     params->holder = gb_share_holder(request);
-    gb_hook_stream(request, &params->stream);
+    gb_request_hooks_stream(request, &params->stream);
     if (gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
@@ -142,17 +76,18 @@ static enum gb_step write(struct gb_http_request *request, struct gb_write_param
     return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
 
-static int read_path(const struct gb_http_request *request, struct gb_write_params *params, struct gb_error *err) {
+static int read_path(const struct gb_http_request *request, struct gb_device_write_params *params,
+                     struct gb_error *err) {
     return gb_path_names(request, "buffer name", &params->session, &params->name, err);
 }
 
 enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_write_params params = {.copy = true};
+    struct gb_device_write_params params = {.copy = true};
 
     if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
         return GB_STEP_ERROR;
-    /* The route asked for write in its session; the other one is to be read. */
+    /* The route needs scope write in its own session; the source is read in its session. */
     if (gb_api_permit(request, GB_SCOPE_READ, params.from_session.s, err) < 0)
         return GB_STEP_ERROR;
     return write(request, &params, response, err);
@@ -160,7 +95,7 @@ enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_
 
 enum gb_step gb_api_buffer_fill(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_write_params params = {.copy = false};
+    struct gb_device_write_params params = {.copy = false};
 
     if (read_path(request, &params, err) < 0 || read_body(request, &params, err) < 0)
         return GB_STEP_ERROR;

@@ -2,29 +2,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/device_param.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/share.h"
 #include "base/clock.h"
 #include "base/digest.h"
 
 #define FIELDS "way bytes dtype shape handle map_bytes offset device"
 
-/* A question whose descriptor is on its way. */
+/* A request whose descriptor is on its way. */
 struct adopting {
     struct gb_adopt_params params;
     struct gb_share *share; /* borrowed: lives as long as the request */
-    struct gb_http_mailbox *mailbox;
+    struct gb_http_fd_mailbox *mailbox;
 };
 
 static void adopting_free(void *state) {
     struct adopting *a = state;
 
-    gb_http_mailbox_free(a->mailbox);
+    gb_http_fd_mailbox_free(a->mailbox);
     free(a);
 }
 
-/* --- the question --------------------------------------------------------------------------------------------------- */
+/* --- the question ------------------------------------------------------------------------------------------------- */
 
 static int read_way(const json_t *body, struct gb_import *what, struct gb_error *err) {
     const char *word = NULL;
@@ -42,7 +49,7 @@ static int read_way(const json_t *body, struct gb_import *what, struct gb_error 
     return 0;
 }
 
-/* CUDA's older handle, which comes with the question; the others are descriptors. */
+/* CUDA's older handle comes in the body; the other handles are descriptors. */
 static int read_handle(const json_t *body, struct gb_import *what, struct gb_error *err) {
     struct gb_digest same = {.alg = GB_DIGEST_SHA512}; /* as long */
     const char *text = NULL;
@@ -104,21 +111,22 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
     return r;
 }
 
-/* --- the work ------------------------------------------------------------------------------------------------------- */
+/* --- the work ----------------------------------------------------------------------------------------------------- */
 
-/* The connection may end at any time: under the lock the holder has not. mailbox: has the descriptor; NULL: none is needed. */
+/* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL when
+ * none is needed. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
-                 struct gb_http_mailbox *mailbox, struct gb_error *err) {
-    struct gb_call *call = NULL;
+                 struct gb_http_fd_mailbox *mailbox, struct gb_error *err) {
+    struct gb_buffer_call *call = NULL;
 
     pthread_mutex_lock(&share->lock);
     params->holder = share->holder;
     if (params->holder)
-        call = gb_async_begin(request, err);
+        call = gb_async_begin(request, sizeof(*call), err);
     else
         gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended");
     if (call && mailbox)
-        (void)gb_http_mailbox_take(mailbox, &params->import.fd, NULL);
+        (void)gb_http_fd_mailbox_take(mailbox, &params->import.fd, NULL);
     if (call)
         gb_buffer_adopt(gb_api_of(request)->core, params, call);
     pthread_mutex_unlock(&share->lock);
@@ -134,7 +142,7 @@ static int nothing_came(const struct gb_http_request *request, struct gb_error *
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct adopting *a = request->state;
-    int r = gb_http_mailbox_take(a->mailbox, NULL, err);
+    int r = gb_http_fd_mailbox_take(a->mailbox, NULL, err);
 
     if (r == 0 && !request->timed_out)
         return GB_STEP_WAIT;
@@ -142,14 +150,14 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
         nothing_came(request, err);
     if (r <= 0)
         return GB_STEP_ERROR;
-    request->state = NULL; /* the call's from here on */
+    request->state = NULL; /* belongs to the call from here on */
     request->state_free = NULL;
     r = start(request, a->share, &a->params, a->mailbox, err);
     adopting_free(a);
     return r < 0 ? GB_STEP_ERROR : gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
-/* Asks for the descriptor. */
+/* Asks the client for the descriptor. */
 static enum gb_step ask(struct gb_http_request *request, struct gb_share *share, const struct gb_adopt_params *params,
                         struct gb_error *err) {
     unsigned wait_s = gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL);
@@ -161,7 +169,7 @@ static enum gb_step ask(struct gb_http_request *request, struct gb_share *share,
     }
     a->params = *params;
     a->share = share;
-    if (gb_http_mailbox_open(request, &a->mailbox, err) < 0) {
+    if (gb_http_fd_mailbox_open(request, &a->mailbox, err) < 0) {
         adopting_free(a);
         return GB_STEP_ERROR;
     }

@@ -1,16 +1,23 @@
-/* POST /v1/sessions/{s}/buffers/{b}/export: CUDA's older handle as JSON, in the form in which Triton registers it. */
+/* POST /v1/sessions/{s}/buffers/{b}/export: CUDA's older handle as JSON, in the form that Triton registers. */
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/grant.h"
+#include "api/share/share.h"
 
-/* raw_handle, device_id and byte_size are Triton's words; it looks at nothing else. The bytes begin where the handle's do. */
-static void render(struct gb_out *out, const struct gb_http_request *request, const struct gb_call *call) {
-    const struct gb_lease_grant *lease = call->lease;
+/* raw_handle, device_id and byte_size are Triton's words; it ignores the other members. The bytes begin at the start of
+ * the handle's memory. */
+static void render(struct gb_json_writer *out, const struct gb_http_request *request,
+                   const struct gb_lease_call *call) {
+    const struct gb_lease_grant *lease = &call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
     char etag[GB_ETAG_SIZE];
@@ -18,25 +25,25 @@ static void render(struct gb_out *out, const struct gb_http_request *request, co
 
     snprintf(id, sizeof(id), "%" PRId64, lease->id);
     snprintf(quoted, sizeof(quoted), "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag));
-    gb_out_open(out, NULL, '{');
-    gb_out_open(out, "raw_handle", '{');
+    gb_json_open(out, NULL, '{');
+    gb_json_open(out, "raw_handle", '{');
     gb_grant_handle(out, "b64", lease->export.handle);
-    gb_out_close(out, '}');
-    gb_out_i64(out, "device_id", lease->export.device);
-    gb_out_u64(out, "byte_size", rec->bytes);
-    gb_out_string(out, "lease", id);
-    gb_out_time(out, "expires_at", lease->expires_at_us);
-    gb_out_string(out, "session", request->param[0].s);
-    gb_out_string(out, "buffer", rec->name.s);
-    gb_out_string(out, "mode", lease->write ? "write" : "read");
-    gb_out_u64(out, "offset", lease->export.offset);
-    gb_out_string(out, "dtype", gb_dtype_name(rec->dtype));
+    gb_json_close(out, '}');
+    gb_json_put_i64(out, "device_id", lease->export.device);
+    gb_json_put_u64(out, "byte_size", rec->bytes);
+    gb_json_put_string(out, "lease", id);
+    gb_json_put_time(out, "expires_at", lease->expires_at_us);
+    gb_json_put_string(out, "session", request->param[0].s);
+    gb_json_put_string(out, "buffer", rec->name.s);
+    gb_json_put_string(out, "mode", lease->write ? "write" : "read");
+    gb_json_put_u64(out, "offset", lease->export.offset);
+    gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
     gb_render_shape(out, "shape", &rec->shape);
-    gb_out_i64(out, "generation", rec->generation);
-    gb_out_string(out, "etag", quoted);
+    gb_json_put_i64(out, "generation", rec->generation);
+    gb_json_put_string(out, "etag", quoted);
     gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
-    gb_out_string(out, "kind", gb_kind_name(lease->kind));
-    gb_out_close(out, '}');
+    gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    gb_json_close(out, '}');
 }
 
 static int read_ttl(const struct gb_http_request *request, const json_t *body, uint64_t *ret, struct gb_error *err) {
@@ -68,7 +75,7 @@ static int read_body(const struct gb_http_request *request, struct gb_export_par
 enum gb_step gb_api_buffer_export(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_export_params params = {.uid = (uid_t)-1, .gid = (gid_t)-1};
-    struct gb_call *call;
+    struct gb_lease_call *call;
 
     if (gb_path_names(request, "buffer name", &params.session, &params.name, err) < 0 ||
         read_body(request, &params, err) < 0 ||

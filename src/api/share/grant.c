@@ -3,22 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/reply/reply_json.h"
 #include "api/request/json.h"
-#include "api/request/path_params.h"
+#include "api/share/share.h"
 #include "base/digest.h"
 
 _Static_assert(GB_EXPORT_HANDLE_BYTES == 64, "as long as a SHA-512, whose base64 we have");
 
-/* The request's and the call's. Who is last with it when the client did not get the lease ends it. */
+/* One reference is the request's, one the call's. If the client did not get the lease, the last of the two ends it. */
 enum { WAITING, FINISHED, GIVEN, LEFT };
 
 struct grant {
     atomic_int refs;
     atomic_int state;
     struct gb_core *core;
-    struct gb_call *call;
-    struct gb_share *share;          /* borrowed: lives as long as the request; NULL: no connection has it */
+    struct gb_lease_call *call;
+    struct gb_share *share;          /* borrowed, lives as long as the request; NULL: no connection has it */
     struct gb_http_request *request; /* the call's reference */
     gb_grant_render *render;
 };
@@ -26,17 +27,17 @@ struct grant {
 static void unref(struct grant *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1)
         return;
-    gb_call_unref(g->call);
+    gb_call_unref(&g->call->base);
     free(g);
 }
 
-/* Without memory for it the lease ends with the connection, or when its time is over. */
+/* Ends the lease. Without memory for the call it ends with the connection, or when its time is over. */
 static void end_lease(const struct grant *g) {
-    struct gb_call *call = g->call->error.code == GB_OK && g->call->lease ? gb_call_new(NULL, NULL) : NULL;
+    struct gb_call *call = g->call->base.error.code == GB_OK ? gb_call_new(sizeof(*call), NULL, NULL) : NULL;
 
     if (!call)
         return;
-    gb_lease_end(g->core, g->call->lease->id, NULL, false, call); /* nobody was told how to reach the bytes */
+    gb_lease_end(g->core, g->call->lease.id, NULL, false, call); /* no client was told how to reach the bytes */
     gb_call_unref(call);
 }
 
@@ -58,12 +59,12 @@ static void grant_free(void *state) {
     unref(g);
 }
 
-struct gb_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
-                               struct gb_error *err) {
+struct gb_lease_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
+                                     struct gb_error *err) {
     struct grant *g = calloc(1, sizeof(*g));
 
     if (g)
-        g->call = gb_call_new(done, g);
+        g->call = gb_call_new(sizeof(*g->call), done, g);
     if (!g || !g->call) {
         free(g);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
@@ -83,17 +84,17 @@ struct gb_call *gb_grant_begin(struct gb_http_request *request, struct gb_share 
 
 static enum gb_step reply(const struct gb_http_request *request, struct grant *g, struct gb_http_response *response,
                           struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int fd;
 
     g->render(&out, request, g->call);
-    if (gb_out_reply(&out, response, 200, err) < 0)
+    if (gb_json_reply(&out, response, 200, err) < 0)
         return GB_STEP_ERROR;
     fd = gb_lease_take_fd(g->call);
     if (fd >= 0 && gb_http_response_fd(response, fd, err) < 0)
         return GB_STEP_ERROR;
     if (g->share)
-        gb_share_add(g->share, g->call->lease->id);
+        gb_share_add(g->share, g->call->lease.id);
     atomic_store(&g->state, GIVEN);
     return GB_STEP_REPLY;
 }
@@ -102,9 +103,9 @@ enum gb_step gb_grant_resume(struct gb_http_request *request, struct gb_http_res
     struct grant *g = request->state;
 
     if (atomic_load(&g->state) == FINISHED) {
-        if (g->call->error.code == GB_OK)
+        if (g->call->base.error.code == GB_OK)
             return reply(request, g, response, err);
-        *err = g->call->error;
+        *err = g->call->base.error;
         return GB_STEP_ERROR;
     }
     if (!request->timed_out)
@@ -124,15 +125,15 @@ int gb_grant_mode(const json_t *body, bool *ret_write, struct gb_error *err) {
     return 0;
 }
 
-void gb_grant_handle(struct gb_out *out, const char *key, const unsigned char *bytes) {
+void gb_grant_handle(struct gb_json_writer *out, const char *key, const unsigned char *bytes) {
     struct gb_digest same = {.alg = GB_DIGEST_SHA512};
     char text[GB_BASE64_SIZE_MAX];
 
     if (!bytes) {
-        gb_out_null(out, key);
+        gb_json_put_null(out, key);
         return;
     }
     memcpy(same.bytes, bytes, GB_EXPORT_HANDLE_BYTES);
     gb_digest_text(&same, text);
-    gb_out_string(out, key, text);
+    gb_json_put_string(out, key, text);
 }

@@ -1,56 +1,61 @@
-/* /v1/leases, and the holders in problem documents */
+/* /v1/leases, and the holders in problem documents. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/reply/render.h"
-#include "api/request/path_params.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "api/share/share.h"
 #include "base/parse.h"
 
-/* Named in one problem document; there may be thousands. */
+/* The most holders that a problem document names; there may be thousands. */
 #define HOLDERS_MAX 16
 
-static void render_id(struct gb_out *out, int64_t id) {
+static void render_id(struct gb_json_writer *out, int64_t id) {
     char text[24];
 
     snprintf(text, sizeof(text), "%" PRId64, id);
-    gb_out_string(out, "lease", text);
+    gb_json_put_string(out, "lease", text);
 }
 
-static void render_who(struct gb_out *out, const struct gb_lease_view *view) {
-    gb_out_u64(out, "pid", (uint64_t)view->pid);
-    gb_out_u64(out, "uid", (uint64_t)view->uid);
-    gb_out_time(out, "since", view->since_us);
+static void render_who(struct gb_json_writer *out, const struct gb_lease_view *view) {
+    gb_json_put_u64(out, "pid", (uint64_t)view->pid);
+    gb_json_put_u64(out, "uid", (uint64_t)view->uid);
+    gb_json_put_time(out, "since", view->since_us);
 }
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
 struct walk {
-    struct gb_out out;
-    const char *session; /* of this one alone; "": of all */
+    struct gb_json_writer out;
+    const char *session; /* of this session alone; "": of all */
     unsigned left;
-    int64_t seen_id; /* the last that was looked at */
+    int64_t seen_id; /* the last lease looked at */
     int64_t last_id; /* the last on the page */
     bool more;
 };
 
-static void render_lease(struct gb_out *out, const struct gb_lease_view *view) {
-    gb_out_open(out, NULL, '{');
+static void render_lease(struct gb_json_writer *out, const struct gb_lease_view *view) {
+    gb_json_open(out, NULL, '{');
     render_id(out, view->id);
-    gb_out_string(out, "session", view->session.s);
-    gb_out_string(out, "buffer", view->buffer.s);
-    gb_out_string(out, "mode", view->write ? "write" : "read");
-    gb_out_string(out, "way", gb_export_way_name(view->way));
+    gb_json_put_string(out, "session", view->session.s);
+    gb_json_put_string(out, "buffer", view->buffer.s);
+    gb_json_put_string(out, "mode", view->write ? "write" : "read");
+    gb_json_put_string(out, "way", gb_export_way_name(view->way));
     render_who(out, view);
     if (view->expires_at_us > 0)
-        gb_out_time(out, "expires_at", view->expires_at_us);
+        gb_json_put_time(out, "expires_at", view->expires_at_us);
     else
-        gb_out_null(out, "expires_at");
-    gb_out_i64(out, "generation", view->generation);
-    gb_out_u64(out, "bytes", view->bytes);
-    gb_out_string(out, "state", gb_lease_state_name(view->state));
-    gb_out_close(out, '}');
+        gb_json_put_null(out, "expires_at");
+    gb_json_put_i64(out, "generation", view->generation);
+    gb_json_put_u64(out, "bytes", view->bytes);
+    gb_json_put_string(out, "state", gb_lease_state_name(view->state));
+    gb_json_close(out, '}');
 }
 
 static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *err) {
@@ -70,7 +75,7 @@ static int visit(void *arg, const struct gb_lease_view *view, struct gb_error *e
     return 0;
 }
 
-/* Pages of the core's, until one of ours is full: those of other sessions are skipped. */
+/* Walks pages of the core until one page here is full; leases of other sessions are skipped. */
 static int fill_page(struct gb_core *core, struct walk *walk, struct gb_error *err) {
     bool more = true;
 
@@ -91,10 +96,10 @@ enum gb_step gb_api_lease_list(struct gb_http_request *request, struct gb_http_r
         return GB_STEP_ERROR;
     walk.session = bound.s;
     walk.left = page.limit;
-    walk.seen_id = page.after_id;
+    walk.seen_id = page.after;
     gb_render_list_open(&walk.out);
     if (fill_page(gb_api_of(request)->core, &walk, err) < 0) {
-        gb_out_done(&walk.out);
+        gb_json_done(&walk.out);
         return GB_STEP_ERROR;
     }
     gb_render_list_close(&walk.out, walk.more, walk.last_id);
@@ -124,8 +129,8 @@ static bool has(const struct gb_http_request *request, int64_t id) {
     return share && gb_share_has(share, id);
 }
 
-/* Whoever may read sees all of its session or of all, whoever may map what it has itself, and exports. view: NULL where
- * there is none, which is told to whoever would see it. */
+/* Checks that the bearer may see the lease. Scope read sees all leases of its session, or all; scope map sees those of
+ * its own connection, and exports. view: NULL when there is no such lease, which a bearer of scope read is told. */
 static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
     struct gb_name bound;
 
@@ -139,7 +144,7 @@ static int permit_look(const struct gb_http_request *request, const struct gb_le
 enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
     struct gb_lease_view view;
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     int64_t id = 0;
     bool there = read_id(request, &id, NULL) == 0 && gb_lease_get(gb_api_of(request)->core, id, &view, NULL) == 0;
 
@@ -150,8 +155,8 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Somebody else's is for administrators of its session. An export is nobody's: whoever may make it may say that its
- * importers are through. */
+/* Checks that the bearer may end the lease. Another connection's lease is for administrators of its session. An export
+ * belongs to no connection: a bearer that may make one may end it. */
 static int permit_others(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
     struct gb_lease_view view;
 
@@ -163,13 +168,13 @@ static int permit_others(const struct gb_http_request *request, int64_t id, bool
     return gb_api_permit(request, GB_SCOPE_ADMIN, view.session.s, err);
 }
 
-static enum gb_step reply_ended(struct gb_http_request *request, const struct gb_call *call,
-                                struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_ended(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
     int64_t id;
 
     if (request->peer && request->peer->app && read_id(request, &id, NULL) == 0)
         gb_share_remove(request->peer->app, id);
-    return gb_reply_nothing(request, call, response, err);
+    return gb_reply_nothing(request, result, response, err);
 }
 
 enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_response *response,
@@ -182,7 +187,7 @@ enum gb_step gb_api_lease_end(struct gb_http_request *request, struct gb_http_re
         return GB_STEP_ERROR;
     if (!has(request, id) && permit_others(request, id, &outside, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
     gb_lease_end(gb_api_of(request)->core, id, NULL, outside, call);
@@ -209,27 +214,26 @@ static int collect(void *arg, const struct gb_lease_view *view, struct gb_error 
 }
 
 static void find(const struct gb_http_request *request, struct holders *h) {
-    static const char buffer[] = "/v1/sessions/{s}/buffers/{b}";
     struct gb_core *core = gb_api_of(request)->core;
-    const char *path = request->route->path;
+    enum gb_target target = gb_route_of(request)->target;
     struct gb_name name;
     bool more = true;
 
     if (gb_param_name(request, 0, "session name", &h->session, NULL) < 0)
         return;
-    if (strcmp(path, "/v1/sessions/{s}") == 0) {
+    if (target == GB_TARGET_SESSION) {
         while (more && h->count < HOLDERS_MAX &&
                gb_lease_list(core, h->seen_id, GB_PAGE_LIMIT_MAX, collect, h, &more, NULL) == 0)
             ;
         return;
     }
-    if (strncmp(path, buffer, sizeof(buffer) - 1) == 0 && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
+    if (target == GB_TARGET_BUFFER && gb_param_name(request, 1, "buffer name", &name, NULL) == 0)
         h->count = gb_lease_holders(core, &h->session, &name, h->view, HOLDERS_MAX);
 }
 
 void gb_api_explain(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response) {
-    struct gb_out out = {.comma = true}; /* it goes on after others */
+    struct gb_json_writer out = {.comma = true}; /* its members follow others */
     struct holders h = {.count = 0};
     unsigned i;
 
@@ -237,17 +241,17 @@ void gb_api_explain(void *app, const struct gb_http_request *request, const stru
     if (error->code != GB_ERR_MAPPED || response->problem_members || !request->route)
         return;
     find(request, &h);
-    gb_out_open(&out, "holders", '[');
+    gb_json_open(&out, "holders", '[');
     for (i = 0; i < h.count; i++) {
-        gb_out_open(&out, NULL, '{');
+        gb_json_open(&out, NULL, '{');
         render_id(&out, h.view[i].id);
         render_who(&out, &h.view[i]);
-        gb_out_string(&out, "mode", h.view[i].write ? "write" : "read");
-        gb_out_close(&out, '}');
+        gb_json_put_string(&out, "mode", h.view[i].write ? "write" : "read");
+        gb_json_close(&out, '}');
     }
-    gb_out_close(&out, ']');
+    gb_json_close(&out, ']');
     if (out.failed)
-        gb_out_done(&out);
+        gb_json_done(&out);
     else
         gb_http_response_problem(response, response->problem_type, out.s, out.used);
 }

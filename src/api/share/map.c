@@ -4,30 +4,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/reply/render.h"
 #include "api/request/body.h"
 #include "api/request/path_params.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/share/grant.h"
 #include "api/share/share.h"
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
-static void render_passed(struct gb_out *out, const struct gb_lease_grant *lease) {
+static void render_passed(struct gb_json_writer *out, const struct gb_lease_grant *lease) {
     unsigned i;
 
-    gb_out_open(out, "passed_over", '[');
+    gb_json_open(out, "passed_over", '[');
     for (i = 0; i < lease->passed_count; i++) {
-        gb_out_open(out, NULL, '{');
-        gb_out_string(out, "way", gb_export_way_name(lease->passed[i].way));
-        gb_out_string(out, "reason", lease->passed[i].reason);
-        gb_out_close(out, '}');
+        gb_json_open(out, NULL, '{');
+        gb_json_put_string(out, "way", gb_export_way_name(lease->passed[i].way));
+        gb_json_put_string(out, "reason", lease->passed[i].reason);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, ']');
+    gb_json_close(out, ']');
 }
 
-static void render(struct gb_out *out, const struct gb_http_request *request, const struct gb_call *call) {
-    const struct gb_lease_grant *lease = call->lease;
+static void render(struct gb_json_writer *out, const struct gb_http_request *request,
+                   const struct gb_lease_call *call) {
+    const struct gb_lease_grant *lease = &call->lease;
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
     char etag[GB_ETAG_SIZE];
@@ -35,26 +39,26 @@ static void render(struct gb_out *out, const struct gb_http_request *request, co
 
     snprintf(id, sizeof(id), "%" PRId64, lease->id);
     snprintf(quoted, sizeof(quoted), "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag));
-    gb_out_open(out, NULL, '{');
-    gb_out_string(out, "lease", id);
-    gb_out_string(out, "session", request->param[0].s);
-    gb_out_string(out, "buffer", rec->name.s);
-    gb_out_string(out, "mode", lease->write ? "write" : "read");
-    gb_out_string(out, "way", gb_export_way_name(lease->export.way));
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "lease", id);
+    gb_json_put_string(out, "session", request->param[0].s);
+    gb_json_put_string(out, "buffer", rec->name.s);
+    gb_json_put_string(out, "mode", lease->write ? "write" : "read");
+    gb_json_put_string(out, "way", gb_export_way_name(lease->export.way));
     render_passed(out, lease);
-    gb_out_u64(out, "bytes", rec->bytes);
-    gb_out_u64(out, "map_bytes", lease->export.map_bytes);
-    gb_out_u64(out, "offset", lease->export.offset);
-    gb_out_string(out, "dtype", gb_dtype_name(rec->dtype));
+    gb_json_put_u64(out, "bytes", rec->bytes);
+    gb_json_put_u64(out, "map_bytes", lease->export.map_bytes);
+    gb_json_put_u64(out, "offset", lease->export.offset);
+    gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
     gb_render_shape(out, "shape", &rec->shape);
-    gb_out_i64(out, "generation", rec->generation);
-    gb_out_string(out, "etag", quoted);
+    gb_json_put_i64(out, "generation", rec->generation);
+    gb_json_put_string(out, "etag", quoted);
     gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
-    gb_out_string(out, "kind", gb_kind_name(lease->kind));
-    gb_out_u64(out, "fds", lease->export.fd >= 0);
+    gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    gb_json_put_u64(out, "fds", lease->export.fd >= 0);
     gb_grant_handle(out, "handle", lease->export.handle_bytes > 0 ? lease->export.handle : NULL);
     gb_grant_handle(out, "event", lease->has_event ? lease->event : NULL);
-    gb_out_close(out, '}');
+    gb_json_close(out, '}');
 }
 
 /* --- the question ------------------------------------------------------------------------------------------------- */
@@ -95,10 +99,10 @@ static int read_body(const struct gb_http_request *request, struct gb_lease_para
     return r;
 }
 
-/* The connection may end at any time: under the lock the holder has not. */
+/* Takes the holder under the lock, because the connection may end at any time. */
 static int start(struct gb_http_request *request, struct gb_share *share, struct gb_lease_params *params,
                  struct gb_error *err) {
-    struct gb_call *call = NULL;
+    struct gb_lease_call *call = NULL;
 
     pthread_mutex_lock(&share->lock);
     params->holder = share->holder;

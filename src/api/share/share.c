@@ -4,7 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/request/path_params.h"
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/limits.h"
 
 /* --- who may ------------------------------------------------------------------------------------------------------ */
 
@@ -16,7 +18,7 @@ static bool listed(const struct gb_id_list *list, uint32_t id) {
     return list->any || i < list->count;
 }
 
-/* Groups beyond the first are known by name only: each one of ours is asked for. */
+/* The kernel names only the first group of a peer; the others are looked up by the lists here. */
 static bool in_group(const struct gb_http_request *request, const struct gb_id_list *list) {
     unsigned i;
 
@@ -48,7 +50,7 @@ int gb_share_permit_export(const struct gb_http_request *request, const char *se
     if (!peer)
         return gb_error_set(
             err, GB_ERR_MAP_NOT_PERMITTED,
-            "over TCP nobody knows whose request this is: use the UNIX socket or tokens of scope map, or "
+            "a connection over TCP does not name its user: use the UNIX socket or tokens of scope map, or "
             "start the daemon with --map-uids any");
     if (peer->uid == 0 || peer->uid == geteuid() || listed(&api->map_peers.uids, peer->uid) ||
         in_group(request, &api->map_peers.gids))
@@ -189,7 +191,7 @@ bool gb_api_peer_busy(void *app, const struct gb_http_peer *peer) {
 
     (void)app;
     pthread_mutex_lock(&share->lock);
-    busy = share->holder && gb_holder_maps(share->holder); /* others may have ended what the client was given */
+    busy = share->holder && gb_holder_maps(share->holder); /* other connections may have ended the client's leases */
     pthread_mutex_unlock(&share->lock);
     return busy;
 }

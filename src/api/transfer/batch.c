@@ -1,14 +1,18 @@
-/* What a batch says: read and checked as a whole, and put into waves. */
+/* Reads and checks a batch as a whole, and puts its operations into waves. */
 #include "api/transfer/batch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/auth.h"
+#include "api/context.h"
 #include "api/request/actions.h"
 #include "api/request/body.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
 #include "api/request/path_params.h"
-#include "api/transfer/uploads.h"
+#include "api/request/wait.h"
 #include "base/map.h"
 
 static const struct {
@@ -47,13 +51,13 @@ static int read_what(struct gb_batch_item *item, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'op': create, delete, copy, fill, sync or release");
 }
 
-static int read_write(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_write_params *params,
-                      struct gb_error *err) {
-    *params = (struct gb_write_params){.session = batch->session,
-                                       .name = item->name,
-                                       .stream = batch->stream,
-                                       .copy = item->what == GB_BATCH_COPY,
-                                       .wait_ms = batch->wait_ms};
+static int read_write(const struct gb_batch *batch, const struct gb_batch_item *item,
+                      struct gb_device_write_params *params, struct gb_error *err) {
+    *params = (struct gb_device_write_params){.session = batch->session,
+                                              .name = item->name,
+                                              .stream = batch->stream,
+                                              .copy = item->what == GB_BATCH_COPY,
+                                              .wait_ms = batch->wait_ms};
     return gb_action_read_write(item->body, params, err);
 }
 
@@ -66,6 +70,14 @@ static int read_create(const struct gb_batch *batch, const struct gb_batch_item 
     return gb_buffer_params_read(gb_api_of(batch->request), item->body, "buffer", params, err);
 }
 
+static int check_create(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_error *err) {
+    struct gb_buffer_params params;
+    int r = read_create(batch, item, &params, err);
+
+    gb_text_unref(params.labels);
+    return r;
+}
+
 static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *item, struct gb_sides *to,
                      struct gb_name *stream, struct gb_error *err) {
     *stream = batch->stream.s[0] ? batch->stream : (struct gb_name){"default"};
@@ -75,13 +87,13 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
 }
 
 void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
-    struct gb_call *call = item->call;
+    struct gb_buffer_call *call = item->call;
     struct gb_buffer_params create;
-    struct gb_write_params write;
+    struct gb_device_write_params write;
     struct gb_sides sides;
     struct gb_name stream;
 
-    /* That they can be read is known. */
+    /* They have been read before. */
     switch (item->what) {
     case GB_BATCH_COPY:
     case GB_BATCH_FILL:
@@ -91,6 +103,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     case GB_BATCH_CREATE:
         read_create(batch, item, &create, NULL);
         gb_buffer_create(batch->core, &create, batch->wait_ms, call);
+        gb_text_unref(create.labels);
         break;
     case GB_BATCH_DELETE:
         gb_buffer_delete(batch->core, &batch->session, &item->name, NULL, call);
@@ -108,7 +121,7 @@ void gb_batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
 
 /* --- waves -------------------------------------------------------------------------------------------------------- */
 
-/* What the present wave reads and writes. */
+/* The names that the present wave reads and writes. */
 struct waves {
     size_t wave;
     struct gb_map read;
@@ -145,8 +158,7 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
 
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
-    struct gb_buffer_params create;
-    struct gb_write_params write = {.copy = false};
+    struct gb_device_write_params write = {.copy = false};
     struct gb_sides sides;
     struct gb_name stream;
     int r = read_what(item, err);
@@ -160,7 +172,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
     if (item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL)
         r = read_write(batch, item, &write, err);
     else if (item->what == GB_BATCH_CREATE)
-        r = read_create(batch, item, &create, err);
+        r = check_create(batch, item, err);
     else if (item->what == GB_BATCH_SYNC)
         r = read_sync(batch, item, &sides, &stream, err);
     else if (item->what == GB_BATCH_RELEASE)
@@ -238,9 +250,11 @@ void gb_batch_unref(struct gb_batch *batch) {
 
     if (atomic_fetch_sub(&batch->refs, 1) != 1)
         return;
-    for (i = 0; batch->items && i < batch->count; i++)
-        gb_call_unref(batch->items[i].call);
-    gb_gather_unref(batch->gather);
+    for (i = 0; batch->items && i < batch->count; i++) {
+        if (batch->items[i].call)
+            gb_call_unref(&batch->items[i].call->base);
+    }
+    gb_transaction_batch_unref(batch->transactions);
     json_decref(batch->root);
     gb_http_request_unref(batch->request);
     free(batch->items);

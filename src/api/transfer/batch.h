@@ -1,7 +1,7 @@
-/* POST /v1/sessions/{s}/batch. Operations are carried out in waves: in one wave no operation needs what another one of it
- * does, all are queued one after the other, and what they change is committed at once. */
-#ifndef GB_API_BATCH_H
-#define GB_API_BATCH_H
+/* POST /v1/sessions/{s}/batch. Operations run in waves. In one wave no operation needs the result of another; all are
+ * queued one after the other, and their changes are committed at once. */
+#ifndef GB_API_TRANSFER_BATCH_H
+#define GB_API_TRANSFER_BATCH_H
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -16,18 +16,18 @@ struct gb_batch_item {
     struct gb_name name;
     const json_t *body; /* borrowed */
     size_t wave;
-    struct gb_call *call;  /* a reference once it has begun */
-    struct gb_error error; /* it could not begin */
+    struct gb_buffer_call *call; /* a reference once the call has begun */
+    struct gb_error error;       /* why it could not begin */
 };
 
-/* The request's, and one reference of each call under way. */
+/* One reference is the request's; each call under way has another. */
 struct gb_batch {
     atomic_size_t refs;
     struct gb_core *core;
     struct gb_http_request *request; /* a reference */
     json_t *root;
     struct gb_name session;
-    struct gb_name stream; /* "" where it says none */
+    struct gb_name stream; /* "" when the batch names none */
     bool atomic;
     unsigned wait_ms;
     size_t count;
@@ -36,10 +36,10 @@ struct gb_batch {
     size_t begun;          /* of all items, in order */
     size_t wave_end;       /* of the present wave */
     atomic_size_t pending; /* of the present wave, and one while it is being begun */
-    struct gb_gather *gather;
+    struct gb_transaction_batch *transactions;
 };
 
-/* Reads and checks all of it. NULL with *err, which names the operation that is wrong. */
+/* Reads and checks the whole batch. Returns NULL with *err, which names the wrong operation. */
 struct gb_batch *gb_batch_read(struct gb_http_request *request, struct gb_error *err);
 void gb_batch_unref(struct gb_batch *batch);
 /* Starts the item's call, or sets its error. */

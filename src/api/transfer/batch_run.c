@@ -1,14 +1,16 @@
-/* A batch's waves, one after the other, and its reply. */
+/* Runs the waves of a batch one after the other, and replies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/hook.h"
 #include "api/reply/render.h"
-#include "api/request/path_params.h"
+#include "api/reply/reply_json.h"
+#include "api/route.h"
 #include "api/transfer/batch.h"
 
-/* Begun at once, before others on the loop get their turn. */
+/* Operations begun in one go; then other requests of the loop have their turn. */
 #define TURN 32
 
 static void release(struct gb_batch *batch) {
@@ -23,15 +25,15 @@ static void call_done(void *arg) {
     gb_batch_unref(batch);
 }
 
-/* The request is over, whatever has begun goes on: what has not never will. */
+/* The request is over: operations that have begun go on, the others never begin. */
 static void batch_free(void *state) {
     struct gb_batch *batch = state;
     size_t never = 0;
 
-    for (; batch->gather && batch->begun < batch->wave_end; batch->begun++)
+    for (; batch->transactions && batch->begun < batch->wave_end; batch->begun++)
         never += batch->items[batch->begun].what != GB_BATCH_CREATE;
-    if (batch->gather)
-        gb_gather_skip(batch->gather, never);
+    if (batch->transactions)
+        gb_transaction_batch_skip(batch->transactions, never);
     gb_batch_unref(batch);
 }
 
@@ -43,9 +45,9 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
 
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
-    gb_gather_unref(batch->gather);
-    batch->gather = gb_gather_new(members, batch->atomic, mark->key[0] ? mark : NULL);
-    if (!batch->gather)
+    gb_transaction_batch_unref(batch->transactions);
+    batch->transactions = gb_transaction_batch_new(members, batch->atomic, mark->key[0] ? mark : NULL);
+    if (!batch->transactions)
         return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
     batch->wave_end = at;
     atomic_store(&batch->pending, at - batch->begun + 1);
@@ -55,23 +57,23 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
 static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
     bool member = item->what != GB_BATCH_CREATE;
 
-    item->call = gb_call_new(call_done, batch);
+    item->call = gb_call_new(sizeof(*item->call), call_done, batch);
     if (!item->call) {
         gb_error_set(&item->error, GB_ERR_SATURATED, "no memory for the operation; try again later");
         if (member)
-            gb_gather_skip(batch->gather, 1);
+            gb_transaction_batch_skip(batch->transactions, 1);
         release(batch);
         return;
     }
     if (member)
-        item->call->gather = gb_gather_ref(batch->gather);
+        gb_transaction_batch_add(batch->transactions, &item->call->base);
     else
-        item->call->mark = gb_hook_mark(batch->request);
+        item->call->base.mark = gb_request_hooks_mark(batch->request);
     atomic_fetch_add(&batch->refs, 1);
     gb_batch_begin(batch, item);
 }
 
-/* True: all of the wave have begun. */
+/* Returns true when all of the wave have begun. */
 static bool begin_some(struct gb_batch *batch) {
     size_t end = batch->begun + TURN < batch->wave_end ? batch->begun + TURN : batch->wave_end;
 
@@ -87,7 +89,7 @@ static bool begin_some(struct gb_batch *batch) {
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
 static const struct gb_error *error_of(const struct gb_batch_item *item) {
-    return item->call ? &item->call->error : &item->error;
+    return item->call ? &item->call->base.error : &item->error;
 }
 
 static int status_of(const struct gb_batch_item *item) {
@@ -98,67 +100,67 @@ static int status_of(const struct gb_batch_item *item) {
     return item->what == GB_BATCH_DELETE ? 204 : item->call->created ? 201 : 200;
 }
 
-static void render_result(struct gb_out *out, const struct gb_batch *batch, const struct gb_batch_item *item) {
-    const struct gb_call *call = item->call;
+static void render_result(struct gb_json_writer *out, const struct gb_batch *batch, const struct gb_batch_item *item) {
+    const struct gb_buffer_call *call = item->call;
 
     if (item->what == GB_BATCH_DELETE || error_of(item)->code != GB_OK) {
-        gb_out_null(out, "result");
+        gb_json_put_null(out, "result");
         return;
     }
-    gb_out_open(out, "result", '{');
+    gb_json_open(out, "result", '{');
     gb_render_buffer_members(out, gb_api_of(batch->request), batch->session.s, &call->buffer);
     if (item->what == GB_BATCH_SYNC)
-        gb_out_bool(out, "copied", call->copied);
+        gb_json_put_bool(out, "copied", call->copied);
     if (item->what == GB_BATCH_SYNC || item->what == GB_BATCH_COPY)
-        gb_out_string(out, "way", gb_copy_way_name(call->way));
-    gb_out_close(out, '}');
+        gb_json_put_string(out, "way", gb_copy_way_name(call->way));
+    gb_json_close(out, '}');
 }
 
-static void render_problem(struct gb_out *out, const struct gb_batch *batch, const struct gb_batch_item *item) {
+static void render_problem(struct gb_json_writer *out, const struct gb_batch *batch, const struct gb_batch_item *item) {
     const struct gb_error *error = error_of(item);
     struct gb_http_response scratch = {.status = 200};
     char *text;
 
     if (error->code == GB_OK) {
-        gb_out_null(out, "problem");
+        gb_json_put_null(out, "problem");
         return;
     }
     gb_http_problem(&scratch, batch->request, error);
     text = scratch.body ? strndup(scratch.body, scratch.body_len - 1) : NULL; /* without its newline */
     if (text)
-        gb_out_raw(out, "problem", text);
+        gb_json_put_raw(out, "problem", text);
     out->failed = out->failed || !text;
     free(text);
     gb_http_response_done(&scratch);
 }
 
 static enum gb_step reply(struct gb_batch *batch, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     size_t done = 0;
     size_t i;
 
-    gb_out_open(&out, NULL, '{');
-    gb_out_open(&out, "results", '[');
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "results", '[');
     for (i = 0; i < batch->count; i++) {
         const struct gb_batch_item *item = &batch->items[i];
 
         done += error_of(item)->code == GB_OK;
-        gb_out_open(&out, NULL, '{');
-        gb_out_string(&out, "op", gb_batch_word(item->what));
-        gb_out_string(&out, "buffer", item->name.s);
-        gb_out_u64(&out, "status", (uint64_t)status_of(item));
+        gb_json_open(&out, NULL, '{');
+        gb_json_put_string(&out, "op", gb_batch_word(item->what));
+        gb_json_put_string(&out, "buffer", item->name.s);
+        gb_json_put_u64(&out, "status", (uint64_t)status_of(item));
         render_result(&out, batch, item);
         render_problem(&out, batch, item);
-        gb_out_close(&out, '}');
+        gb_json_close(&out, '}');
     }
-    gb_out_close(&out, ']');
-    gb_out_u64(&out, "done", done);
-    gb_out_u64(&out, "failed", batch->count - done);
-    gb_out_close(&out, '}');
+    gb_json_close(&out, ']');
+    gb_json_put_u64(&out, "done", done);
+    gb_json_put_u64(&out, "failed", batch->count - done);
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Of an atomic one: the failure that kept the others back. */
+/* The failure that kept the other operations of an atomic batch back. */
 static int refuse(const struct gb_batch *batch, struct gb_error *err) {
     const struct gb_error *error;
     size_t first = batch->count;
@@ -200,13 +202,13 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
             return GB_STEP_WAIT;
         if (batch->begun == batch->count)
             break;
-        mark = gb_hook_mark(request);
+        mark = gb_request_hooks_mark(request);
         if (next_wave(batch, &mark, err) < 0)
             return GB_STEP_ERROR;
     }
     if (batch->atomic && refuse(batch, err) < 0)
         return GB_STEP_ERROR;
-    gb_hook_done(request);
+    gb_request_hooks_done(request);
     return reply(batch, response, err);
 }
 
@@ -215,7 +217,7 @@ enum gb_step gb_api_batch(struct gb_http_request *request, struct gb_http_respon
 
     if (!batch)
         return GB_STEP_ERROR;
-    gb_hook_stream(request, &batch->stream);
+    gb_request_hooks_stream(request, &batch->stream);
     request->state = batch;
     request->state_free = batch_free;
     request->resume = resume;

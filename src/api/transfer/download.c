@@ -1,11 +1,15 @@
-/* GET and HEAD .../data */
+/* GET and HEAD .../data: the handler. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
-#include "api/transfer/download.h"
+#include "api/route.h"
+#include "api/transfer/download_plan.h"
+#include "api/transfer/download_source.h"
 #include "base/clock.h"
 
 static void state_free(void *state) {
@@ -20,7 +24,7 @@ static void wake(void *arg) {
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* Digests are kept by entity tag, which what is cut out shares with others. */
+/* Digests are kept by entity tag, and a cut or a slice shares the tag of the whole. */
 static bool may_digest(const struct download *d) {
     return !d->cut && !d->sliced && gb_etag_holds(&d->rec);
 }
@@ -54,13 +58,13 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
     if (d->range_kind != GB_RANGE_PART)
         return r;
     response->status = 206;
-    if (!download_several(d)) /* else each part says it */
+    if (!download_several(d)) /* otherwise each part has its own */
         r |= gb_http_response_header(response, err, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
                                      range->first, range->first + range->length - 1, d->total);
     return r;
 }
 
-/* What is known of the times before the first byte goes out; everything, where one block is all. */
+/* Adds the times that are known before the first byte goes out: all of them when one block is the whole. */
 static int add_timing(const struct download *d, const struct gb_http_request *request,
                       struct gb_http_response *response, struct gb_error *err) {
     struct gb_transfer_times times = {.queue_ms = 0};
@@ -73,13 +77,13 @@ static int add_timing(const struct download *d, const struct gb_http_request *re
                                    times.queue_ms, times.copy_ms, (double)(gb_clock_ns() - request->started_ns) * 1e-6);
 }
 
-/* Nothing that was prepared goes out with an error: its headers describe other bytes. */
+/* Drops the prepared headers, which describe other bytes than those of an error. */
 static enum gb_step fail(struct gb_http_response *response) {
     gb_http_response_done(response);
     return GB_STEP_ERROR;
 }
 
-/* The request's state becomes the response's source. */
+/* Sends the download: the request's state becomes the response's source. */
 static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
 
@@ -95,7 +99,8 @@ static enum gb_step send(struct gb_http_request *request, struct gb_http_respons
     return GB_STEP_REPLY;
 }
 
-/* Waits for the first block, so that a device that fails is told by the status, and short downloads know their times. */
+/* Waits for the first block. A failure of the device then still becomes the status, and short downloads know their
+ * times. */
 static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct download *d = request->state;
@@ -118,46 +123,47 @@ static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_r
     return a->id == b->id && a->generation == b->generation && a->version == b->version;
 }
 
-/* Holds the bytes against replacement. When they were replaced since the decision, it is taken again. As gb_download_plan. */
+/* Pins the bytes against replacement. If they were replaced since the decision, it is taken again. Returns as
+ * gb_download_plan. */
 static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
-    struct gb_name session;
     struct gb_name stream = {"default"};
     const struct gb_buffer_rec *rec;
 
-    if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
-        gb_query_name(request, "stream", &stream, err) < 0 ||
-        gb_download_open(gb_api_of(request)->core, &session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
+    if (gb_query_name(request, "stream", &stream, err) < 0 ||
+        gb_download_open_in(d->session, &d->rec.name, &stream, wake, request, &d->core, err) < 0) {
         fail(response);
         return -1;
     }
     rec = gb_download_record(d->core);
     if (same_content(rec, &d->rec))
         return 1;
-    d->rec = *rec;
+    gb_buffer_rec_set(&d->rec, rec);
     gb_http_response_done(response);
     return gb_download_plan(d, request, response, err);
 }
 
-static int read_record(const struct gb_http_request *request, struct gb_buffer_rec *ret, struct gb_error *err) {
+/* Finds the session, which is held from here on, and what the buffer is now. */
+static int read_record(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
     struct gb_name session;
     struct gb_name name;
-    struct gb_name stream; /* looked at here too, for answers that need no bytes */
+    struct gb_name stream; /* checked here too, for replies that need no bytes */
 
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &name, err) < 0 || gb_query_name(request, "stream", &stream, err) < 0)
         return -1;
-    return gb_buffer_get(gb_api_of(request)->core, &session, &name, ret, err);
+    d->session = gb_session_use(gb_api_of(request)->core, &session, err);
+    return d->session ? gb_buffer_get_in(d->session, &name, &d->rec, err) : -1;
 }
 
-/* 1: the digest that is asked for is not known yet. */
+/* Returns 1 when the digest that is asked for is not known yet. */
 static int digest_missing(struct download *d, const struct gb_http_request *request, struct gb_representation *ret,
                           struct gb_error *err) {
     *ret = (struct gb_representation){.rec = &d->rec, .tag = d->etag, .head = d->head, .head_n = d->head_size};
     return may_digest(d) ? gb_digest_missing(request, ret, err) : 0;
 }
 
-/* Nothing is held meanwhile. */
+/* Computes the digest, and holds nothing meanwhile. */
 static enum gb_step await_digest(const struct gb_representation *what, struct gb_http_request *request,
                                  struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
@@ -184,7 +190,7 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     gb_download_source_init(d);
     request->state = d;
     request->state_free = state_free;
-    if (read_record(request, &d->rec, err) < 0)
+    if (read_record(d, request, err) < 0)
         return GB_STEP_ERROR;
     r = gb_download_plan(d, request, response, err);
     missing = r > 0 ? digest_missing(d, request, &what, err) : 0;
@@ -192,7 +198,7 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
         return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
     if (r > 0 && request->method != GB_HTTP_HEAD && d->length > 0)
         r = open_bytes(d, request, response, err);
-    if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* RFC 9110, 15.4.5: of a 304 too */
+    if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* a 304 has it as well (RFC 9110, 15.4.5) */
         return GB_STEP_ERROR;
     if (r == 0)
         return GB_STEP_REPLY;

@@ -1,10 +1,12 @@
-/* What a download is to send: which bytes, in which form, which ranges of it. */
+/* Decides which bytes a download sends, in which form, and which ranges of them. */
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/middleware/conditional.h"
+#include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/tensor_names.h"
-#include "api/transfer/download.h"
+#include "api/transfer/download_plan.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
@@ -28,7 +30,7 @@ static int check_state(const struct gb_buffer_rec *rec, struct gb_error *err) {
 
 /* --- which bytes -------------------------------------------------------------------------------------------------- */
 
-/* Bytes [offset, offset + length). */
+/* Picks bytes [offset, offset + length). */
 static int choose_cut(struct download *d, const struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
     uint64_t offset = 0;
@@ -72,7 +74,7 @@ static int choose_bytes(struct download *d, const struct gb_http_request *reques
 
 /* --- in which form ------------------------------------------------------------------------------------------------ */
 
-/* Bytes that are cut out have no shape: only raw tells no lie about them. */
+/* Bytes that are cut out have no shape, so only the raw form describes them truly. */
 static unsigned offered_forms(const struct download *d) {
     unsigned offered = 1u << GB_FORM_RAW;
 
@@ -105,7 +107,7 @@ static int choose_form(struct download *d, const struct gb_http_request *request
 }
 
 static int make_head(struct download *d, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     char name[GB_LABELS_MAX];
 
     free(d->head);
@@ -115,7 +117,7 @@ static int make_head(struct download *d, struct gb_error *err) {
         gb_safetensors_open(&out);
         gb_safetensors_add(&out, gb_tensor_name(&d->rec, name), d->rec.dtype, &d->shape, 0, d->view.bytes);
         if (gb_safetensors_close(&out, err) < 0) {
-            gb_out_done(&out);
+            gb_json_done(&out);
             return -1;
         }
         d->head = out.s;
@@ -131,7 +133,7 @@ static int make_head(struct download *d, struct gb_error *err) {
 
 /* --- which ranges ------------------------------------------------------------------------------------------------- */
 
-/* The header's share of each range is the source's business. */
+/* Computes each range's share of the bytes; the source computes that of the header. */
 static void span_ranges(struct download *d) {
     unsigned i;
 
@@ -153,7 +155,7 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     const char *if_range = gb_http_header(request, "If-Range");
     const char *range = gb_http_header(request, "Range");
 
-    /* Of all methods only GET knows ranges (RFC 9110, 14.2). */
+    /* Only GET knows ranges (RFC 9110, 14.2). */
     if (request->method == GB_HTTP_HEAD || (if_range && !gb_etag_if_range(if_range, d->etag)))
         range = NULL;
     d->range_kind = gb_range_parse(range, d->total, &d->ranges);
@@ -167,9 +169,9 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     d->body_length = d->ranges.range[0].length;
     if (!download_several(d))
         return 0;
-    if (gb_multipart_init(&d->multipart, gb_media_type(d->form), d->total, err) < 0)
+    if (gb_byteranges_init(&d->multipart, gb_media_type(d->form), d->total, err) < 0)
         return -1;
-    d->body_length = gb_multipart_length(&d->multipart, &d->ranges);
+    d->body_length = gb_byteranges_length(&d->multipart, &d->ranges);
     return 0;
 }
 

@@ -1,13 +1,13 @@
 /* The body of a download. */
 #include <stdlib.h>
 
-#include "api/transfer/download.h"
+#include "api/transfer/download_source.h"
 
 static const struct gb_range *range_of(const struct download *d) {
     return &d->ranges.range[d->part];
 }
 
-/* What the part has of the header. */
+/* Begins with the part's share of the header. */
 static void enter_head(struct download *d) {
     const struct gb_range *r = range_of(d);
     uint64_t end = r->first + r->length;
@@ -25,7 +25,7 @@ static void enter_part(struct download *d) {
         return;
     }
     d->at = d->text;
-    d->at_n = gb_multipart_head(&d->multipart, &d->ranges, d->part, d->text);
+    d->at_n = gb_byteranges_head(&d->multipart, &d->ranges, d->part, d->text);
     d->stage = DOWNLOAD_TEXT;
 }
 
@@ -36,12 +36,12 @@ static void leave_part(struct download *d) {
     }
     if (download_several(d)) {
         d->at = d->text;
-        d->at_n = gb_multipart_tail(&d->multipart, d->text);
+        d->at_n = gb_byteranges_tail(&d->multipart, d->text);
     }
     d->stage = DOWNLOAD_END;
 }
 
-/* To the next stage that has bytes. */
+/* Goes on to the next stage that has bytes. */
 static void advance(struct download *d) {
     while (d->at_n == 0 && d->left == 0 && d->stage != DOWNLOAD_END) {
         switch (d->stage) {
@@ -100,7 +100,7 @@ static void source_sent(struct gb_http_source *source, size_t n) {
 static void source_pause(struct gb_http_source *source) {
     struct download *d = (struct download *)source;
 
-    d->block_n = 0; /* what is left of it comes again from the core */
+    d->block_n = 0; /* the core gives the rest of it again */
     if (d->core)
         gb_download_pause(d->core);
 }
@@ -109,6 +109,8 @@ static void source_free(struct gb_http_source *source, bool complete) {
     struct download *d = (struct download *)source;
 
     gb_download_free(d->core, complete);
+    gb_session_unref(d->session);
+    gb_buffer_rec_done(&d->rec);
     free(d->head);
     free(d);
 }

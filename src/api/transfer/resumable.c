@@ -1,19 +1,25 @@
-/* What the headers of uploads that can be resumed say. */
+/* The headers of uploads that can be resumed. */
 #include "api/transfer/resumable.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
+#include "api/route.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
+#include "base/json_writer.h"
 #include "base/parse.h"
 
-/* --- fields ----------------------------------------------------------------------------------------------------------- */
+/* --- fields ------------------------------------------------------------------------------------------------------- */
 
-/* A boolean of structured fields. 1 and *ret; 0: none, or something else, which counts as none. */
+/* Reads a boolean of structured fields. Returns 1 with *ret, or 0 when there is none; any other value counts as
+ * none. */
 static int read_complete(const struct gb_http_request *request, bool *ret) {
     const char *text = gb_http_header(request, "Upload-Complete");
 
@@ -23,7 +29,7 @@ static int read_complete(const struct gb_http_request *request, bool *ret) {
     return 1;
 }
 
-/* The same for a number. */
+/* Reads a number in the same way. */
 static int read_number(const struct gb_http_request *request, const char *name, uint64_t *ret) {
     const char *text = gb_http_header(request, name);
     char *end;
@@ -34,7 +40,7 @@ static int read_number(const struct gb_http_request *request, const char *name, 
     return 1;
 }
 
-/* A field that is misread here would make a part the whole. */
+/* Refuses a malformed field, because misreading it would take a part for the whole. */
 int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
     bool complete = true;
     uint64_t length;
@@ -71,7 +77,7 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-/* --- lengths ------------------------------------------------------------------------------------------------------------ */
+/* --- lengths ------------------------------------------------------------------------------------------------------ */
 
 static int inconsistent(struct gb_http_response *response, uint64_t length, uint64_t told, struct gb_error *err) {
     gb_http_response_problem(response, GB_PROBLEM_LENGTH, NULL, 0);
@@ -79,10 +85,10 @@ static int inconsistent(struct gb_http_response *response, uint64_t length, uint
                         "the upload has %" PRIu64 " bytes in all, and this request makes it %" PRIu64, length, told);
 }
 
-/* All that this request tells about the length of the whole, held against what was told before. */
+/* Reads all that this request says of the length of the whole, and checks it against earlier requests. */
 static int read_lengths(const struct gb_http_request *request, struct gb_append *append, uint64_t offset,
                         bool completes, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     uint64_t length;
     uint64_t end;
 
@@ -102,17 +108,18 @@ static int read_lengths(const struct gb_http_request *request, struct gb_append 
     return completes ? gb_append_length(append, end, err) : 0;
 }
 
-/* --- begin -------------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
 static void plan_free(void *arg) {
-    struct gb_upload_plan *plan = arg;
+    struct gb_upload_request *plan = arg;
 
     gb_conditions_free(plan->params.check.arg);
+    gb_session_unref(plan->params.session);
     free(plan);
 }
 
-/* What is not known before the first bytes are there cannot be refused yet; everything else can. */
-static int check_early(const struct gb_http_request *request, const struct gb_upload_plan *plan, bool has_length,
+/* Refuses early what can be refused before the first bytes are there. */
+static int check_early(const struct gb_http_request *request, const struct gb_upload_request *plan, bool has_length,
                        uint64_t length, struct gb_error *err) {
     struct gb_upload_params params = plan->params;
     struct gb_buffer_params *buffer = &params.buffer;
@@ -120,7 +127,7 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
     if (!plan->may_say)
         return 0;
     params.fresh = true;
-    params.bytes = has_length && length > GB_INTAKE_LEAD_MAX ? length - GB_INTAKE_LEAD_MAX : 0;
+    params.bytes = has_length && length > GB_MULTIPART_HEADER_MAX ? length - GB_MULTIPART_HEADER_MAX : 0;
     buffer->bytes = params.bytes;
     buffer->dtype = GB_DTYPE_UINT8;
     buffer->shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};
@@ -128,12 +135,12 @@ static int check_early(const struct gb_http_request *request, const struct gb_up
     return gb_upload_check(gb_api_of(request)->core, &params, err);
 }
 
-static int read_plan(struct gb_http_request *request, struct gb_upload_plan *plan, struct gb_error *err) {
+static int read_plan(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
     struct gb_conditions *conditions;
 
     if (gb_http_header(request, "Content-Range"))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "Content-Range is not taken");
-    if (gb_upload_plan_read(request, plan, err) < 0)
+    if (gb_upload_request_read(request, plan, err) < 0)
         return -1;
     if (plan->params.partial || plan->params.in_place)
         return gb_error_set(
@@ -147,7 +154,7 @@ static int read_plan(struct gb_http_request *request, struct gb_upload_plan *pla
 
 enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct gb_upload_plan *plan = NULL;
+    struct gb_upload_request *plan = NULL;
     struct gb_append *append;
     struct gb_filters filters;
     uint64_t length = 0;
@@ -164,9 +171,9 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         plan_free(plan);
         return GB_STEP_ERROR;
     }
-    /* From here on the plan belongs to what is being made. */
-    if (gb_append_new(gb_api_of(request)->core, &plan->params.buffer.session, &plan->params.buffer.name,
-                      has_length ? &length : NULL, plan, plan_free, wake, request, &append, err) < 0)
+    /* From here on the plan belongs to the upload. */
+    if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free, wake,
+                      request, &append, err) < 0)
         return GB_STEP_ERROR;
     if (read_lengths(request, append, 0, false, response, err) < 0) {
         gb_append_free(append, true);
@@ -176,7 +183,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
     return request->sink ? GB_STEP_BODY : GB_STEP_ERROR;
 }
 
-/* --- append --------------------------------------------------------------------------------------------------------------- */
+/* --- append ------------------------------------------------------------------------------------------------------- */
 
 static int check_type(const struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const char *type = gb_http_header(request, "Content-Type");
@@ -189,10 +196,9 @@ static int check_type(const struct gb_http_request *request, struct gb_http_resp
                         GB_PARTIAL_UPLOAD);
 }
 
-/* For clients that follow the draft. */
+/* Adds the members and headers of the draft to the problem document. */
 static void explain(struct gb_http_response *response, uint64_t stands, uint64_t offset, const struct gb_error *err) {
-    char *members = NULL;
-    int n = 0;
+    struct gb_json_writer out = {.comma = true};
 
     if (err->code == GB_ERR_UPLOAD_COMPLETED)
         gb_http_response_problem(response, GB_PROBLEM_COMPLETED, NULL, 0);
@@ -200,8 +206,11 @@ static void explain(struct gb_http_response *response, uint64_t stands, uint64_t
         return;
     gb_http_response_header(response, NULL, "Upload-Offset", "%" PRIu64, stands);
     gb_http_response_header(response, NULL, "Upload-Complete", "?0");
-    n = asprintf(&members, ",\"expected-offset\":%" PRIu64 ",\"provided-offset\":%" PRIu64, stands, offset);
-    gb_http_response_problem(response, GB_PROBLEM_OFFSET, n > 0 ? members : NULL, n > 0 ? (size_t)n : 0);
+    gb_json_put_u64(&out, "expected-offset", stands);
+    gb_json_put_u64(&out, "provided-offset", offset);
+    if (out.failed)
+        gb_json_done(&out);
+    gb_http_response_problem(response, GB_PROBLEM_OFFSET, out.s, out.used);
 }
 
 static int read_append(const struct gb_http_request *request, uint64_t *ret_offset, bool *ret_completes,

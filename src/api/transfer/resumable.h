@@ -1,25 +1,22 @@
-/* Uploads that go on after a broken line, as draft-ietf-httpbis-resumable-upload has it (without 104): create, then append.
- * The headers are read in resumable.c, the bytes come in resumable_sink.c. */
-#ifndef GB_API_RESUMABLE_H
-#define GB_API_RESUMABLE_H
+/* Uploads that can be resumed after a broken connection, by draft-ietf-httpbis-resumable-upload (without 104): create,
+ * then append. resumable.c reads the headers, resumable_sink.c receives the bytes. */
+#ifndef GB_API_TRANSFER_RESUMABLE_H
+#define GB_API_TRANSFER_RESUMABLE_H
 
-#include "api/transfer/upload.h"
+#include "base/error.h"
+#include "http/http.h"
 
 #define GB_PARTIAL_UPLOAD "application/partial-upload"
 #define GB_PROBLEM_OFFSET "https://iana.org/assignments/http-problem-types#mismatching-upload-offset"
 #define GB_PROBLEM_COMPLETED "https://iana.org/assignments/http-problem-types#completed-upload"
 #define GB_PROBLEM_LENGTH "https://iana.org/assignments/http-problem-types#inconsistent-upload-length"
 
-/* *ret: Upload-Complete: ?0 is there: the body, if any, is not the whole. 0, or -1 for fields that say nothing, or another
- * length than the whole has. */
+/* Reads Upload-Complete and Upload-Length. *ret: Upload-Complete is ?0, so the body is not the whole. Returns 0, or -1
+ * for malformed fields or a length other than that of the whole. */
 int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err);
-/* Where a body is always the whole. 0, or -1 when the client says that it is not. */
+/* Refuses Upload-Complete: ?0 on a route whose body is always the whole. Returns 0 or -1. */
 int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *err);
-/* The handler for that. */
+/* The handler that creates such an upload. */
 gb_http_handler gb_resumable_begin;
-
-/* A sink for the bytes; takes append, also on failure. completes: Upload-Complete: ?1. creates: the request made the upload. */
-struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
-                                           bool completes, struct gb_error *err);
 
 #endif

@@ -1,27 +1,31 @@
-/* The bytes of one append. What comes first may have to be understood before there is memory for the rest: a .npy's header,
- * which may itself come in pieces. */
+/* The bytes of one append. The first bytes may have to be read before there is memory for the rest: the header of a
+ * .npy, which may itself come in pieces. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/transfer/resumable.h"
+#include "api/context.h"
+#include "api/request/media.h"
+#include "api/transfer/resumable_sink.h"
+#include "api/transfer/upload_request.h"
 #include "api/transfer/uploads.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 
 struct sink {
     struct gb_http_sink sink; /* first */
     struct gb_core *core;
     struct gb_append *append;
-    struct gb_upload_plan *plan; /* the upload's */
+    struct gb_upload_request *plan; /* the upload's */
     bool creates;
     bool completes;
-    bool spoiled; /* nothing can become of it */
+    bool spoiled; /* the upload cannot succeed */
     bool ended;
-    bool first;       /* nothing came yet */
+    bool first;       /* no byte has come yet */
     const char *room; /* where the next bytes go */
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
-/* --- what it is --------------------------------------------------------------------------------------------------------- */
+/* --- what it is --------------------------------------------------------------------------------------------------- */
 
 static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     if (gb_append_describe(s->append, &s->plan->params, skip, err) < 0)
@@ -30,28 +34,30 @@ static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     return 0;
 }
 
-static int describe_raw(struct sink *s, const struct gb_intake_view *view, struct gb_error *err) {
-    if (gb_upload_plan_raw(s->plan, view->has_length, view->length, err) < 0 ||
+static int describe_raw(struct sink *s, const struct gb_multipart_view *view, struct gb_error *err) {
+    if (gb_upload_request_raw(s->plan, view->has_length, view->length, err) < 0 ||
         gb_append_length(s->append, s->plan->params.bytes, err) < 0)
         return -1;
     return describe(s, 0, err);
 }
 
-/* The header is there. */
-static int describe_said(struct sink *s, const struct gb_intake_view *view, enum gb_form form, struct gb_error *err) {
+/* Describes the upload by its complete header. */
+static int describe_said(struct sink *s, const struct gb_multipart_view *view, enum gb_form form,
+                         struct gb_error *err) {
     struct gb_npy npy;
     const char *lead;
     bool raw = false;
     int r;
     size_t n;
 
-    lead = gb_append_lead(s->append, &n);
+    lead = gb_append_header(s->append, &n);
     if (form == GB_FORM_SAFETENSORS)
-        r = gb_upload_plan_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
+        r = gb_upload_request_safetensors(s->plan, lead, n, view->has_length, view->length - n, &raw, err);
     else if (gb_npy_parse_header(lead, n, &npy, err) < 0)
         r = -1;
     else
-        r = gb_upload_plan_said(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n, err);
+        r = gb_upload_request_described(s->plan, ".npy", npy.dtype, &npy.shape, view->has_length, view->length - n,
+                                        err);
     if (r == 0 && raw)
         return describe_raw(s, view, err);
     if (r < 0 || gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
@@ -64,7 +70,7 @@ static int too_short(enum gb_form form, struct gb_error *err) {
                         form == GB_FORM_SAFETENSORS ? "safetensors file" : ".npy");
 }
 
-/* How long the header is, by its first bytes; in *form what it is after all. */
+/* Finds the length of the header by its first bytes. *form: the form that they have. */
 static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *ret, struct gb_error *err) {
     if (*form == GB_FORM_RAW && gb_npy_magic(lead, n))
         *form = GB_FORM_NPY;
@@ -76,23 +82,23 @@ static int header_bytes(const char *lead, size_t n, enum gb_form *form, size_t *
         *ret = n;
         return *form == GB_FORM_RAW ? 0 : -1;
     }
-    if (*ret > GB_INTAKE_LEAD_MAX)
+    if (*ret > GB_MULTIPART_HEADER_MAX)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
                             "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
                             "be resumed; PUT the whole, or give ?format=raw for raw bytes",
-                            *ret, GB_INTAKE_LEAD_MAX);
+                            *ret, GB_MULTIPART_HEADER_MAX);
     *form = GB_FORM_SAFETENSORS;
     return 0;
 }
 
-/* So many bytes of the beginning are needed before it goes on, and what they are as far as that is known. */
-static int lead_need(const struct sink *s, const struct gb_intake_view *view, size_t *ret, enum gb_form *ret_form,
+/* Finds how many bytes of the beginning are needed before the payload, and the form as far as it is known. */
+static int lead_need(const struct sink *s, const struct gb_multipart_view *view, size_t *ret, enum gb_form *ret_form,
                      struct gb_error *err) {
     const char *lead;
     size_t first = view->has_length && view->length < GB_NPY_PREFIX ? (size_t)view->length : GB_NPY_PREFIX;
     size_t n;
 
-    lead = gb_append_lead(s->append, &n);
+    lead = gb_append_header(s->append, &n);
     *ret_form = s->plan->said;
     *ret = s->plan->may_say ? first : 0;
     if (n < *ret || !s->plan->may_say)
@@ -101,7 +107,7 @@ static int lead_need(const struct sink *s, const struct gb_intake_view *view, si
         return -1;
     if (*ret_form != GB_FORM_SAFETENSORS || s->plan->said == *ret_form)
         return view->has_length && *ret > view->length ? too_short(*ret_form, err) : 0;
-    /* Nobody said that it is one, and then it is none. */
+    /* The client did not announce a safetensors file, and the bytes are none. */
     if (*ret < first || (view->has_length && *ret > view->length)) {
         *ret_form = GB_FORM_RAW;
         *ret = n;
@@ -109,9 +115,9 @@ static int lead_need(const struct sink *s, const struct gb_intake_view *view, si
     return 0;
 }
 
-/* Describes it as soon as that can be. */
+/* Describes the upload to the core as soon as that is possible. */
 static int look(struct sink *s, struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     enum gb_form form;
     size_t need;
     int r = 0;
@@ -127,11 +133,11 @@ static int look(struct sink *s, struct gb_error *err) {
     return r;
 }
 
-/* --- the bytes ------------------------------------------------------------------------------------------------------------ */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     enum gb_form form;
     size_t need;
     int r;
@@ -145,7 +151,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     gb_append_view(s->append, &view);
     if (lead_need(s, &view, &need, &form, err) < 0)
         return -1;
-    return gb_append_lead_room(s->append, need, ret_ptr, ret_n, err);
+    return gb_append_header_room(s->append, need, ret_ptr, ret_n, err);
 }
 
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
@@ -161,7 +167,7 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
         return gb_append_fill(s->append, n, err);
     }
     s->first = false;
-    gb_append_lead_fill(s->append, n);
+    gb_append_header_fill(s->append, n);
     return look(s, err);
 }
 
@@ -169,13 +175,13 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
     gb_append_pause(((struct sink *)sink)->append, stalled);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_intake_view *view,
+static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_multipart_view *view,
                              struct gb_http_response *response, struct gb_error *err) {
     if (s->creates)
-        return gb_intake_reply(request, view, 201, response, err);
-    if (gb_intake_headers(view, false, response, err) < 0)
+        return gb_multipart_reply(request, view, 201, response, err);
+    if (gb_multipart_headers(view, false, response, err) < 0)
         return GB_STEP_ERROR;
     response->status = 204;
     return GB_STEP_REPLY;
@@ -185,14 +191,14 @@ static enum gb_step complete(struct sink *s, struct gb_http_request *request, st
                              struct gb_error *err) {
     gb_append_free(s->append, false);
     s->append = NULL;
-    /* Whatever becomes of it now is the answer to the whole. */
+    /* The reply from here on is that of the whole upload. */
     if (gb_http_response_header(response, err, "Upload-Complete", "?1") < 0)
         return GB_STEP_ERROR;
-    return gb_intake_finish(request, s->id, NULL, NULL, response, err);
+    return gb_multipart_finish(request, s->id, NULL, NULL, response, err);
 }
 
-/* The body has ended before it is known what it is. */
-static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+/* The body has ended before its form is known. */
+static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     gb_append_view(s->append, view);
     if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
         return -1;
@@ -202,8 +208,8 @@ static int conclude_lead(struct sink *s, struct gb_intake_view *view, struct gb_
     return too_short(s->plan->said, err);
 }
 
-/* 1: everything that came is in its place; 0: wait; -1. */
-static int conclude(struct sink *s, struct gb_intake_view *view, struct gb_error *err) {
+/* Returns 1 when every byte that came is in its place, 0 to wait, or -1. */
+static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_error *err) {
     int r = 1;
 
     if (!gb_append_described(s->append)) {
@@ -220,10 +226,10 @@ static int conclude(struct sink *s, struct gb_intake_view *view, struct gb_error
     return gb_append_result(s->append, view, err);
 }
 
-/* Also what wakes call until it is over. */
+/* Also runs at each wake until the append is over. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     int r = conclude(s, &view, err);
 
     if (r < 0)
@@ -254,7 +260,7 @@ static void sink_free(struct gb_http_sink *sink) {
 struct gb_http_sink *gb_resumable_sink_new(struct gb_http_request *request, struct gb_append *append, bool creates,
                                            bool completes, struct gb_error *err) {
     struct sink *s = calloc(1, sizeof(*s));
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
 
     if (!s) {
         gb_append_free(append, creates);

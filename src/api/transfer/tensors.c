@@ -1,13 +1,17 @@
-/* PUT /v1/sessions/{s}/tensors: what the headers say. */
-#include "api/transfer/tensors.h"
+/* PUT /v1/sessions/{s}/tensors: the headers. */
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
+#include "api/request/device_param.h"
 #include "api/request/media.h"
-#include "api/request/path_params.h"
+#include "api/request/query.h"
+#include "api/request/tensor_names.h"
+#include "api/request/wait.h"
+#include "api/route.h"
 #include "api/transfer/resumable.h"
+#include "api/transfer/tensors_sink.h"
 
 static int check_headers(const struct gb_http_request *request, struct gb_error *err) {
     static const char *const refused[] = {"If-Match", "If-None-Match", "Content-Range"};
@@ -19,7 +23,7 @@ static int check_headers(const struct gb_http_request *request, struct gb_error 
     if (form == GB_FORM_NPY)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_MEDIA_TYPE,
                             "tensors come as " GB_MEDIA_SAFETENSORS "; send a .npy to a buffer's data");
-    /* To ignore them would do what the client did not want. */
+    /* Ignoring them would do what the client forbids. */
     for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (gb_http_header(request, refused[i]))
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -68,53 +72,4 @@ enum gb_step gb_api_tensors_put(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     request->sink = sink;
     return GB_STEP_BODY;
-}
-
-/* --- names ------------------------------------------------------------------------------------------------------------- */
-
-struct pair {
-    const char *tensor;
-    const struct gb_name *buffer;
-};
-
-static int by_buffer(const void *a, const void *b) {
-    return strcmp(((const struct pair *)a)->buffer->s, ((const struct pair *)b)->buffer->s);
-}
-
-static int check_distinct(const struct gb_safetensors *file, const struct gb_name *names, struct gb_error *err) {
-    struct pair *pairs = malloc((file->count + 1) * sizeof(*pairs));
-    size_t i;
-    int r = 0;
-
-    if (!pairs)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
-    for (i = 0; i < file->count; i++)
-        pairs[i] = (struct pair){.tensor = file->tensors[i].name, .buffer = &names[i]};
-    qsort(pairs, file->count, sizeof(*pairs), by_buffer);
-    for (i = 1; i < file->count && r == 0; i++) {
-        if (by_buffer(&pairs[i - 1], &pairs[i]) == 0)
-            r = gb_error_set(err, GB_ERR_INVALID_NAME,
-                             "the tensors \"%.80s\" and \"%.80s\" would both be the buffer \"%s\"; rename one of them",
-                             pairs[i - 1].tensor, pairs[i].tensor, pairs[i].buffer->s);
-    }
-    free(pairs);
-    return r;
-}
-
-int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, struct gb_name **ret,
-                     struct gb_error *err) {
-    struct gb_name *names = calloc(file->count + 1, sizeof(*names));
-    size_t i;
-    int r = 0;
-
-    if (!names)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
-    for (i = 0; i < file->count && r == 0; i++)
-        r = gb_tensor_buffer(prefix, file->tensors[i].name, &names[i], err);
-    if (r < 0 || check_distinct(file, names, err) < 0) {
-        free(names);
-        return -1;
-    }
-    *ret = names;
-    return 0;
 }

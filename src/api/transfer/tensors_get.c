@@ -3,15 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/conditional.h"
-#include "api/transfer/tensors.h"
+#include "api/request/media.h"
+#include "api/request/query.h"
+#include "api/route.h"
+#include "api/transfer/tensors_select.h"
 #include "base/clock.h"
 #include "base/digest.h"
 
-struct bundle {
+struct group {
     struct gb_http_source source; /* first */
-    struct gb_bundle *core;
-    struct gb_out head;
+    struct gb_download_group *core;
+    struct gb_json_writer head;
     size_t head_sent;
     uint64_t bytes;    /* behind the head */
     const char *block; /* the first, got before the header went out */
@@ -21,7 +25,7 @@ struct bundle {
 /* --- as a source -------------------------------------------------------------------------------------------------- */
 
 static int source_next(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    struct bundle *b = (struct bundle *)source;
+    struct group *b = (struct group *)source;
 
     if (b->head_sent < b->head.used) {
         *ret_ptr = b->head.s + b->head_sent;
@@ -33,11 +37,11 @@ static int source_next(struct gb_http_source *source, const void **ret_ptr, size
         *ret_n = b->block_n;
         return 1;
     }
-    return gb_bundle_next(b->core, ret_ptr, ret_n, err);
+    return gb_download_group_next(b->core, ret_ptr, ret_n, err);
 }
 
 static void source_sent(struct gb_http_source *source, size_t n) {
-    struct bundle *b = (struct bundle *)source;
+    struct group *b = (struct group *)source;
 
     if (b->head_sent < b->head.used) {
         b->head_sent += n;
@@ -47,22 +51,22 @@ static void source_sent(struct gb_http_source *source, size_t n) {
         b->block += n;
         b->block_n -= n;
     }
-    gb_bundle_sent(b->core, n);
+    gb_download_group_sent(b->core, n);
 }
 
 static void source_pause(struct gb_http_source *source) {
-    struct bundle *b = (struct bundle *)source;
+    struct group *b = (struct group *)source;
 
-    b->block_n = 0; /* what is left of it comes again from the core */
-    gb_bundle_pause(b->core);
+    b->block_n = 0; /* the core gives the rest of it again */
+    gb_download_group_pause(b->core);
 }
 
 static void source_free(struct gb_http_source *source, bool complete) {
-    struct bundle *b = (struct bundle *)source;
+    struct group *b = (struct group *)source;
 
     (void)complete;
-    gb_bundle_free(b->core);
-    gb_out_done(&b->head);
+    gb_download_group_free(b->core);
+    gb_json_done(&b->head);
     free(b);
 }
 
@@ -76,23 +80,23 @@ static void wake(void *arg) {
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* Nothing that was prepared goes out with an error. */
+/* Drops the prepared headers, which do not belong to an error. */
 static enum gb_step fail(struct gb_http_response *response) {
     gb_http_response_done(response);
     return GB_STEP_ERROR;
 }
 
-/* Of the header and of the contents that follow it. */
-static int make_tag(const struct bundle *b, char tag[GB_BASE64_SIZE_MAX], struct gb_error *err) {
+/* Makes the entity tag of the header and of the contents that follow it. */
+static int make_tag(const struct group *b, char tag[GB_BASE64_SIZE_MAX], struct gb_error *err) {
     struct gb_hash *hash = gb_hash_new(GB_DIGEST_SHA256, err);
     struct gb_digest digest;
     size_t i;
     int r = hash ? gb_hash_add(hash, b->head.s, b->head.used, err) : -1;
 
-    for (i = 0; i < gb_bundle_count(b->core) && r == 0; i++) {
+    for (i = 0; i < gb_download_group_count(b->core) && r == 0; i++) {
         char one[GB_ETAG_SIZE];
 
-        gb_etag_data(gb_bundle_record(b->core, i), GB_FORM_RAW, one);
+        gb_etag_data(gb_download_group_record(b->core, i), GB_FORM_RAW, one);
         r = gb_hash_add(hash, one, strlen(one) + 1, err);
     }
     if (r == 0) {
@@ -104,11 +108,11 @@ static int make_tag(const struct bundle *b, char tag[GB_BASE64_SIZE_MAX], struct
 }
 
 static enum gb_step send(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct bundle *b = request->state;
+    struct group *b = request->state;
     struct gb_transfer_times times;
     int r = 0;
 
-    gb_bundle_times(b->core, &times);
+    gb_download_group_times(b->core, &times);
     r |= gb_http_response_header(response, err, "Content-Type", "%s", GB_MEDIA_SAFETENSORS);
     r |= gb_http_response_header(response, err, "Accept-Ranges", "none");
     if (request->method != GB_HTTP_HEAD)
@@ -121,12 +125,12 @@ static enum gb_step send(struct gb_http_request *request, struct gb_http_respons
     return GB_STEP_REPLY;
 }
 
-/* Waits for the first block, so that a device that fails is told by the status. */
+/* Waits for the first block, so that a failure of the device still becomes the status. */
 static enum gb_step first_block(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct bundle *b = request->state;
+    struct group *b = request->state;
     const void *block;
-    int r = gb_bundle_next(b->core, &block, &b->block_n, err);
+    int r = gb_download_group_next(b->core, &block, &b->block_n, err);
 
     if (r > 0) {
         b->block = block;
@@ -139,8 +143,8 @@ static enum gb_step first_block(struct gb_http_request *request, struct gb_http_
     return fail(response);
 }
 
-/* 1: send it; 0: the response is complete; -1. */
-static int prepare(struct gb_http_request *request, struct bundle *b, struct gb_http_response *response,
+/* Returns 1 to send, 0 when the response is complete, or -1. */
+static int prepare(struct gb_http_request *request, struct group *b, struct gb_http_response *response,
                    struct gb_error *err) {
     char tag[GB_BASE64_SIZE_MAX];
     size_t *order;
@@ -151,13 +155,13 @@ static int prepare(struct gb_http_request *request, struct bundle *b, struct gb_
     r = make_tag(b, tag, err);
     if (r == 0)
         r = gb_conditions_get(request, tag, response, err);
-    if (r > 0 && gb_bundle_start(b->core, order, err) < 0)
+    if (r > 0 && gb_download_group_start(b->core, order, err) < 0)
         r = -1;
     free(order);
     return r;
 }
 
-static int open_buffers(struct gb_http_request *request, struct bundle *b, struct gb_error *err) {
+static int open_buffers(struct gb_http_request *request, struct group *b, struct gb_error *err) {
     struct gb_name session;
     struct gb_name stream = {"default"};
     struct gb_name *names;
@@ -171,14 +175,15 @@ static int open_buffers(struct gb_http_request *request, struct bundle *b, struc
         gb_media_accept(gb_http_header(request, "Accept"), 1u << GB_FORM_SAFETENSORS, &form, err) < 0 ||
         gb_tensors_select(request, &session, &names, &count, &named, err) < 0)
         return -1;
-    r = gb_bundle_open(gb_api_of(request)->core, &session, names, count, !named, &stream, wake, request, &b->core, err);
+    r = gb_download_group_open(gb_api_of(request)->core, &session, names, count, !named, &stream, wake, request,
+                               &b->core, err);
     free(names);
     return r;
 }
 
 enum gb_step gb_api_tensors_get(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    struct bundle *b = calloc(1, sizeof(*b));
+    struct group *b = calloc(1, sizeof(*b));
     int r;
 
     if (!b) {

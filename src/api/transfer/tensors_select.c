@@ -1,9 +1,12 @@
-/* Which buffers become one file, and its header. */
+/* Picks the buffers of one file, and makes its header. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/transfer/tensors.h"
+#include "api/context.h"
+#include "api/request/query.h"
+#include "api/request/tensor_names.h"
+#include "api/transfer/tensors_select.h"
 #include "base/parse.h"
 
 static int no_memory(struct gb_error *err) {
@@ -17,7 +20,7 @@ static int too_many(struct gb_error *err) {
                         GB_SAFETENSORS_TENSORS_MAX);
 }
 
-/* --- selecting --------------------------------------------------------------------------------------------------------- */
+/* --- selecting ---------------------------------------------------------------------------------------------------- */
 
 struct selection {
     struct gb_name prefix; /* "": any */
@@ -35,7 +38,7 @@ static bool has_label(const struct selection *s, const struct gb_buffer_rec *rec
 
     if (!s->label)
         return true;
-    labels = json_loads(rec->labels, 0, NULL);
+    labels = json_loads(gb_labels_text(rec->labels), 0, NULL);
     value = json_string_value(json_object_get(labels, s->label));
     has = value && (!s->value || strcmp(value, s->value) == 0);
     json_decref(labels);
@@ -58,7 +61,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct gb_name *)a)->s, ((const struct gb_name *)b)->s);
 }
 
-/* All that fit, by name. */
+/* Finds all buffers that match, by name. */
 static int select_matching(const struct gb_http_request *request, const struct gb_name *session, struct selection *s,
                            struct gb_error *err) {
     const struct gb_http_text *label = gb_http_query(request, "label");
@@ -143,7 +146,7 @@ int gb_tensors_select(const struct gb_http_request *request, const struct gb_nam
     return 0;
 }
 
-/* --- the header -------------------------------------------------------------------------------------------------------- */
+/* --- the header --------------------------------------------------------------------------------------------------- */
 
 struct entry {
     char *tensor;
@@ -164,12 +167,12 @@ static int by_tensor(const void *a, const void *b) {
     return strcmp(((const struct entry *)a)->tensor, ((const struct entry *)b)->tensor);
 }
 
-static int read_entries(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
+static int read_entries(const struct gb_download_group *group, struct entry *entries, struct gb_error *err) {
     char name[GB_LABELS_MAX];
     size_t i;
 
-    for (i = 0; i < gb_bundle_count(bundle); i++) {
-        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, i);
+    for (i = 0; i < gb_download_group_count(group); i++) {
+        const struct gb_buffer_rec *rec = gb_download_group_record(group, i);
 
         entries[i].index = i;
         entries[i].width = gb_dtype_bytes(rec->dtype);
@@ -184,13 +187,13 @@ static int read_entries(const struct gb_bundle *bundle, struct entry *entries, s
     return 0;
 }
 
-static int check_tensors(const struct gb_bundle *bundle, struct entry *entries, struct gb_error *err) {
-    size_t count = gb_bundle_count(bundle);
+static int check_tensors(const struct gb_download_group *group, struct entry *entries, struct gb_error *err) {
+    size_t count = gb_download_group_count(group);
     size_t i;
 
     qsort(entries, count, sizeof(*entries), by_tensor);
     for (i = 0; i < count; i++) {
-        const struct gb_name *name = &gb_bundle_record(bundle, entries[i].index)->name;
+        const struct gb_name *name = &gb_download_group_record(group, entries[i].index)->name;
 
         if (strcmp(entries[i].tensor, GB_SAFETENSORS_METADATA) == 0)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the tensor of \"%s\" cannot be called %s", name->s,
@@ -199,21 +202,22 @@ static int check_tensors(const struct gb_bundle *bundle, struct entry *entries, 
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                                 "\"%s\" and \"%s\" would both be the tensor \"%.80s\" (label " GB_TENSOR_LABEL
                                 "); leave one of them out",
-                                gb_bundle_record(bundle, entries[i - 1].index)->name.s, name->s, entries[i].tensor);
+                                gb_download_group_record(group, entries[i - 1].index)->name.s, name->s,
+                                entries[i].tensor);
     }
     qsort(entries, count, sizeof(*entries), by_width);
     return 0;
 }
 
-static int write_header(const struct gb_bundle *bundle, const struct entry *entries, struct gb_out *out, size_t *order,
-                        uint64_t *ret_bytes, struct gb_error *err) {
+static int write_header(const struct gb_download_group *group, const struct entry *entries, struct gb_json_writer *out,
+                        size_t *order, uint64_t *ret_bytes, struct gb_error *err) {
     uint64_t at = 0;
     uint64_t end;
     size_t i;
 
     gb_safetensors_open(out);
-    for (i = 0; i < gb_bundle_count(bundle); i++) {
-        const struct gb_buffer_rec *rec = gb_bundle_record(bundle, entries[i].index);
+    for (i = 0; i < gb_download_group_count(group); i++) {
+        const struct gb_buffer_rec *rec = gb_download_group_record(group, entries[i].index);
 
         if (!gb_add_u64(at, rec->bytes, &end) || end > INT64_MAX / 2)
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffers have more bytes than a file can have");
@@ -232,20 +236,20 @@ static int write_header(const struct gb_bundle *bundle, const struct entry *entr
     return 0;
 }
 
-int gb_tensors_header(const struct gb_bundle *bundle, struct gb_out *out, size_t **ret_order, uint64_t *ret_bytes,
-                      struct gb_error *err) {
-    size_t count = gb_bundle_count(bundle);
+int gb_tensors_header(const struct gb_download_group *group, struct gb_json_writer *out, size_t **ret_order,
+                      uint64_t *ret_bytes, struct gb_error *err) {
+    size_t count = gb_download_group_count(group);
     struct entry *entries = calloc(count + 1, sizeof(*entries));
     size_t *order = calloc(count + 1, sizeof(*order));
     size_t i;
     int r = entries && order ? 0 : no_memory(err);
 
     if (r == 0)
-        r = read_entries(bundle, entries, err);
+        r = read_entries(group, entries, err);
     if (r == 0)
-        r = check_tensors(bundle, entries, err);
+        r = check_tensors(group, entries, err);
     if (r == 0)
-        r = write_header(bundle, entries, out, order, ret_bytes, err);
+        r = write_header(group, entries, out, order, ret_bytes, err);
     for (i = 0; entries && i < count; i++)
         free(entries[i].tensor);
     free(entries);

@@ -1,13 +1,15 @@
-/* The body of PUT /v1/sessions/{s}/tensors: its header is gathered here, every byte after it is received where the core
- * wants it. */
+/* The body of PUT /v1/sessions/{s}/tensors. Its header is gathered here; every byte after it goes straight into the
+ * memory that the core gives. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
 #include "api/reply/render.h"
 #include "api/reply/reply_json.h"
-#include "api/request/path_params.h"
-#include "api/transfer/tensors.h"
+#include "api/reply/timing.h"
+#include "api/request/tensor_names.h"
+#include "api/transfer/tensors_sink.h"
 #include "base/clock.h"
 
 enum stage { STAGE_LENGTH, STAGE_HEADER, STAGE_DATA, STAGE_ENDED };
@@ -24,7 +26,7 @@ struct sink {
     char *head;
     size_t head_used;
     size_t head_need;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     size_t count;
     uint64_t bytes; /* of all tensors */
     uint64_t filled;
@@ -35,7 +37,7 @@ static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
 }
 
-/* --- the header -------------------------------------------------------------------------------------------------------- */
+/* --- the header --------------------------------------------------------------------------------------------------- */
 
 struct describing {
     const struct sink *sink;
@@ -43,16 +45,19 @@ struct describing {
     const struct gb_name *names;
 };
 
-/* What stands in the labels of a buffer that is replaced stays. */
+/* A buffer that is replaced keeps its other labels. */
 static int describe_labels(const struct sink *s, const char *tensor, struct gb_buffer_params *buffer,
                            struct gb_error *err) {
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
+    char text[GB_LABELS_MAX];
     bool exists = gb_buffer_get(s->core, &s->plan.session, &buffer->name, &rec, &absent) == 0;
-    int r = gb_tensor_labels(exists ? rec.labels : "{}", &buffer->name, tensor, buffer->labels, err);
+    int r = gb_tensor_labels(exists ? gb_labels_text(rec.labels) : "{}", &buffer->name, tensor, text, err);
 
+    if (exists)
+        gb_buffer_rec_done(&rec);
     buffer->has_labels = r > 0;
-    return r < 0 ? -1 : 0;
+    return r < 0 || (r > 0 && gb_labels_make(text, &buffer->labels, err) < 0) ? -1 : 0;
 }
 
 static int describe(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err) {
@@ -77,13 +82,13 @@ static void wake(void *arg) {
 
 static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_error *err) {
     struct describing d = {.sink = s, .file = file};
-    struct gb_joint_params params = {.session = s->plan.session,
-                                     .count = file->count,
-                                     .bytes = file->bytes,
-                                     .describe = describe,
-                                     .describe_arg = &d,
-                                     .wake = wake,
-                                     .arg = s->request};
+    struct gb_upload_group_params params = {.session = s->plan.session,
+                                            .count = file->count,
+                                            .bytes = file->bytes,
+                                            .describe = describe,
+                                            .describe_arg = &d,
+                                            .wake = wake,
+                                            .arg = s->request};
     struct gb_name *names;
     int r;
 
@@ -98,14 +103,14 @@ static int begin(struct sink *s, const struct gb_safetensors *file, struct gb_er
     if (gb_tensors_names(file, s->plan.prefix.s, &names, err) < 0)
         return -1;
     d.names = names;
-    r = gb_joint_begin(s->core, &params, &s->joint, err);
+    r = gb_upload_group_begin(s->core, &params, &s->group, err);
     free(names);
     s->count = file->count;
     s->bytes = file->bytes;
     return r;
 }
 
-/* The header is there, and needed no more afterwards. */
+/* Reads the complete header, which is not needed afterwards. */
 static int read_header(struct sink *s, struct gb_error *err) {
     struct gb_safetensors file;
     int r;
@@ -135,7 +140,7 @@ static int read_length(struct sink *s, struct gb_error *err) {
     return 0;
 }
 
-/* --- as a sink --------------------------------------------------------------------------------------------------------- */
+/* --- as a sink ---------------------------------------------------------------------------------------------------- */
 
 static int too_long(const struct sink *s, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
@@ -151,7 +156,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
         *ret_n = s->head_need - s->head_used;
         return 1;
     }
-    return s->filled == s->bytes ? too_long(s, err) : gb_joint_room(s->joint, ret_ptr, ret_n, err);
+    return s->filled == s->bytes ? too_long(s, err) : gb_upload_group_room(s->group, ret_ptr, ret_n, err);
 }
 
 static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) {
@@ -159,7 +164,7 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
 
     if (s->stage >= STAGE_DATA) {
         s->filled += n;
-        return gb_joint_fill(s->joint, n, err);
+        return gb_upload_group_fill(s->group, n, err);
     }
     s->head_used += n;
     if (s->head_used < s->head_need)
@@ -170,46 +175,47 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
 static void sink_pause(struct gb_http_sink *sink, bool stalled) {
     struct sink *s = (struct sink *)sink;
 
-    if (s->joint)
-        gb_joint_pause(s->joint, stalled);
+    if (s->group)
+        gb_upload_group_pause(s->group, stalled);
 }
 
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
-    gb_joint_blame(s->joint, sink->failed);
-    gb_joint_free(s->joint);
+    gb_upload_group_blame(s->group, sink->failed);
+    gb_upload_group_free(s->group);
     free(s->head);
     free(s);
 }
 
-/* --- the reply --------------------------------------------------------------------------------------------------------- */
+/* --- the reply ---------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply(struct gb_http_request *request, const struct sink *s, const struct gb_transfer_times *times,
                           struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+    struct gb_json_writer out = {0};
     uint64_t created = 0;
     bool made;
     size_t i;
 
     if (gb_add_upload_timing(request, times, s->recv_ns, response, err) < 0)
         return GB_STEP_ERROR;
-    gb_out_open(&out, NULL, '{');
-    gb_out_open(&out, "items", '[');
+    gb_json_open(&out, NULL, '{');
+    gb_json_open(&out, "items", '[');
     for (i = 0; i < s->count; i++) {
-        gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, gb_joint_record(s->joint, i, &made));
+        gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s,
+                         gb_upload_group_record(s->group, i, &made));
         created += made;
     }
-    gb_out_close(&out, ']');
-    gb_out_u64(&out, "tensors", s->count);
-    gb_out_u64(&out, "created", created);
-    gb_out_u64(&out, "replaced", s->count - created);
-    gb_out_u64(&out, "bytes", s->bytes);
-    gb_out_close(&out, '}');
-    return gb_out_reply(&out, response, created > 0 ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    gb_json_close(&out, ']');
+    gb_json_put_u64(&out, "tensors", s->count);
+    gb_json_put_u64(&out, "created", created);
+    gb_json_put_u64(&out, "replaced", s->count - created);
+    gb_json_put_u64(&out, "bytes", s->bytes);
+    gb_json_close(&out, '}');
+    return gb_json_reply(&out, response, created > 0 ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-/* The whole body has arrived. */
+/* Ends the group after the whole body has arrived. */
 static int conclude(struct sink *s, struct gb_error *err) {
     if (s->stage < STAGE_DATA)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the body ends within the header of its safetensors file");
@@ -220,17 +226,17 @@ static int conclude(struct sink *s, struct gb_error *err) {
                             "the tensors of the safetensors header have %llu bytes, %llu follow it",
                             (unsigned long long)s->bytes, (unsigned long long)s->filled);
     s->stage = STAGE_ENDED;
-    return gb_joint_end(s->joint, err);
+    return gb_upload_group_end(s->group, err);
 }
 
-/* Also what wakes call until the result is there. */
+/* Also runs at each wake until the result is there. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_transfer_times times;
     int r = conclude(s, err);
 
     if (r == 0)
-        r = gb_joint_result(s->joint, &times, err);
+        r = gb_upload_group_result(s->group, &times, err);
     if (r < 0)
         return GB_STEP_ERROR;
     if (r > 0)
@@ -252,11 +258,12 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     return finish(request, response, err);
 }
 
-/* A body this long has at least so many bytes of tensors. */
+/* Refuses a body by the bytes that its tensors have at least. */
 static int check_early(const struct sink *s, struct gb_error *err) {
     const uint64_t header = GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX;
 
-    return gb_joint_check(s->core, &s->plan.session, s->has_length && s->length > header ? s->length - header : 0, err);
+    return gb_upload_group_check(s->core, &s->plan.session,
+                                 s->has_length && s->length > header ? s->length - header : 0, err);
 }
 
 struct gb_http_sink *gb_tensors_sink_new(struct gb_http_request *request, const struct gb_tensors_plan *plan,

@@ -1,25 +1,30 @@
-/* The body of an upload. Only the header of a .npy or of a safetensors file (or the few bytes that tell there is none) is
- * gathered here; every byte after it is received where the core wants it. */
+/* The body of an upload. Only the header of a .npy or safetensors file (or the few bytes that show there is none) is
+ * gathered here; every byte after it goes straight into the memory that the core gives. */
 #include <stdlib.h>
-#include <string.h>
 
+#include "api/context.h"
+#include "api/middleware/conditional.h"
 #include "api/middleware/filters.h"
-#include "api/transfer/upload.h"
+#include "api/request/media.h"
+#include "api/transfer/upload_reply.h"
+#include "api/transfer/upload_request.h"
+#include "api/transfer/upload_sink.h"
 #include "base/clock.h"
+#include "format/npy.h"
 #include "format/safetensors.h"
 
 enum stage {
     STAGE_PROBE,  /* the first bytes, which tell what the body is */
     STAGE_HEADER, /* the rest of the header of a form that has one */
     STAGE_PAYLOAD,
-    STAGE_ENDED /* the core knows that all has arrived */
+    STAGE_ENDED /* the core knows that all bytes have arrived */
 };
 
 struct sink {
     struct gb_http_sink sink; /* first */
     const struct gb_api *api;
     struct gb_core *core;
-    struct gb_upload_plan plan;
+    struct gb_upload_request plan;
     struct gb_upload *upload;
     enum stage stage;
     enum gb_form form; /* from STAGE_HEADER on */
@@ -39,7 +44,7 @@ static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
 }
 
-/* The plan is complete. */
+/* Begins the upload of a complete request. */
 static int begin(struct sink *s, struct gb_error *err) {
     if (s->plan.coded && gb_filters_permit(s->api, s->plan.params.bytes, err) < 0)
         return -1;
@@ -50,9 +55,9 @@ static int begin(struct sink *s, struct gb_error *err) {
     return 0;
 }
 
-/* Begins with the first bytes of the body, gathered for a look, as payload. */
+/* Begins a raw upload with the bytes gathered so far as payload. */
 static int begin_raw(struct sink *s, struct gb_error *err) {
-    if (gb_upload_plan_raw(&s->plan, s->has_length, s->length, err) < 0)
+    if (gb_upload_request_raw(&s->plan, s->has_length, s->length, err) < 0)
         return -1;
     s->spill = s->head_used;
     return begin(s, err);
@@ -70,17 +75,17 @@ static int begin_said(struct sink *s, struct gb_error *err) {
     bool raw = false;
 
     if (s->form == GB_FORM_SAFETENSORS) {
-        if (gb_upload_plan_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
+        if (gb_upload_request_safetensors(&s->plan, s->head, s->head_used, s->has_length, length, &raw, err) < 0)
             return -1;
         return raw ? begin_raw(s, err) : begin(s, err);
     }
     if (gb_npy_parse_header(s->head, s->head_used, &npy, err) < 0 ||
-        gb_upload_plan_said(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
+        gb_upload_request_described(&s->plan, ".npy", npy.dtype, &npy.shape, s->has_length, length, err) < 0)
         return -1;
     return begin(s, err);
 }
 
-/* What the first bytes say the body is, and how long its header is then. 0 or -1. */
+/* Finds what the body is by its first bytes, and how long its header is. Returns 0 or -1. */
 static int recognize(struct sink *s, struct gb_error *err) {
     size_t n = s->head_used;
 
@@ -121,25 +126,13 @@ static int look(struct sink *s, struct gb_error *err) {
     return s->head_used == s->head_need ? begin_said(s, err) : 0;
 }
 
-/* Gives gathered payload to the core. 1: done; 0: wait; -1. */
+/* Gives gathered payload to the core. Returns 1 when all is given, 0 to wait, or -1. */
 static int push_spill(struct sink *s, struct gb_error *err) {
-    void *room;
-    size_t n;
-    int r;
+    size_t before = s->spilled;
+    int r = gb_upload_copy_in(s->upload, s->head, s->spill, &s->spilled, err);
 
-    while (s->spilled < s->spill) {
-        r = gb_upload_room(s->upload, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > s->spill - s->spilled)
-            n = s->spill - s->spilled;
-        memcpy(room, s->head + s->spilled, n);
-        if (gb_upload_fill(s->upload, n, err) < 0)
-            return -1;
-        s->spilled += n;
-        s->payload += n;
-    }
-    return 1;
+    s->payload += s->spilled - before;
+    return r;
 }
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -187,7 +180,7 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
         gb_upload_pause(s->upload, stalled);
 }
 
-/* The whole body has arrived: everything must be told to the core, once. 1: told; 0: wait; -1. */
+/* Tells the core, once, that the whole body has arrived. Returns 1 when that is done, 0 to wait, or -1. */
 static int conclude(struct sink *s, struct gb_error *err) {
     int r;
 
@@ -215,11 +208,12 @@ static bool cancel(struct gb_http_request *request, bool act) {
     return gb_upload_cancel(((struct sink *)request->sink)->upload, act);
 }
 
-/* Also what wakes call until the result is there. */
+/* Also runs at each wake until the result is there. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_transfer_times times;
     struct gb_buffer_rec rec;
+    enum gb_step step;
     bool created;
     int r = conclude(s, err);
 
@@ -227,8 +221,11 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         r = gb_upload_result(s->upload, &rec, &created, &times, err);
     if (r < 0)
         return GB_STEP_ERROR;
-    if (r > 0)
-        return gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+    if (r > 0) {
+        step = gb_upload_reply(request, &rec, created, &times, s->recv_ns, response, err);
+        gb_buffer_rec_done(&rec);
+        return step;
+    }
     if (!request->timed_out) {
         if (!request->detached)
             request->cancel = s->stage == STAGE_ENDED ? cancel : NULL;
@@ -255,6 +252,7 @@ static void sink_free(struct gb_http_sink *sink) {
     gb_upload_blame(s->upload, s->sink.failed);
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
+    gb_session_unref(s->plan.params.session);
     free(s->head);
     free(s);
 }
@@ -267,7 +265,7 @@ static int check_bytes(const struct sink *s, uint64_t bytes, bool again, struct 
     struct gb_upload_params params = s->plan.params;
     bool fits = params.offset <= s->plan.existing_bytes && bytes <= s->plan.existing_bytes - params.offset;
 
-    /* What is written in its place or in part takes no more than there is, if it fits at all. */
+    /* A write in place or of a part takes no more than the buffer, if it fits at all. */
     if (s->plan.exists && (params.partial || params.in_place || s->plan.adopted) && fits) {
         bytes = s->plan.existing_bytes;
         params.offset = 0;
@@ -281,9 +279,9 @@ static int check_bytes(const struct sink *s, uint64_t bytes, bool again, struct 
     return gb_upload_check(s->core, &params, err);
 }
 
-/* Of a body that may have a header the request tells at least this much: without the longest it is no shorter than so (a
- * safetensors header that nobody announced is taken to be no longer than a .npy's). An upload far over quota is thus
- * refused before it is sent. */
+/* The least number of bytes that a body with a possible header carries: its length without the longest header. A
+ * safetensors header that the client did not announce counts as no longer than that of a .npy. An upload far over quota
+ * is thus refused before it is sent. */
 static int check_early(const struct sink *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     uint64_t header =
@@ -294,7 +292,7 @@ static int check_early(const struct sink *s, struct gb_error *err) {
         return gb_upload_check(s->core, &s->plan.params, err);
     if (check_bytes(s, least, true, &why) == 0)
         return 0;
-    /* The numbers that the client knows read better; what was refused for less is refused for more. */
+    /* The numbers that the client knows read better; a request refused for fewer bytes is refused for more. */
     if (check_bytes(s, least == 0 ? 0 : s->length, false, err) == 0)
         *err = why;
     return -1;
@@ -311,16 +309,17 @@ static int prepare(struct sink *s, struct gb_error *err) {
     s->head = malloc(GB_NPY_PREFIX);
     if (!s->head)
         return no_memory(err);
-    /* Nothing will come that could tell. */
+    /* No byte will come that could decide. */
     return s->head_need == 0 ? look(s, err) : 0;
 }
 
-struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_plan *plan,
+struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const struct gb_upload_request *plan,
                                         struct gb_error *err) {
     struct sink *s = calloc(1, sizeof(*s));
 
     if (!s) {
         gb_conditions_free(plan->params.check.arg);
+        gb_session_unref(plan->params.session);
         no_memory(err);
         return NULL;
     }

@@ -1,5 +1,5 @@
-/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. Parts come in uploads_part.c, appended bytes in
- * resumable.c. */
+/* /v1/sessions/{s}/uploads: one generation of a buffer in several requests. uploads_part.c receives parts, resumable.c
+ * appended bytes. */
 #include "api/transfer/uploads.h"
 
 #include <inttypes.h>
@@ -8,12 +8,22 @@
 #include <string.h>
 #include <strings.h>
 
+#include "api/auth.h"
+#include "api/context.h"
+#include "api/middleware/async.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest_set.h"
 #include "api/middleware/filters.h"
+#include "api/reply/page.h"
 #include "api/reply/render.h"
+#include "api/reply/reply_json.h"
 #include "api/request/body.h"
-#include "api/transfer/upload.h"
+#include "api/request/buffer_fields.h"
+#include "api/request/json.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "api/route.h"
+#include "api/transfer/upload_reply.h"
 #include "base/clock.h"
 
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
@@ -44,16 +54,16 @@ int gb_uploads_filters(const struct gb_http_request *request, bool digests, stru
     return 0;
 }
 
-/* --- how it looks --------------------------------------------------------------------------------------------------- */
+/* --- how it looks ------------------------------------------------------------------------------------------------- */
 
-static int64_t seconds_left(const struct gb_intake_view *view) {
+static int64_t seconds_left(const struct gb_multipart_view *view) {
     int64_t left = (view->expires_at_us - gb_wall_us()) / 1000000;
 
     return left > 0 ? left : 0;
 }
 
-int gb_intake_headers(const struct gb_intake_view *view, bool complete, struct gb_http_response *response,
-                      struct gb_error *err) {
+int gb_multipart_headers(const struct gb_multipart_view *view, bool complete, struct gb_http_response *response,
+                         struct gb_error *err) {
     if (gb_http_response_header(response, err, "Upload-Offset", "%" PRIu64, view->offset) < 0 ||
         gb_http_response_header(response, err, "Upload-Complete", "?%d", complete) < 0 ||
         gb_http_response_header(response, err, "Upload-Limit", "max-age=%" PRId64, seconds_left(view)) < 0)
@@ -63,50 +73,50 @@ int gb_intake_headers(const struct gb_intake_view *view, bool complete, struct g
     return gb_http_response_header(response, err, "Upload-Length", "%" PRIu64, view->length);
 }
 
-static void render_gaps(struct gb_out *out, const struct gb_intake_view *view) {
+static void render_gaps(struct gb_json_writer *out, const struct gb_multipart_view *view) {
     size_t i;
 
-    gb_out_open(out, "missing", '[');
+    gb_json_open(out, "missing", '[');
     for (i = 0; i < view->gaps_given; i++) {
-        gb_out_open(out, NULL, '{');
-        gb_out_u64(out, "offset", view->gaps[i].offset);
-        gb_out_u64(out, "bytes", view->gaps[i].bytes);
-        gb_out_close(out, '}');
+        gb_json_open(out, NULL, '{');
+        gb_json_put_u64(out, "offset", view->gaps[i].offset);
+        gb_json_put_u64(out, "bytes", view->gaps[i].bytes);
+        gb_json_close(out, '}');
     }
-    gb_out_close(out, ']');
-    gb_out_u64(out, "missing_ranges", view->gap_count);
+    gb_json_close(out, ']');
+    gb_json_put_u64(out, "missing_ranges", view->gap_count);
 }
 
-static void render(struct gb_out *out, const char *session, const struct gb_intake_view *view) {
-    gb_out_open(out, NULL, '{');
-    gb_out_string(out, "id", view->id);
-    gb_out_string(out, "session", session);
-    gb_out_string(out, "buffer", view->buffer.s);
-    gb_out_string(out, "takes", view->appends ? "appends" : "parts");
-    gb_out_string(out, "state", view->completed ? "completed" : "open");
+static void render(struct gb_json_writer *out, const char *session, const struct gb_multipart_view *view) {
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "id", view->id);
+    gb_json_put_string(out, "session", session);
+    gb_json_put_string(out, "buffer", view->buffer.s);
+    gb_json_put_string(out, "takes", view->appends ? "appends" : "parts");
+    gb_json_put_string(out, "state", view->completed ? "completed" : "open");
     if (view->has_bytes)
-        gb_out_u64(out, "bytes", view->bytes);
+        gb_json_put_u64(out, "bytes", view->bytes);
     else
-        gb_out_null(out, "bytes");
-    gb_out_u64(out, "received_bytes", view->received_bytes);
+        gb_json_put_null(out, "bytes");
+    gb_json_put_u64(out, "received_bytes", view->received_bytes);
     render_gaps(out, view);
-    gb_out_u64(out, "parts", view->parts);
-    gb_out_u64(out, "running", view->running);
-    gb_out_open(out, "limits", '{');
-    gb_out_u64(out, "parts", GB_INTAKE_PARTS_MAX);
-    gb_out_u64(out, "missing_told", GB_INTAKE_GAPS_MAX);
-    gb_out_close(out, '}');
-    gb_out_time(out, "created_at", view->created_at_us);
-    gb_out_time(out, "expires_at", view->expires_at_us);
-    gb_out_close(out, '}');
+    gb_json_put_u64(out, "parts", view->parts);
+    gb_json_put_u64(out, "running", view->running);
+    gb_json_open(out, "limits", '{');
+    gb_json_put_u64(out, "parts", GB_MULTIPART_PARTS_MAX);
+    gb_json_put_u64(out, "missing_told", GB_MULTIPART_GAPS_MAX);
+    gb_json_close(out, '}');
+    gb_json_put_time(out, "created_at", view->created_at_us);
+    gb_json_put_time(out, "expires_at", view->expires_at_us);
+    gb_json_close(out, '}');
 }
 
-enum gb_step gb_intake_reply(struct gb_http_request *request, const struct gb_intake_view *view, int status,
-                             struct gb_http_response *response, struct gb_error *err) {
-    struct gb_out out = {0};
+enum gb_step gb_multipart_reply(struct gb_http_request *request, const struct gb_multipart_view *view, int status,
+                                struct gb_http_response *response, struct gb_error *err) {
+    struct gb_json_writer out = {0};
 
     if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
-        (view->appends && gb_intake_headers(view, view->completed, response, err) < 0) ||
+        (view->appends && gb_multipart_headers(view, view->completed, response, err) < 0) ||
         (status == 201 && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/uploads/%s",
                                                   request->param[0].s, view->id) < 0))
         return GB_STEP_ERROR;
@@ -114,11 +124,13 @@ enum gb_step gb_intake_reply(struct gb_http_request *request, const struct gb_in
     return gb_reply_json(&out, status, response, err);
 }
 
-/* --- begin ---------------------------------------------------------------------------------------------------------- */
+/* --- begin -------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step reply_begun(struct gb_http_request *request, const struct gb_call *call,
-                                struct gb_http_response *response, struct gb_error *err) {
-    return gb_intake_reply(request, &call->intake, 201, response, err);
+static enum gb_step reply_begun(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
+    const struct gb_multipart_call *call = result;
+
+    return gb_multipart_reply(request, &call->multipart, 201, response, err);
 }
 
 static int read_begin(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
@@ -146,62 +158,68 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
                                   struct gb_error *err) {
     struct gb_upload_params params = {.wait_ms = 0};
     struct gb_conditions *conditions;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
 
-    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
+    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0) {
+        gb_text_unref(params.buffer.labels);
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    }
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
+        gb_text_unref(params.buffer.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
     }
     params.check = gb_conditions_buffer_check(conditions);
-    gb_intake_begin(gb_api_of(request)->core, &params, call);
+    gb_multipart_begin(gb_api_of(request)->core, &params, call);
+    gb_text_unref(params.buffer.labels);
     return gb_async_end(request, response, reply_begun, 0, err);
 }
 
-/* --- look ----------------------------------------------------------------------------------------------------------- */
+/* --- look --------------------------------------------------------------------------------------------------------- */
 
-static enum gb_step reply_stands(const struct gb_intake_view *view, struct gb_http_response *response,
+static enum gb_step reply_stands(const struct gb_multipart_view *view, struct gb_http_response *response,
                                  struct gb_error *err) {
     if (gb_http_response_header(response, err, "Cache-Control", "no-store") < 0 ||
-        gb_intake_headers(view, view->completed, response, err) < 0)
+        gb_multipart_headers(view, view->completed, response, err) < 0)
         return GB_STEP_ERROR;
     response->status = 204;
     return GB_STEP_REPLY;
 }
 
-static enum gb_step reply_settled(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_settled(struct gb_http_request *request, const void *result,
                                   struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_multipart_call *call = result;
+
     (void)request;
-    return reply_stands(&call->intake, response, err);
+    return reply_stands(&call->multipart, response, err);
 }
 
 enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
     const char *id;
 
     if (gb_path_upload(request, &session, &id, err) < 0)
         return GB_STEP_ERROR;
-    /* HEAD cuts an append off: a client that may only read has no part in that, and hears what is known. */
+    /* HEAD interrupts a running append. A client that may only read must not do that, and gets the present state. */
     if (request->method != GB_HTTP_HEAD || gb_api_permit(request, GB_SCOPE_WRITE, session.s, NULL) < 0) {
-        if (gb_intake_get(gb_api_of(request)->core, &session, id, &view, err) < 0)
+        if (gb_multipart_get(gb_api_of(request)->core, &session, id, &view, err) < 0)
             return GB_STEP_ERROR;
         if (request->method == GB_HTTP_HEAD)
             return reply_stands(&view, response, err);
-        return gb_intake_reply(request, &view, 200, response, err);
+        return gb_multipart_reply(request, &view, 200, response, err);
     }
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_intake_settle(gb_api_of(request)->core, &session, id, call);
+    gb_multipart_drain(gb_api_of(request)->core, &session, id, call);
     return gb_async_end(request, response, reply_settled, 0, err);
 }
 
-static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *err) {
+static int visit(void *arg, const struct gb_multipart_view *view, struct gb_error *err) {
     struct gb_walk *walk = arg;
 
     (void)err;
@@ -212,9 +230,9 @@ static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *
     return 0;
 }
 
-static int list(struct gb_walk *walk, bool *ret_more, struct gb_error *err) {
-    return gb_intake_list(walk->api->core, &walk->session, walk->page.after_id, walk->page.limit, visit, walk, ret_more,
-                          err);
+static int list(struct gb_walk *walk, struct gb_error *err) {
+    return gb_multipart_list(walk->api->core, &walk->session, walk->page.after, walk->page.limit, visit, walk,
+                             &walk->page.more, err);
 }
 
 enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_response *response,
@@ -222,52 +240,56 @@ enum gb_step gb_api_upload_list(struct gb_http_request *request, struct gb_http_
     return gb_reply_page(request, response, list, err);
 }
 
-/* --- complete ------------------------------------------------------------------------------------------------------- */
+/* --- complete ----------------------------------------------------------------------------------------------------- */
 
-/* Which bytes are missing, for programs. */
-static enum gb_step incomplete(const struct gb_intake_view *view, struct gb_http_response *response,
+/* Adds the missing ranges, for programs. */
+static enum gb_step incomplete(const struct gb_multipart_view *view, struct gb_http_response *response,
                                struct gb_error *err) {
-    struct gb_out out = {.comma = true};
+    struct gb_json_writer out = {.comma = true};
 
     if (!view->has_bytes) {
         gb_error_set(err, GB_ERR_UPLOAD_INCOMPLETE, "what arrived does not yet tell what it is");
         return GB_STEP_ERROR;
     }
     render_gaps(&out, view);
-    gb_out_u64(&out, "received_bytes", view->received_bytes);
+    gb_json_put_u64(&out, "received_bytes", view->received_bytes);
     if (out.failed)
-        gb_out_done(&out);
+        gb_json_done(&out);
     gb_http_response_problem(response, NULL, out.s, out.used);
     gb_error_set(err, GB_ERR_UPLOAD_INCOMPLETE, "%" PRIu64 " of %" PRIu64 " bytes arrived; %zu ranges are missing",
                  view->received_bytes, view->bytes, view->gap_count);
     return GB_STEP_ERROR;
 }
 
-static enum gb_step reply_complete(struct gb_http_request *request, const struct gb_call *call,
+static enum gb_step reply_complete(struct gb_http_request *request, const void *result,
                                    struct gb_http_response *response, struct gb_error *err) {
-    if (!call->intake.completed)
-        return incomplete(&call->intake, response, err);
+    const struct gb_multipart_call *call = result;
+
+    if (!call->multipart.completed)
+        return incomplete(&call->multipart, response, err);
     return gb_upload_reply(request, &call->buffer, call->created, &call->times, gb_clock_ns(), response, err);
 }
 
-enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                              const struct gb_intake_expected *expected, struct gb_http_response *response,
-                              struct gb_error *err) {
+enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
+                                 const struct gb_multipart_expected *expected, struct gb_http_response *response,
+                                 struct gb_error *err) {
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
 
-    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL : gb_async_begin(request, err);
+    call = gb_param_name(request, 0, "session name", &session, err) < 0 ? NULL
+                                                                        : gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         if (check && check->free_arg)
             check->free_arg(check->arg);
         return GB_STEP_ERROR;
     }
-    gb_intake_complete(gb_api_of(request)->core, &session, id, check, expected, call);
+    gb_multipart_complete(gb_api_of(request)->core, &session, id, check, expected, call);
     return gb_async_end(request, response, reply_complete, 0, err);
 }
 
 /* {"crc32c": "e3069283", "digest": {"sha-256": "base64"}} */
-static int read_complete(const struct gb_http_request *request, struct gb_intake_expected *ret, struct gb_error *err) {
+static int read_complete(const struct gb_http_request *request, struct gb_multipart_expected *ret,
+                         struct gb_error *err) {
     const char *text = NULL;
     json_t *body;
     int r;
@@ -288,7 +310,7 @@ static int read_complete(const struct gb_http_request *request, struct gb_intake
 
 enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
-    struct gb_intake_expected expected = {.has_crc32c = false};
+    struct gb_multipart_expected expected = {.has_crc32c = false};
     struct gb_conditions *conditions;
     struct gb_buffer_check check;
     struct gb_name session;
@@ -303,22 +325,22 @@ enum gb_step gb_api_upload_complete(struct gb_http_request *request, struct gb_h
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     check = gb_conditions_buffer_check(conditions);
-    return gb_intake_finish(request, id, &check, &expected, response, err);
+    return gb_multipart_finish(request, id, &check, &expected, response, err);
 }
 
-/* --- abandon -------------------------------------------------------------------------------------------------------- */
+/* --- abandon ------------------------------------------------------------------------------------------------------ */
 
 enum gb_step gb_api_upload_delete(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_name session;
-    struct gb_call *call;
+    struct gb_multipart_call *call;
     const char *id;
 
     if (gb_path_upload(request, &session, &id, err) < 0)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, err);
+    call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_intake_delete(gb_api_of(request)->core, &session, id, call);
+    gb_multipart_delete(gb_api_of(request)->core, &session, id, call);
     return gb_async_end(request, response, gb_reply_nothing, 0, err);
 }

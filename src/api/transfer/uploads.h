@@ -1,26 +1,28 @@
-/* What the handlers of uploads in several requests share. */
-#ifndef GB_API_UPLOADS_H
-#define GB_API_UPLOADS_H
+/* Helpers of the handlers of multipart uploads. */
+#ifndef GB_API_TRANSFER_UPLOADS_H
+#define GB_API_TRANSFER_UPLOADS_H
 
-#include "api/request/path_params.h"
+#include "core/core.h"
+#include "http/http.h"
 
-/* The session of the path, and the id behind it (borrowed; never NULL). 0 or -1. */
+/* Reads the session of the path and the id behind it. *ret_id is borrowed, and never NULL. Returns 0 or -1. */
 int gb_path_upload(const struct gb_http_request *request, struct gb_name *ret_session, const char **ret_id,
                    struct gb_error *err);
 
-/* The resource as JSON, with Upload-Offset and its kin in the header. */
-enum gb_step gb_intake_reply(struct gb_http_request *request, const struct gb_intake_view *view, int status,
-                             struct gb_http_response *response, struct gb_error *err);
-/* The headers alone. complete: of the draft. 0 or -1. */
-int gb_intake_headers(const struct gb_intake_view *view, bool complete, struct gb_http_response *response,
-                      struct gb_error *err);
+/* Replies with the resource as JSON; Upload-Offset and its kin are in the header. */
+enum gb_step gb_multipart_reply(struct gb_http_request *request, const struct gb_multipart_view *view, int status,
+                                struct gb_http_response *response, struct gb_error *err);
+/* Adds those headers alone. complete: the value of Upload-Complete. Returns 0 or -1. */
+int gb_multipart_headers(const struct gb_multipart_view *view, bool complete, struct gb_http_response *response,
+                         struct gb_error *err);
 
-/* Completes it; check.arg is taken, expected may be NULL. The reply is that of a PUT. */
-enum gb_step gb_intake_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
-                              const struct gb_intake_expected *expected, struct gb_http_response *response,
-                              struct gb_error *err);
+/* Completes the upload. check.arg is taken; expected may be NULL. The reply is that of a PUT. */
+enum gb_step gb_multipart_finish(struct gb_http_request *request, const char *id, const struct gb_buffer_check *check,
+                                 const struct gb_multipart_expected *expected, struct gb_http_response *response,
+                                 struct gb_error *err);
 
-/* Content-Encoding and digests of a body that is not the whole: what cannot be is refused. 0 or -1. */
+/* Reads Content-Encoding and digests of a body that is not the whole, and refuses those that cannot be checked. Returns
+ * 0 or -1. */
 struct gb_filters;
 int gb_uploads_filters(const struct gb_http_request *request, bool digests, struct gb_http_response *response,
                        struct gb_filters *ret, struct gb_error *err);

@@ -1,10 +1,14 @@
-/* PUT .../parts?offset=N: any number at once. A part that arrived already and comes again, because the answer was lost, touches
- * nothing: its bytes are read for their checksum alone. */
+/* PUT .../parts?offset=N: any number at once. If a part that has arrived comes again because its reply was lost,
+ * nothing is written; its bytes are read for their checksum alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/context.h"
 #include "api/middleware/filters.h"
+#include "api/reply/reply_json.h"
+#include "api/request/query.h"
+#include "api/route.h"
 #include "api/transfer/uploads.h"
 #include "base/crc32c.h"
 
@@ -19,7 +23,7 @@ struct sink {
     uint64_t offset;
     uint64_t bytes;
     bool replace;
-    char *scratch; /* it arrived: instead of part */
+    char *scratch; /* the part has arrived before: used instead of part */
     uint64_t read;
     uint32_t crc;
     uint32_t arrived_crc;
@@ -53,25 +57,25 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 }
 
 static enum gb_step reply(const struct sink *s, uint32_t crc, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_intake_view view;
-    struct gb_out out = {0};
+    struct gb_multipart_view view;
+    struct gb_json_writer out = {0};
     char text[9];
 
-    if (gb_intake_get(s->core, &s->session, s->id, &view, err) < 0)
+    if (gb_multipart_get(s->core, &s->session, s->id, &view, err) < 0)
         return GB_STEP_ERROR;
     snprintf(text, sizeof(text), "%08" PRIx32, crc);
-    gb_out_open(&out, NULL, '{');
-    gb_out_string(&out, "upload", view.id);
-    gb_out_u64(&out, "offset", s->offset);
-    gb_out_u64(&out, "bytes", s->bytes);
-    gb_out_string(&out, "crc32c", text);
-    gb_out_u64(&out, "received_bytes", view.received_bytes);
-    gb_out_u64(&out, "missing_ranges", view.gap_count);
-    gb_out_close(&out, '}');
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "upload", view.id);
+    gb_json_put_u64(&out, "offset", s->offset);
+    gb_json_put_u64(&out, "bytes", s->bytes);
+    gb_json_put_string(&out, "crc32c", text);
+    gb_json_put_u64(&out, "received_bytes", view.received_bytes);
+    gb_json_put_u64(&out, "missing_ranges", view.gap_count);
+    gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* Also what wakes call until the last copy is done. */
+/* Also runs at each wake until the last copy is done. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     uint32_t crc;
@@ -87,7 +91,8 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* It may have been overwritten meanwhile: then there is nothing to compare with, and it is told as it was. */
+/* Compares the checksums. The part may have been overwritten meanwhile; then there is nothing to compare, and the reply
+ * repeats the first one. */
 static enum gb_step compare(const struct sink *s, struct gb_http_response *response, struct gb_error *err) {
     if (s->crc == s->arrived_crc)
         return reply(s, s->crc, response, err);
@@ -139,11 +144,11 @@ static int read_part(const struct gb_http_request *request, struct sink *s, stru
 static int begin(struct gb_http_request *request, struct sink *s, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
-    if (gb_intake_part(s->core, &s->session, s->id, s->offset, s->bytes, s->replace, wake, request, &s->part, &why) ==
-        0)
+    if (gb_multipart_part(s->core, &s->session, s->id, s->offset, s->bytes, s->replace, wake, request, &s->part,
+                          &why) == 0)
         return 0;
     if (why.code == GB_ERR_UPLOAD_OVERLAP && !s->replace &&
-        gb_intake_arrived(s->core, &s->session, s->id, s->offset, s->bytes, &s->arrived_crc)) {
+        gb_multipart_arrived(s->core, &s->session, s->id, s->offset, s->bytes, &s->arrived_crc)) {
         s->scratch = malloc(SCRATCH_BYTES);
         return s->scratch ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
     }

@@ -87,7 +87,7 @@ static int run(struct job *job, struct gb_error *err) {
     return job->planes == 1 ? copy_rows(job, err) : copy_planes(job, err);
 }
 
-int gb_cuda_box(struct gb_backend *base, const struct gb_place *place, void *pinned, const struct gb_box *box,
+int gb_cuda_box(struct gb_backend *base, const struct gb_location *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     const struct side memory = {place->ptr, box->pitch, box->plane};

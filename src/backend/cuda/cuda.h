@@ -1,6 +1,6 @@
 /* The CUDA backend: every visible GPU, its memory from stream-ordered pools. */
-#ifndef GB_BACKEND_CUDA_H
-#define GB_BACKEND_CUDA_H
+#ifndef GB_BACKEND_CUDA_CUDA_H
+#define GB_BACKEND_CUDA_CUDA_H
 
 #include "backend/backend.h"
 

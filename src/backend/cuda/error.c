@@ -18,7 +18,7 @@ static void mark_dead(struct cuda_backend *be, const struct gb_error *why) {
 int gb_cuda_fail(struct cuda_backend *be, cudaError_t rc, const char *call, struct gb_error *err) {
     struct gb_error what = GB_ERROR_INIT;
 
-    /* CUDA keeps the last error of a thread until it is asked for; nobody may find this one later. */
+    /* CUDA keeps the last error of a thread until it is read: clear it, so that no later call reports it. */
     (void)cudaGetLastError();
     gb_error_native(&what, "cuda", (int)rc, cudaGetErrorName(rc), call);
     gb_error_set(&what, gb_native_code((int)rc), "%s failed: %s", call, cudaGetErrorString(rc));

@@ -30,7 +30,7 @@ static const char *why_not(enum gb_kind kind, enum gb_export_way way) {
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-static int export_vmm(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_export *got,
+static int export_vmm(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_export *got,
                       struct gb_error *err) {
     const struct cuda_driver *d = &be->driver;
     CUmemGenericAllocationHandle handle = 0;
@@ -74,7 +74,7 @@ static int pool_file(struct cuda_backend *be, struct gb_pool *pool, int *ret_fd,
     return 0;
 }
 
-static int export_pool(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+static int export_pool(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                        struct gb_export *got, struct gb_error *err) {
     struct cudaMemPoolPtrExportData data;
     cudaError_t rc;
@@ -103,8 +103,8 @@ static int export_pool(struct cuda_backend *be, const struct gb_place *place, ui
     return 0;
 }
 
-static int export_legacy(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_export *got,
-                         struct gb_error *err) {
+static int export_legacy(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes,
+                         struct gb_export *got, struct gb_error *err) {
     cudaIpcMemHandle_t handle;
     cudaError_t rc;
 
@@ -118,7 +118,7 @@ static int export_legacy(struct cuda_backend *be, const struct gb_place *place, 
     return 0;
 }
 
-int gb_cuda_export(struct gb_backend *base, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_cuda_export(struct gb_backend *base, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     struct gb_export got = {.way = way, .fd = -1, .device = place->device};

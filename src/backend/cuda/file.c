@@ -8,8 +8,8 @@
 #include "backend/memfd.h"
 #include "backend/native.h"
 
-/* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do, the
- * locking does; that it has no memory is told at once. */
+/* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do,
+ * the locking does; that it has no memory is told at once. */
 int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
     uint64_t pages = gb_memfd_pages(segment->bytes);
     cudaError_t rc = cudaSuccess;
@@ -68,13 +68,13 @@ int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, u
 }
 
 /* The file that place is in; NULL: none. */
-static struct gb_host_segment *find_locked(struct cuda_backend *be, const struct gb_place *place) {
+static struct gb_host_segment *find_locked(struct cuda_backend *be, const struct gb_location *place) {
     struct gb_host_segment *segment = gb_host_ranges_find(&be->files, place->ptr);
 
     return segment && segment->kind == place->kind ? segment : NULL;
 }
 
-bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place) {
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place) {
     bool has;
 
     pthread_mutex_lock(&be->files_lock);
@@ -83,7 +83,7 @@ bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place) {
     return has;
 }
 
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err) {
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     struct gb_host_segment *segment;
 
     pthread_mutex_lock(&be->files_lock);
@@ -103,7 +103,7 @@ int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uin
     return 0;
 }
 
-int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, bool writable,
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
                         struct gb_export *ret, struct gb_error *err) {
     const struct gb_host_segment *segment;
     uint64_t offset;

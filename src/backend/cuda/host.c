@@ -14,7 +14,7 @@
 #include "backend/cuda/internal.h"
 
 #define STEP_BYTES (64ULL << 20)
-#define STEPS_MAX 32 /* a stream's queue has some thousand places, and who finds it full waits */
+#define STEPS_MAX 32 /* a stream's queue has some thousand entries, and a call that finds it full waits */
 
 static const uint64_t bounce_bytes[CUDA_BOUNCE_SIZES] = {1ULL << 20, 16ULL << 20};
 #define LARGE_FROM_BYTES (32ULL << 20)
@@ -232,7 +232,7 @@ int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, voi
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Nobody queues any more. A dead device may have left a function in the middle. */
+/* Nothing is queued any more. A dead device may have interrupted a function. */
 void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream) {
     int size;
 

@@ -1,6 +1,6 @@
-/* Memory of other processes: of a GPU by descriptor or older handle, of the host by memfd. What is handed over may be anything
- * at all, and CUDA answers some of it with codes that mean the end of a device elsewhere: a refusal is one only when the
- * device does not answer any more. */
+/* Memory of other processes: of a GPU by descriptor or older handle, of the host by memfd. A client may hand over
+ * anything, and CUDA answers some of it with codes that elsewhere mean the end of a device: a refusal is one only when
+ * the device does not answer any more. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static int too_long(const struct gb_import *what, size_t size, struct gb_error *
 
 /* --- by descriptor ------------------------------------------------------------------------------------------------ */
 
-/* CUDA's are devices or have no type. A file system of somebody's own is not asked. */
+/* CUDA's are devices or have no type. A file system in user space is not asked. */
 static int check_type(int fd, struct gb_error *err) {
     struct statx st;
 
@@ -213,7 +213,7 @@ static struct cuda_import *leave_locked(struct cuda_backend *be, struct cuda_imp
     return import;
 }
 
-static int import_device(struct cuda_backend *be, const struct gb_import *what, struct gb_place *ret,
+static int import_device(struct cuda_backend *be, const struct gb_import *what, struct gb_location *ret,
                          struct gb_error *err) {
     struct cuda_import *import;
     struct cuda_import *unused = NULL;
@@ -228,8 +228,8 @@ static int import_device(struct cuda_backend *be, const struct gb_import *what, 
         unused = import->refs == 0 ? leave_locked(be, import) : NULL;
     } else if (import) {
         import->refs++;
-        *ret = (struct gb_place){what->way == GB_EXPORT_VMM ? GB_KIND_SHARED : GB_KIND_IPC, what->device,
-                                 (void *)(uintptr_t)(import->base + what->offset)};
+        *ret = (struct gb_location){what->way == GB_EXPORT_VMM ? GB_KIND_SHARED : GB_KIND_IPC, what->device,
+                                    (void *)(uintptr_t)(import->base + what->offset)};
         r = 0;
     }
     if (unused)
@@ -239,7 +239,7 @@ static int import_device(struct cuda_backend *be, const struct gb_import *what, 
     return r;
 }
 
-static int end_device(struct cuda_backend *be, const struct gb_place *place, struct gb_error *err) {
+static int end_device(struct cuda_backend *be, const struct gb_location *place, struct gb_error *err) {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)place->ptr;
     struct cuda_import *import;
     int r = 0;
@@ -261,7 +261,7 @@ static int end_device(struct cuda_backend *be, const struct gb_place *place, str
 
 /* --- of the host -------------------------------------------------------------------------------------------------- */
 
-static int import_host(struct cuda_backend *be, const struct gb_import *what, struct gb_place *ret,
+static int import_host(struct cuda_backend *be, const struct gb_import *what, struct gb_location *ret,
                        struct gb_error *err) {
     struct gb_host_segment *segment;
     bool kept;
@@ -291,12 +291,12 @@ static int import_host(struct cuda_backend *be, const struct gb_import *what, st
         gb_host_segment_unmap(segment);
         return gb_error_errno(err, GB_ERR_INTERNAL, "realloc", ENOMEM);
     }
-    *ret = (struct gb_place){segment->kind, what->device, segment->base + what->offset % 4096};
+    *ret = (struct gb_location){segment->kind, what->device, segment->base + what->offset % 4096};
     return 0;
 }
 
 /* Also when the device is dead: the pages are not CUDA's. */
-static int end_host(struct cuda_backend *be, const struct gb_place *place, struct gb_error *err) {
+static int end_host(struct cuda_backend *be, const struct gb_location *place, struct gb_error *err) {
     struct gb_host_segment *segment;
 
     pthread_mutex_lock(&be->imports_lock);
@@ -312,9 +312,10 @@ static int end_host(struct cuda_backend *be, const struct gb_place *place, struc
     return 0;
 }
 
-/* --- all ------------------------------------------------------------------------------------------------------------ */
+/* --- all ---------------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct gb_place *ret, struct gb_error *err) {
+int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct gb_location *ret,
+                   struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     uint64_t end;
 
@@ -331,7 +332,7 @@ int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct
     return what->way == GB_EXPORT_MEMFD ? import_host(be, what, ret, err) : import_device(be, what, ret, err);
 }
 
-int gb_cuda_import_end(struct gb_backend *base, const struct gb_place *place, struct gb_error *err) {
+int gb_cuda_import_end(struct gb_backend *base, const struct gb_location *place, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
 
     return gb_kind_of_device(place->kind) ? end_device(be, place, err) : end_host(be, place, err);
@@ -347,7 +348,7 @@ void gb_cuda_imports_free(struct cuda_backend *be) {
     }
     while (be->foreign.count > 0) {
         const struct gb_host_segment *segment = be->foreign.sorted[0];
-        const struct gb_place place = {segment->kind, segment->device, segment->base};
+        const struct gb_location place = {segment->kind, segment->device, segment->base};
 
         (void)end_host(be, &place, NULL);
     }

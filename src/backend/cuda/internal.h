@@ -135,7 +135,7 @@ static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
     return (struct cuda_backend *)be;
 }
 
-/* --- error.c ------------------------------------------------------------------------------------------------- */
+/* --- error.c ------------------------------------------------------------------------------------------------------ */
 
 /* Records what `call` answered: native error, code and detail (unless *err has one already), clears CUDA's last error,
  * and marks the backend dead where rc says that the device is. err may be NULL. Returns -1. */
@@ -149,7 +149,7 @@ int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err);
 /* The same, and -1 with the reason when the backend is dead. Every entry that can fail begins with it. */
 int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err);
 
-/* --- driver.c ------------------------------------------------------------------------------------------------ */
+/* --- driver.c ----------------------------------------------------------------------------------------------------- */
 
 /* Finds the driver's functions. */
 int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
@@ -157,7 +157,7 @@ int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
 /* 0 where the driver does not know the attribute. */
 int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attribute attribute);
 
-/* --- device.c ------------------------------------------------------------------------------------------------ */
+/* --- device.c ----------------------------------------------------------------------------------------------------- */
 
 /* Identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
@@ -165,7 +165,7 @@ void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_d
 /* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
 
-/* --- completer.c --------------------------------------------------------------------------------------------- */
+/* --- completer.c -------------------------------------------------------------------------------------------------- */
 
 int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device, struct gb_error *err);
 
@@ -174,7 +174,7 @@ void gb_cuda_completer_done(struct cuda_completer *completer);
 
 int gb_cuda_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
 
-/* --- pool.c -------------------------------------------------------------------------------------------------- */
+/* --- pool.c ------------------------------------------------------------------------------------------------------- */
 
 /* Fills the device's default pool and sets its release threshold to GB_UNLIMITED. */
 int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_error *err);
@@ -190,7 +190,7 @@ int gb_cuda_pool_stat(struct gb_backend *be, struct gb_pool *pool, struct gb_poo
 int gb_cuda_pool_reset_peak(struct gb_backend *be, struct gb_pool *pool, struct gb_error *err);
 int gb_cuda_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep_bytes, struct gb_error *err);
 
-/* --- stream.c ------------------------------------------------------------------------------------------------ */
+/* --- stream.c ----------------------------------------------------------------------------------------------------- */
 
 int gb_cuda_stream_create(struct gb_backend *be, int device, struct gb_stream **ret, struct gb_error *err);
 void gb_cuda_stream_destroy(struct gb_backend *be, struct gb_stream *stream);
@@ -207,7 +207,7 @@ int gb_cuda_event_query(struct gb_backend *be, struct gb_event *event, bool *ret
 int gb_cuda_event_elapsed(struct gb_backend *be, struct gb_event *start, struct gb_event *end, uint64_t *ret_ns,
                           struct gb_error *err);
 
-/* --- mem.c --------------------------------------------------------------------------------------------------- */
+/* --- mem.c -------------------------------------------------------------------------------------------------------- */
 
 int gb_cuda_pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err);
 void gb_cuda_pin_free(struct gb_backend *be, void *ptr);
@@ -219,7 +219,7 @@ int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t byt
 int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
 
-/* --- host.c -------------------------------------------------------------------------------------------------- */
+/* --- host.c ------------------------------------------------------------------------------------------------------- */
 
 /* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
 
@@ -237,28 +237,28 @@ void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
 
 void gb_cuda_bounces_free(struct cuda_backend *be);
 
-/* --- move.c -------------------------------------------------------------------------------------------------- */
+/* --- move.c ------------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+int gb_cuda_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
-int gb_cuda_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+int gb_cuda_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err);
 
-/* --- box.c --------------------------------------------------------------------------------------------------- */
+/* --- box.c -------------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+int gb_cuda_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
 
-/* --- file.c -------------------------------------------------------------------------------------------------- */
+/* --- file.c ------------------------------------------------------------------------------------------------------- */
 
 /* 1: memory of kind PINNED cannot be in a file here. */
 int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
 
 /* Whether place is in memory of gb_cuda_file_alloc. */
-bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_place *place);
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_file_export(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, bool writable,
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place);
+int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
                         struct gb_export *ret, struct gb_error *err);
 void gb_cuda_files_free(struct cuda_backend *be);
 
@@ -266,7 +266,7 @@ void gb_cuda_files_free(struct cuda_backend *be);
 int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
 int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
 
-/* --- kind.c -------------------------------------------------------------------------------------------------- */
+/* --- kind.c ------------------------------------------------------------------------------------------------------- */
 
 /* NULL: the memory is from no pool. */
 cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
@@ -280,15 +280,15 @@ int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at,
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
-int gb_cuda_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-int gb_cuda_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+int gb_cuda_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_cuda_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err);
-int gb_cuda_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+int gb_cuda_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err);
-int gb_cuda_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+int gb_cuda_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
-/* --- peer.c -------------------------------------------------------------------------------------------------- */
+/* --- peer.c ------------------------------------------------------------------------------------------------------- */
 
 /* Whether device can use peer's memory. */
 bool gb_cuda_reaches(int device, int peer);
@@ -301,18 +301,18 @@ int gb_cuda_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int dev
                             struct gb_error *err);
 int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err);
 
-/* --- export.c ------------------------------------------------------------------------------------------------ */
+/* --- export.c ----------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_cuda_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
 int gb_cuda_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                          struct gb_error *err);
 
-/* --- import.c ------------------------------------------------------------------------------------------------ */
+/* --- import.c ----------------------------------------------------------------------------------------------------- */
 
-int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
-int gb_cuda_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
+int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 void gb_cuda_imports_free(struct cuda_backend *be);
 
 #endif

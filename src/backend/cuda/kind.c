@@ -106,7 +106,7 @@ static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, voi
     return 0;
 }
 
-static int free_shared(struct cuda_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err) {
+static int free_shared(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)place->ptr;
     size_t size = 0;
     CUresult rc;
@@ -173,7 +173,7 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     return 0;
 }
 
-int gb_cuda_kind_free(struct gb_backend *base, const struct gb_place *place, uint64_t bytes, struct gb_error *err) {
+int gb_cuda_kind_free(struct gb_backend *base, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;
 
@@ -201,7 +201,7 @@ int gb_cuda_kind_free(struct gb_backend *base, const struct gb_place *place, uin
 
 /* --- managed memory ----------------------------------------------------------------------------------------------- */
 
-static cudaError_t prefetch(const struct gb_place *place, uint64_t bytes, bool to_cpu, cudaStream_t stream) {
+static cudaError_t prefetch(const struct gb_location *place, uint64_t bytes, bool to_cpu, cudaStream_t stream) {
 #if CUDART_VERSION >= 13000
     struct cudaMemLocation location = {.type = to_cpu ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice,
                                        .id = to_cpu ? 0 : place->device};
@@ -212,7 +212,7 @@ static cudaError_t prefetch(const struct gb_place *place, uint64_t bytes, bool t
 #endif
 }
 
-int gb_cuda_prefetch(struct gb_backend *base, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+int gb_cuda_prefetch(struct gb_backend *base, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;
@@ -226,7 +226,7 @@ int gb_cuda_prefetch(struct gb_backend *base, const struct gb_place *place, uint
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPrefetchAsync", err);
 }
 
-int gb_cuda_attach(struct gb_backend *base, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+int gb_cuda_attach(struct gb_backend *base, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;
@@ -263,7 +263,7 @@ static enum gb_memory_type type_of(enum cudaMemoryType type) {
     }
 }
 
-int gb_cuda_attributes(struct gb_backend *base, const struct gb_place *place, struct gb_pool *pool,
+int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     struct cudaPointerAttributes native = {.type = cudaMemoryTypeUnregistered};

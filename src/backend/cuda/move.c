@@ -6,11 +6,11 @@
 /* Elements of 8 bytes that are set one by one; more are copied from them. */
 #define SEED_COUNT 8192ULL
 
-static bool of_device(const struct gb_place *place) {
+static bool of_device(const struct gb_location *place) {
     return gb_kind_of_device(place->kind);
 }
 
-static int check_place(const struct cuda_backend *be, const struct gb_place *place, struct gb_error *err) {
+static int check_place(const struct cuda_backend *be, const struct gb_location *place, struct gb_error *err) {
     if ((unsigned)place->kind >= GB_KIND_COUNT || place->device < 0 || place->device >= be->device_count)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind %d of memory on device %d",
                             (int)place->kind, place->device);
@@ -18,7 +18,7 @@ static int check_place(const struct cuda_backend *be, const struct gb_place *pla
 }
 
 /* CUDA calls the other device's memory an invalid value. */
-static int check_stream(const struct gb_stream *stream, const struct gb_place *a, const struct gb_place *b,
+static int check_stream(const struct gb_stream *stream, const struct gb_location *a, const struct gb_location *b,
                         struct gb_error *err) {
     if (stream->device == a->device || stream->device == b->device)
         return 0;
@@ -28,7 +28,7 @@ static int check_stream(const struct gb_stream *stream, const struct gb_place *a
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-static int copy(struct cuda_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+static int copy(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                 enum cudaMemcpyKind kind, struct gb_stream *stream, struct gb_error *err) {
     cudaError_t rc = cudaMemcpyAsync(dst->ptr, src->ptr, bytes, kind, stream->handle);
 
@@ -36,7 +36,7 @@ static int copy(struct cuda_backend *be, const struct gb_place *dst, const struc
 }
 
 /* Whether the destination's device reaches the source's memory as it stands. */
-static int is_open(struct cuda_backend *be, const struct gb_place *dst, const struct gb_place *src, bool *ret,
+static int is_open(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src, bool *ret,
                    struct gb_error *err) {
     cudaMemPool_t pool = src->kind == GB_KIND_DEVICE ? gb_cuda_pool_of(be, src->ptr) : NULL;
 
@@ -47,8 +47,8 @@ static int is_open(struct cuda_backend *be, const struct gb_place *dst, const st
     return 0;
 }
 
-static int copy_across(struct cuda_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
-                       struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
+static int copy_across(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src,
+                       uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
     bool open = false;
     cudaError_t rc;
 
@@ -66,7 +66,7 @@ static int copy_across(struct cuda_backend *be, const struct gb_place *dst, cons
     return 0;
 }
 
-static int copy_between_devices(struct cuda_backend *be, const struct gb_place *dst, const struct gb_place *src,
+static int copy_between_devices(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src,
                                 uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way,
                                 struct gb_error *err) {
     if (check_stream(stream, dst, src, err) < 0)
@@ -80,10 +80,10 @@ static int copy_between_devices(struct cuda_backend *be, const struct gb_place *
 }
 
 /* One side is a device's, the other the host's. */
-static int copy_to_or_from(struct cuda_backend *be, const struct gb_place *dst, const struct gb_place *src,
+static int copy_to_or_from(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src,
                            uint64_t bytes, bool to_device, struct gb_stream *stream, struct gb_error *err) {
-    const struct gb_place *device = to_device ? dst : src;
-    const struct gb_place *host = to_device ? src : dst;
+    const struct gb_location *device = to_device ? dst : src;
+    const struct gb_location *host = to_device ? src : dst;
     int r;
 
     if (check_stream(stream, device, device, err) < 0)
@@ -96,7 +96,7 @@ static int copy_to_or_from(struct cuda_backend *be, const struct gb_place *dst, 
     return r;
 }
 
-int gb_cuda_move(struct gb_backend *base, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+int gb_cuda_move(struct gb_backend *base, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     bool to_device = of_device(dst);
@@ -156,8 +156,8 @@ static int fill8(struct cuda_backend *be, void *dst, uint64_t pattern, uint64_t 
     return 0;
 }
 
-int gb_cuda_place_fill(struct gb_backend *base, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                       uint64_t count, struct gb_stream *stream, struct gb_error *err) {
+int gb_cuda_location_fill(struct gb_backend *base, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     uint64_t bytes;
     int r;

@@ -1,4 +1,4 @@
-/* Several devices: who reaches whose memory, and events that cover all streams of one. */
+/* Several devices: which device reaches which memory, and events that cover all streams of a device. */
 #include <stdio.h>
 
 #include "backend/cuda/internal.h"

@@ -138,7 +138,7 @@ int gb_cuda_event_create(struct gb_backend *base, int device, struct gb_event **
     if (!event)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     event->device = device;
-    /* With timing, for event_elapsed; without blocking sync, since nobody waits on an event but by query. */
+    /* With timing, for event_elapsed; without blocking sync, since events are only queried, never waited for. */
     rc = cudaEventCreateWithFlags(&event->handle, cudaEventDefault);
     if (rc != cudaSuccess) {
         free(event);

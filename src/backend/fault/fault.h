@@ -4,18 +4,19 @@
  *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
  *                                  @N: every call). ERROR is a name of CUDA's in native.def.
  *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then goes its way
- *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, box, place_fill: the call returns, but its stream is held up for MS
- *                                  milliseconds before it comes to this work
+ *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, box, place_fill: the call returns, but its stream is held up
+ *                                  for MS milliseconds before it comes to this work
  *
  * OP is one of ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th
  * watch and tells it the error when the event completes; its delay holds up the thread that tells. The operations that
- * return nothing can only be delayed. Of several rules that match a call all delays and stalls are taken, then the first error.
+ * return nothing can only be delayed. If several rules match a call, all delays and stalls are taken, then the first
+ * error.
  *
  * An error that kills a device (DEVICE_LOST in native.def) kills this backend: gb_backend_dead() says so, every later
  * call that can fail fails with it, watches still pending are told it, and only gb_backend_close helps. device_get,
  * pool_config, pool_stat and event_query are no exception. */
-#ifndef GB_BACKEND_FAULT_H
-#define GB_BACKEND_FAULT_H
+#ifndef GB_BACKEND_FAULT_FAULT_H
+#define GB_BACKEND_FAULT_FAULT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@
 #include "backend/native.h"
 
 enum gb_fault_op {
-#define GB_FAULT_OP(name, can_fail, call) GB_FAULT_##name,
+#define GB_FAULT_OP(name, way, call, parameters, arguments) GB_FAULT_##name,
 #include "backend/fault/ops.def"
 #undef GB_FAULT_OP
     GB_FAULT_OP_COUNT

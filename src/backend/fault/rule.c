@@ -9,14 +9,16 @@
 #define DELAY_MAX_MS 3600000u
 #define FORM "a rule is OP[@N][+]=ERROR, OP[@N][+]=delay/MILLISECONDS or OP[@N][+]=stall/MILLISECONDS"
 
+enum way { FAILS, STALLS, DELAYS, WRITTEN, TOLD }; /* see ops.def */
+
 struct fact {
     const char *name;
-    bool can_fail;
+    enum way way;
     const char *call;
 };
 
 static const struct fact facts[GB_FAULT_OP_COUNT] = {
-#define GB_FAULT_OP(name, can_fail, call) {#name, can_fail, call},
+#define GB_FAULT_OP(name, way, call, parameters, arguments) {#name, way, call},
 #include "backend/fault/ops.def"
 #undef GB_FAULT_OP
 };
@@ -97,11 +99,6 @@ static int parse_ms(const char *rule, size_t len, size_t from, uint64_t *ret_ms,
     return 0;
 }
 
-static bool queues(enum gb_fault_op op) {
-    return op == GB_FAULT_copy || op == GB_FAULT_fill || op == GB_FAULT_move || op == GB_FAULT_box ||
-           op == GB_FAULT_place_fill;
-}
-
 /* What stands behind the '=': ERROR, delay/MS or stall/MS. */
 static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault_rule *ret, struct gb_error *err) {
     const char *what = rule + from;
@@ -109,7 +106,7 @@ static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault
 
     if (n >= 6 && memcmp(what, "delay/", 6) == 0)
         return parse_ms(rule, len, from + 6, &ret->delay_ms, err);
-    if (n >= 6 && memcmp(what, "stall/", 6) == 0 && !queues(ret->op))
+    if (n >= 6 && memcmp(what, "stall/", 6) == 0 && facts[ret->op].way != STALLS)
         return refuse(err, rule, len, "only what is queued can stall: copy, fill, move, box, place_fill");
     if (n >= 6 && memcmp(what, "stall/", 6) == 0)
         return parse_ms(rule, len, from + 6, &ret->stall_ms, err);
@@ -120,7 +117,7 @@ static int parse_what(const char *rule, size_t len, size_t from, struct gb_fault
             "no such error; permitted: delay/MILLISECONDS or an error name of CUDA that native.def lists, such "
             "as cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorIllegalAddress, "
             "cudaErrorECCUncorrectable, cudaErrorLaunchFailure");
-    if (!facts[ret->op].can_fail)
+    if (facts[ret->op].way == DELAYS)
         return refuse(err, rule, len, "this operation cannot fail; permitted: delay/MILLISECONDS");
     return 0;
 }

@@ -1,16 +1,17 @@
-/* How devices are, from NVML where its library is found at run time, else from what the kernel shows (Jetson). Not part of a
- * backend: NVML knows devices by UUID, and nothing here touches CUDA.
+/* How devices are, from NVML where its library is found at run time, else from what the kernel shows (Jetson). Not part
+ * of a backend: NVML knows devices by UUID, and nothing here touches CUDA.
  *
- * One thread at a time. Every function but gb_health_policy_parse may take long, and a sick driver may hold it for ever: only for a thread
- * that nobody waits for. */
-#ifndef GB_BACKEND_HEALTH_H
-#define GB_BACKEND_HEALTH_H
+ * One thread at a time. Every function but gb_health_policy_parse may take long, and a faulty driver may block it for
+ * ever: call them from a thread that is never joined. */
+#ifndef GB_BACKEND_HEALTH_HEALTH_H
+#define GB_BACKEND_HEALTH_HEALTH_H
 
 #include "base/error.h"
 #include "model/device.h"
 #include "model/health.h"
 
-/* AUTO: NVML for GPUs, and the kernel's files for what it does not say of an integrated one; nothing for simulated devices. */
+/* AUTO: NVML for GPUs, and the kernel's files for what it does not say of an integrated one; nothing for simulated
+ * devices. */
 enum gb_health_policy { GB_HEALTH_AUTO, GB_HEALTH_ONLY_NVML, GB_HEALTH_ONLY_SYSTEM, GB_HEALTH_OFF, GB_HEALTH_POLICIES };
 /* "auto", "nvml", "system" or "none". INVALID_ARGUMENT. */
 int gb_health_policy_parse(const char *word, enum gb_health_policy *ret, struct gb_error *err);

@@ -56,18 +56,19 @@ struct gb_host_arena {
 /* May this free block be used? */
 typedef bool gb_host_usable_fn(void *arg, const struct gb_host_block *block);
 
-/* Maps a segment of bytes (any size, rounded up to pages by the system), aligned to 2 MiB when it is that large. hidden: base is an
- * address range that nobody can touch. Its one block is allocated, not free. NULL with errno when it cannot be had. */
+/* Maps a segment of bytes (any size, rounded up to pages by the system), aligned to 2 MiB when it is that large.
+ * hidden: base is an address range that no code can touch. Its one block is allocated, not free. NULL with errno when
+ * it cannot be had. */
 struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden);
 
 /* The same in a file of its own, which keeps its descriptor; without one (fd -1) where none is to be had. */
 struct gb_host_segment *gb_host_segment_map_file(uint64_t bytes, bool hidden);
 
-/* The same bytes at two addresses: base, which nobody can touch until it is opened with mprotect, and real. */
+/* The same bytes at two addresses: base, which faults until mprotect opens it, and real. */
 struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes);
 
-/* Bytes [offset, offset + bytes) of another process's file, and what is before and after them in their pages: foreign, without
- * a descriptor. gb_memfd_check comes first. NULL with errno. */
+/* Bytes [offset, offset + bytes) of another process's file, and what is before and after them in their pages: foreign,
+ * without a descriptor. gb_memfd_check comes first. NULL with errno. */
 struct gb_host_segment *gb_host_segment_map_foreign(int fd, uint64_t offset, uint64_t bytes);
 
 /* Unmaps and frees a list of segments linked by next. Slow: call without locks. */

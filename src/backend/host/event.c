@@ -1,4 +1,4 @@
-/* Events: a place in a stream's order, the moment it was reached, and who wants to hear of it. */
+/* Events: a position in a stream's order, the moment it was reached, and the watches on it. */
 #include <stdlib.h>
 
 #include "backend/host/host.h"

@@ -32,7 +32,7 @@ static void fake_handle(uint64_t bytes, const void *base, struct gb_export *ret)
              (unsigned)gb_crc32c(0, &base, sizeof(base)));
 }
 
-int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     const struct gb_host_segment *segment;
@@ -65,7 +65,7 @@ int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t
     return r;
 }
 
-/* Work here is done by this process's threads: nobody else's can wait for it. */
+/* This process's threads do the work: no other process can wait for it. */
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     (void)ret;
     if (!gb_host_device_ok(gb_host_of(be), device, "cudaEventCreateWithFlags", err))

@@ -5,8 +5,8 @@
  *
  * One lock (struct gb_host.lock) guards streams, events and pools; it is never held across a copy, a fill, a callback,
  * or a system call that gives memory back. Names ending in _locked want it held. */
-#ifndef GB_BACKEND_HOST_H
-#define GB_BACKEND_HOST_H
+#ifndef GB_BACKEND_HOST_HOST_H
+#define GB_BACKEND_HOST_HOST_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -98,7 +98,8 @@ struct gb_host_deps {
     struct gb_host_dep dep[GB_HOST_DEPS_MAX];
 };
 
-/* Operations are numbered from 1 in the order of queueing: those up to done_seq are done, those up to last_seq queued. */
+/* Operations are numbered from 1 in the order of queueing: those up to done_seq are done, those up to last_seq
+ * queued. */
 struct gb_stream {
     struct gb_host *host;
     uint64_t id; /* never reused */
@@ -183,7 +184,7 @@ struct gb_host {
     bool discrete;
     bool peers;
     bool managed_attach;
-    bool legacy_fake; /* memory of kind ipc has a handle, which nobody can open */
+    bool legacy_fake; /* memory of kind ipc has a handle that cannot be opened */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;
@@ -302,34 +303,34 @@ int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t byt
                  struct gb_stream *stream, struct gb_error *err);
 int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
-int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+int gb_host_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
-int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+int gb_host_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err);
-int gb_host_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                       uint64_t count, struct gb_stream *stream, struct gb_error *err);
+int gb_host_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err);
 
 /* kind.c */
 void gb_host_kinds_free(struct gb_host *host); /* what is still allocated when the backend closes */
 int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
-int gb_host_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err);
-int gb_host_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+int gb_host_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
+int gb_host_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err);
-int gb_host_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+int gb_host_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err);
-int gb_host_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
 /* export.c */
-int gb_host_export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                    enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err);
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned char ret[GB_EXPORT_HANDLE_BYTES],
                          struct gb_error *err);
 
 /* import.c */
-int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err);
-int gb_host_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err);
+int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
+int gb_host_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 
 #endif

@@ -21,7 +21,7 @@ static int check(struct gb_host *host, const struct gb_import *what, struct gb_e
     return gb_memfd_check(what->fd, end, err);
 }
 
-int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_place *ret, struct gb_error *err) {
+int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *segment;
     bool kept;
@@ -42,11 +42,11 @@ int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct g
         gb_host_segment_unmap(segment);
         return gb_host_no_memory(err, "mmap");
     }
-    *ret = (struct gb_place){GB_KIND_PAGEABLE, what->device, segment->base + what->offset % 4096};
+    *ret = (struct gb_location){GB_KIND_PAGEABLE, what->device, segment->base + what->offset % 4096};
     return 0;
 }
 
-int gb_host_import_end(struct gb_backend *be, const struct gb_place *place, struct gb_error *err) {
+int gb_host_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *segment;
 

@@ -100,7 +100,7 @@ int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uin
                          (unsigned long long)bytes);
 }
 
-int gb_host_kind_free(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_error *err) {
+int gb_host_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *segment;
     bool known;
@@ -136,7 +136,7 @@ void gb_host_kinds_free(struct gb_host *host) {
 
 /* --- managed memory ----------------------------------------------------------------------------------------------- */
 
-int gb_host_prefetch(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, bool to_cpu,
+int gb_host_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err) {
     (void)be;
     (void)place;
@@ -148,7 +148,7 @@ int gb_host_prefetch(struct gb_backend *be, const struct gb_place *place, uint64
 }
 
 /* The CPU's view opens and closes in stream order; that the device keeps off meanwhile is asked when work is queued. */
-int gb_host_attach(struct gb_backend *be, const struct gb_place *place, bool to_cpu, struct gb_stream *stream,
+int gb_host_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_op op = {.kind = GB_HOST_PROTECT};
@@ -187,7 +187,7 @@ static bool pinned_locked(const struct gb_host *host, const void *p) {
     return false;
 }
 
-int gb_host_attributes(struct gb_backend *be, const struct gb_place *place, struct gb_pool *pool,
+int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err) {
     static const enum gb_memory_type types[GB_KIND_COUNT] = {GB_MEMORY_DEVICE,       GB_MEMORY_DEVICE,
                                                              GB_MEMORY_MANAGED,      GB_MEMORY_HOST,

@@ -6,7 +6,7 @@
 
 #define ALLOC_CALL "cudaMallocFromPoolAsync"
 
-/* --- who may have a freed block ----------------------------------------------------------------------------------- */
+/* --- which stream may reuse a freed block ------------------------------------------------------------------------- */
 
 struct asker {
     const struct gb_pool *pool;
@@ -36,7 +36,7 @@ static bool any_locked(void *arg, const struct gb_host_block *block) {
     return true;
 }
 
-/* Makes the stream wait for whoever used the row's first bytes. */
+/* Makes the stream wait for the stream that last used the row's first bytes. */
 static int wait_for_row_locked(struct asker *asker, struct gb_stream *stream, struct gb_host_block *first,
                                uint64_t bytes, struct gb_error *err) {
     struct gb_host_block *block;
@@ -154,13 +154,20 @@ static int obtain_locked(struct gb_pool *pool, struct gb_stream *stream, uint64_
 static int out_of_memory_locked(const struct gb_pool *pool, uint64_t bytes, struct gb_error *err) {
     const struct gb_host_device *device = &pool->host->devices[pool->device];
     bool by_pool = pool->config.max_bytes > 0 && pool->config.max_bytes < device->total_bytes;
-    uint64_t limit = by_pool ? pool->config.max_bytes : device->total_bytes;
+    uint64_t most = by_pool ? pool->config.max_bytes : device->total_bytes;
+    /* Memory is given in whole grains: the rest of a limit holds nothing. A GPU rounds the limit up. */
+    uint64_t limit = pool->host->discrete ? most : most / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
     uint64_t used = pool->stat.used_bytes;
     const struct gb_pool *other;
 
     for (other = by_pool ? NULL : device->pools; other; other = other->next)
         used += other == pool ? 0 : other->stat.reserved_bytes;
     gb_error_numbers(err, limit, used, bytes);
+    if (bytes > limit)
+        return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+                             "%llu bytes can never fit: of the %s's %llu, in units of %u, %llu can be given",
+                             (unsigned long long)bytes, by_pool ? "pool" : "device", (unsigned long long)most,
+                             GB_HOST_GRAIN_BYTES, (unsigned long long)limit);
     if (by_pool)
         return gb_host_error(
             err, GB_HOST_NO_MEMORY, ALLOC_CALL,
@@ -186,7 +193,7 @@ int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream 
                              bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
     pthread_mutex_lock(&host->lock);
     r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
-    if (block && block->bytes > rounded) { /* the rest could not be described: nobody is to have it all */
+    if (block && block->bytes > rounded) { /* no memory to describe the rest: the block is given back */
         gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
         r = gb_host_no_memory(err, ALLOC_CALL);
     } else if (block) {

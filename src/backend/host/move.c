@@ -69,7 +69,7 @@ void gb_host_work(struct gb_host_op *op) {
     }
 }
 
-/* --- where it is ------------------------------------------------------------------------------------------------ */
+/* --- where it is -------------------------------------------------------------------------------------------------- */
 
 /* Where segment's bytes [p, p + bytes) really are; NULL when not all are in it. */
 static char *real_in(const struct gb_host_segment *segment, const void *p, uint64_t bytes) {
@@ -147,7 +147,7 @@ int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned wi
 
 /* Where a place's bytes really are. *ret_segment: the segment that has them, NULL for host memory not made here. -1:
  * they are not where the place says. */
-static int find_locked(const struct gb_host *host, const struct gb_place *place, uint64_t bytes, const char *call,
+static int find_locked(const struct gb_host *host, const struct gb_location *place, uint64_t bytes, const char *call,
                        const struct gb_host_segment **ret_segment, char **ret, struct gb_error *err) {
     const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, place->ptr);
     int device = segment && segment->pool ? segment->pool->device : segment ? segment->device : place->device;
@@ -165,20 +165,20 @@ static int find_locked(const struct gb_host *host, const struct gb_place *place,
     return 0;
 }
 
-static bool place_ok(const struct gb_host *host, const struct gb_place *place) {
+static bool place_ok(const struct gb_host *host, const struct gb_location *place) {
     return (unsigned)place->kind < GB_KIND_COUNT && place->device >= 0 && place->device < host->device_count;
 }
 
 /* Memory of a device is used on its streams, a copy between two on either one's. */
-static bool stream_ok(const struct gb_stream *stream, const struct gb_place *a, const struct gb_place *b) {
+static bool stream_ok(const struct gb_stream *stream, const struct gb_location *a, const struct gb_location *b) {
     bool any = gb_kind_of_device(a->kind) || gb_kind_of_device(b->kind);
 
     return !any || (gb_kind_of_device(a->kind) && a->device == stream->device) ||
            (gb_kind_of_device(b->kind) && b->device == stream->device);
 }
 
-static enum gb_copy_way way_between_locked(const struct gb_host *host, const struct gb_place *dst,
-                                           const struct gb_place *src, const struct gb_host_segment *source) {
+static enum gb_copy_way way_between_locked(const struct gb_host *host, const struct gb_location *dst,
+                                           const struct gb_location *src, const struct gb_host_segment *source) {
     bool open;
 
     if (!gb_kind_of_device(src->kind))
@@ -191,7 +191,7 @@ static enum gb_copy_way way_between_locked(const struct gb_host *host, const str
     return open ? GB_WAY_PEER : GB_WAY_STAGED;
 }
 
-int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct gb_place *src, uint64_t bytes,
+int gb_host_move(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                  struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_op op = {.kind = GB_HOST_COPY, .u.copy.bytes = bytes};
@@ -227,7 +227,7 @@ int gb_host_move(struct gb_backend *be, const struct gb_place *dst, const struct
     return r;
 }
 
-int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinned, const struct gb_box *box,
+int gb_host_box(struct gb_backend *be, const struct gb_location *place, void *pinned, const struct gb_box *box,
                 enum gb_copy_direction direction, struct gb_stream *stream, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_op op = {.kind = GB_HOST_BOX, .u.box = {.box = *box, .pack = direction == GB_COPY_FROM_DEVICE}};
@@ -256,8 +256,8 @@ int gb_host_box(struct gb_backend *be, const struct gb_place *place, void *pinne
     return r;
 }
 
-int gb_host_place_fill(struct gb_backend *be, const struct gb_place *dst, uint64_t pattern, unsigned width,
-                       uint64_t count, struct gb_stream *stream, struct gb_error *err) {
+int gb_host_location_fill(struct gb_backend *be, const struct gb_location *dst, uint64_t pattern, unsigned width,
+                          uint64_t count, struct gb_stream *stream, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_op op = {.kind = GB_HOST_FILL, .u.fill = {.pattern = pattern, .width = width, .count = count}};
     const struct gb_host_segment *segment = NULL;

@@ -1,11 +1,11 @@
 /* The table behind keys.h. */
-#ifndef GB_CORE_KEY_TABLE_H
-#define GB_CORE_KEY_TABLE_H
+#ifndef GB_CORE_ACCESS_KEY_TABLE_H
+#define GB_CORE_ACCESS_KEY_TABLE_H
 
 #include <pthread.h>
 
 #include "base/map.h"
-#include "core/core.h"
+#include "core/access/keys.h"
 
 struct gb_key_entry {
     struct gb_key_entry *prev; /* by the time of the claim */
@@ -13,12 +13,11 @@ struct gb_key_entry {
     struct gb_key key;
     enum gb_key_state state; /* UNDER_WAY, ANSWERED, UNANSWERED */
     int64_t expires_at_us;
-    struct gb_answer *answer;
+    struct gb_idempotency_reply *answer;
     char note[GB_KEY_NOTE_SIZE];
 };
 
 struct gb_keys {
-    bool ready;
     pthread_mutex_t lock; /* a leaf */
     struct gb_map map;
     struct gb_key_entry *first;
@@ -30,8 +29,9 @@ struct gb_keys {
     int64_t ttl_us;
 };
 
-void gb_keys_init(struct gb_core *core);
-void gb_keys_done(struct gb_keys *keys);
+/* NULL when memory is exhausted. gb_keys_free accepts NULL. */
+struct gb_keys *gb_keys_new(const struct gb_core_config *config);
+void gb_keys_free(struct gb_keys *keys);
 /* From the database, at start. */
 int gb_keys_load(struct gb_core *core, struct gb_error *err);
 

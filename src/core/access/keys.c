@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/access/key_table.h"
 #include "core/runtime/runtime.h"
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-struct gb_answer *gb_answer_new(int status, const char *headers, const char *body, size_t body_len) {
-    struct gb_answer *a = calloc(1, sizeof(*a));
+struct gb_idempotency_reply *gb_idempotency_reply_new(int status, const char *headers, const char *body,
+                                                      size_t body_len) {
+    struct gb_idempotency_reply *a = calloc(1, sizeof(*a));
 
     if (!a)
         return NULL;
@@ -21,7 +23,7 @@ struct gb_answer *gb_answer_new(int status, const char *headers, const char *bod
     a->body = malloc(body_len + 1);
     a->body_len = body_len;
     if (!a->headers || !a->body) {
-        gb_answer_unref(a);
+        gb_idempotency_reply_unref(a);
         return NULL;
     }
     if (body_len > 0)
@@ -30,7 +32,7 @@ struct gb_answer *gb_answer_new(int status, const char *headers, const char *bod
     return a;
 }
 
-void gb_answer_unref(struct gb_answer *a) {
+void gb_idempotency_reply_unref(struct gb_idempotency_reply *a) {
     if (!a || atomic_fetch_sub(&a->refs, 1) != 1)
         return;
     free(a->headers);
@@ -38,20 +40,21 @@ void gb_answer_unref(struct gb_answer *a) {
     free(a);
 }
 
-static uint64_t weight(const struct gb_answer *a) {
+static uint64_t weight(const struct gb_idempotency_reply *a) {
     return a ? strlen(a->headers) + a->body_len : 0;
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
 
-void gb_keys_init(struct gb_core *core) {
-    struct gb_keys *k = &core->keys;
+struct gb_keys *gb_keys_new(const struct gb_core_config *config) {
+    struct gb_keys *k = calloc(1, sizeof(*k));
 
-    *k =
-        (struct gb_keys){.ready = true,
-                         .max = core->config.keys_max ? core->config.keys_max : GB_KEYS_MAX,
-                         .ttl_us = (int64_t)(core->config.key_ttl_s ? core->config.key_ttl_s : GB_KEY_TTL_S) * 1000000};
+    if (!k)
+        return NULL;
+    k->max = config->keys_max ? config->keys_max : GB_KEYS_MAX;
+    k->ttl_us = (int64_t)(config->key_ttl_s ? config->key_ttl_s : GB_KEY_TTL_S) * 1000000;
     pthread_mutex_init(&k->lock, NULL);
+    return k;
 }
 
 static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
@@ -66,21 +69,21 @@ static void drop_locked(struct gb_keys *k, struct gb_key_entry *e) {
         k->last = e->prev;
     k->under_way -= e->state == GB_KEY_UNDER_WAY;
     k->bytes -= weight(e->answer);
-    gb_answer_unref(e->answer);
+    gb_idempotency_reply_unref(e->answer);
     free(e);
 }
 
-void gb_keys_done(struct gb_keys *k) {
-    if (!k->ready)
+void gb_keys_free(struct gb_keys *k) {
+    if (!k)
         return;
     while (k->first)
         drop_locked(k, k->first);
     gb_map_done(&k->map);
     pthread_mutex_destroy(&k->lock);
-    k->ready = false;
+    free(k);
 }
 
-/* The oldest that are not under way, as far as there is need; those that have expired in any case. */
+/* Drops the oldest entries that are not under way, as far as needed, and every entry that has expired. */
 static void make_room_locked(struct gb_keys *k) {
     int64_t now_us = gb_wall_us();
     struct gb_key_entry *e;
@@ -124,7 +127,7 @@ static void settle_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key
 
 /* --- at start ----------------------------------------------------------------------------------------------------- */
 
-static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *err) {
+static int load(void *arg, const struct gb_store_idempotency_reply *rec, struct gb_error *err) {
     struct gb_keys *k = arg;
     struct gb_key_entry *e;
     struct gb_key key;
@@ -136,7 +139,7 @@ static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *e
     memcpy(key.fingerprint, rec->mark.fingerprint, sizeof(key.fingerprint));
     e = add_locked(k, &key);
     if (e && rec->status > 0)
-        e->answer = gb_answer_new(rec->status, rec->headers, rec->body, rec->body_len);
+        e->answer = gb_idempotency_reply_new(rec->status, rec->headers, rec->body, rec->body_len);
     if (!e || (rec->status > 0 && !e->answer))
         return gb_no_memory(err);
     e->expires_at_us = rec->mark.expires_at_us;
@@ -146,13 +149,13 @@ static int load(void *arg, const struct gb_store_answer *rec, struct gb_error *e
 }
 
 int gb_keys_load(struct gb_core *core, struct gb_error *err) {
-    return gb_store_load_answers(core->store, load, &core->keys, err);
+    return gb_store_load_idempotency_replies(core->store, load, core->keys, err);
 }
 
 /* --- use ---------------------------------------------------------------------------------------------------------- */
 
 static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e, const struct gb_key *key,
-                                      struct gb_answer **ret_answer, char *ret_note) {
+                                      struct gb_idempotency_reply **ret_answer, char *ret_note) {
     if (strcmp(e->key.fingerprint, key->fingerprint) != 0)
         return GB_KEY_OTHER;
     snprintf(ret_note, GB_KEY_NOTE_SIZE, "%s", e->note);
@@ -165,8 +168,8 @@ static enum gb_key_state state_locked(struct gb_keys *k, struct gb_key_entry *e,
 }
 
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
-                 struct gb_answer **ret_answer, char *ret_note, struct gb_error *err) {
-    struct gb_keys *k = &core->keys;
+                 struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err) {
+    struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
     int r = 0;
 
@@ -196,15 +199,15 @@ int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_sta
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note) {
     struct gb_key_entry *e;
 
-    pthread_mutex_lock(&core->keys.lock);
-    e = gb_map_get(&core->keys.map, key->id);
+    pthread_mutex_lock(&core->keys->lock);
+    e = gb_map_get(&core->keys->map, key->id);
     if (e)
         snprintf(e->note, sizeof(e->note), "%s", note);
-    pthread_mutex_unlock(&core->keys.lock);
+    pthread_mutex_unlock(&core->keys->lock);
 }
 
 struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key) {
-    struct gb_store_mark mark = {.expires_at_us = gb_wall_us() + core->keys.ttl_us};
+    struct gb_store_mark mark = {.expires_at_us = gb_wall_us() + core->keys->ttl_us};
 
     memcpy(mark.key, key->id, sizeof(mark.key));
     memcpy(mark.fingerprint, key->fingerprint, sizeof(mark.fingerprint));
@@ -215,14 +218,14 @@ struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key)
 struct keeping {
     struct gb_core *core;
     struct gb_key key;
-    struct gb_answer *answer;
+    struct gb_idempotency_reply *answer;
     gb_store_done_fn *done;
     void *arg;
 };
 
 static void kept(void *arg, const struct gb_error *error) {
     struct keeping *keeping = arg;
-    struct gb_keys *k = &keeping->core->keys;
+    struct gb_keys *k = keeping->core->keys;
     struct gb_key_entry *e;
 
     pthread_mutex_lock(&k->lock);
@@ -236,36 +239,36 @@ static void kept(void *arg, const struct gb_error *error) {
         settle_locked(k, e, error ? GB_KEY_UNANSWERED : GB_KEY_ANSWERED);
     pthread_mutex_unlock(&k->lock);
     keeping->done(keeping->arg, error);
-    gb_answer_unref(keeping->answer);
+    gb_idempotency_reply_unref(keeping->answer);
     gb_core_leave(keeping->core);
     free(keeping);
 }
 
-void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_answer *answer, gb_store_done_fn *done,
-                 void *arg) {
+void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
+                 gb_store_done_fn *done, void *arg) {
     struct keeping *keeping = malloc(sizeof(*keeping));
-    struct gb_store_answer rec;
+    struct gb_store_idempotency_reply rec;
     struct gb_error err = GB_ERROR_INIT;
 
     if (!keeping) {
         gb_key_give_up(core, key, true);
-        gb_answer_unref(answer);
+        gb_idempotency_reply_unref(answer);
         gb_no_memory(&err);
         done(arg, &err);
         return;
     }
     *keeping = (struct keeping){.core = core, .key = *key, .answer = answer, .done = done, .arg = arg};
-    rec = (struct gb_store_answer){.mark = gb_key_mark(core, key),
-                                   .status = answer->status,
-                                   .headers = answer->headers,
-                                   .body = answer->body,
-                                   .body_len = answer->body_len};
+    rec = (struct gb_store_idempotency_reply){.mark = gb_key_mark(core, key),
+                                              .status = answer->status,
+                                              .headers = answer->headers,
+                                              .body = answer->body,
+                                              .body_len = answer->body_len};
     gb_core_enter(core);
-    gb_store_put_answer(core->store, &rec, gb_wall_us(), core->keys.max, kept, keeping);
+    gb_store_put_idempotency_reply(core->store, &rec, gb_wall_us(), core->keys->max, kept, keeping);
 }
 
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure) {
-    struct gb_keys *k = &core->keys;
+    struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
 
     pthread_mutex_lock(&k->lock);
@@ -278,8 +281,8 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
 }
 
 void gb_key_stats(struct gb_core *core, struct gb_key_stats *ret) {
-    pthread_mutex_lock(&core->keys.lock);
+    pthread_mutex_lock(&core->keys->lock);
     *ret = (struct gb_key_stats){
-        .kept = core->keys.map.count, .under_way = core->keys.under_way, .replays = core->keys.replays};
-    pthread_mutex_unlock(&core->keys.lock);
+        .kept = core->keys->map.count, .under_way = core->keys->under_way, .replays = core->keys->replays};
+    pthread_mutex_unlock(&core->keys->lock);
 }

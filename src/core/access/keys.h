@@ -1,26 +1,26 @@
-/* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Comes with core.h.
+/* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Included by core.h.
  *
- * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and its
- * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out without one,
- * when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a copy in the
- * database, for a bounded time and in bounded number: the oldest go first. */
-#ifndef GB_CORE_KEYS_H
-#define GB_CORE_KEYS_H
+ * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark), and
+ * its answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
+ * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a
+ * copy in the database, for a bounded time and in bounded number: the oldest go first. */
+#ifndef GB_CORE_ACCESS_KEYS_H
+#define GB_CORE_ACCESS_KEYS_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 
 #define GB_KEYS_MAX 10000
 #define GB_KEY_TTL_S 86400
 #define GB_KEYS_BYTES_MAX (64u << 20) /* of all answers */
 
-/* 64 hexadecimal digits each: of who says which key where, and of what the request asks for. */
+/* 64 hexadecimal digits each: a hash of client, key and route, and a hash of what the request asks for. */
 struct gb_key {
     char id[65];
     char fingerprint[65];
 };
 
 /* Reference counted; does not change. */
-struct gb_answer {
+struct gb_idempotency_reply {
     atomic_uint refs;
     int status;
     char *headers; /* "Name: value\n" each */
@@ -28,8 +28,9 @@ struct gb_answer {
     size_t body_len;
 };
 /* Copies; headers and body may be NULL. NULL when memory is exhausted. */
-struct gb_answer *gb_answer_new(int status, const char *headers, const char *body, size_t body_len);
-void gb_answer_unref(struct gb_answer *answer); /* NULL is accepted */
+struct gb_idempotency_reply *gb_idempotency_reply_new(int status, const char *headers, const char *body,
+                                                      size_t body_len);
+void gb_idempotency_reply_unref(struct gb_idempotency_reply *answer); /* NULL is accepted */
 
 enum gb_key_state {
     GB_KEY_CLAIMED,    /* by this call: gb_key_keep or gb_key_give_up must follow */
@@ -41,17 +42,18 @@ enum gb_key_state {
 
 #define GB_KEY_NOTE_SIZE 40
 
-/* [now] *ret_note (GB_KEY_NOTE_SIZE): what gb_key_note wrote, for UNDER_WAY. 0, or -1 with SATURATED: as many are under way
- * as may be kept, or memory is exhausted. */
+/* Claims the key. *ret_note (GB_KEY_NOTE_SIZE bytes): for UNDER_WAY, the note of gb_key_note. -1 with SATURATED if as
+ * many keys are under way as may be kept, or memory is exhausted. [now] */
 int gb_key_claim(struct gb_core *core, const struct gb_key *key, enum gb_key_state *ret_state,
-                 struct gb_answer **ret_answer, char *ret_note, struct gb_error *err);
+                 struct gb_idempotency_reply **ret_answer, char *ret_note, struct gb_error *err);
 void gb_key_note(struct gb_core *core, const struct gb_key *key, const char *note);
 /* For gb_call.mark. */
 struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key);
-/* Takes the reference. done runs when the answer is in the database; else the key is UNANSWERED from then on. */
-void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_answer *answer, gb_store_done_fn *done,
-                 void *arg);
-/* No answer is kept. unsure: something was or may be carried out; else the key is free again. */
+/* Keeps the answer and takes its reference. done runs when it is in the database. If that fails the key is
+ * UNANSWERED. */
+void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
+                 gb_store_done_fn *done, void *arg);
+/* Keeps no answer. unsure: something was or may have been carried out; else the key is free again. */
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure);
 
 struct gb_key_stats {

@@ -1,23 +1,35 @@
 #include "core/access/tokens.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/digest.h"
+#include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
 
-void gb_tokens_init(struct gb_tokens *tokens) {
-    *tokens = (struct gb_tokens){.ready = true};
-    pthread_rwlock_init(&tokens->lock, NULL);
+struct gb_tokens {
+    pthread_rwlock_t lock;
+    struct gb_token_rec *recs;
+    _Atomic size_t count;
+};
+
+struct gb_tokens *gb_tokens_new(void) {
+    struct gb_tokens *tokens = calloc(1, sizeof(*tokens));
+
+    if (tokens)
+        pthread_rwlock_init(&tokens->lock, NULL);
+    return tokens;
 }
 
-void gb_tokens_done(struct gb_tokens *tokens) {
-    if (!tokens->ready)
+void gb_tokens_free(struct gb_tokens *tokens) {
+    if (!tokens)
         return;
     free(tokens->recs);
     pthread_rwlock_destroy(&tokens->lock);
-    tokens->ready = false;
+    free(tokens);
 }
 
 static int by_hash(const void *a, const void *b) {
@@ -38,17 +50,17 @@ int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_
         memcpy(recs, tokens, count * sizeof(*recs));
         qsort(recs, count, sizeof(*recs), by_hash);
     }
-    pthread_rwlock_wrlock(&core->tokens.lock);
-    old = core->tokens.recs;
-    core->tokens.recs = recs;
-    core->tokens.count = count;
-    pthread_rwlock_unlock(&core->tokens.lock);
+    pthread_rwlock_wrlock(&core->tokens->lock);
+    old = core->tokens->recs;
+    core->tokens->recs = recs;
+    core->tokens->count = count;
+    pthread_rwlock_unlock(&core->tokens->lock);
     free(old);
     return 0;
 }
 
 bool gb_tokens_required(struct gb_core *core) {
-    return atomic_load_explicit(&core->tokens.count, memory_order_acquire) > 0; /* asked by every request: no lock */
+    return atomic_load_explicit(&core->tokens->count, memory_order_acquire) > 0; /* asked by every request: no lock */
 }
 
 /* session: NULL is the token's own. */
@@ -68,8 +80,8 @@ static int judge(const struct gb_token_rec *rec, enum gb_scope scope, const char
 static int find_locked(struct gb_core *core, const struct gb_token_rec *key, const struct gb_token_rec **ret,
                        struct gb_error *err) {
     *ret = NULL;
-    if (core->tokens.count > 0)
-        *ret = bsearch(key, core->tokens.recs, core->tokens.count, sizeof(*key), by_hash);
+    if (core->tokens->count > 0)
+        *ret = bsearch(key, core->tokens->recs, core->tokens->count, sizeof(*key), by_hash);
     return *ret ? 0 : gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token is not known");
 }
 
@@ -79,16 +91,16 @@ static int check(struct gb_core *core, const char *secret, enum gb_scope scope, 
     const struct gb_token_rec *rec;
     int r;
 
-    /* The search compares hashes: how long it takes tells nothing about a secret. */
+    /* The search compares hashes: its duration says nothing about a secret. */
     if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
         return -1;
-    pthread_rwlock_rdlock(&core->tokens.lock);
+    pthread_rwlock_rdlock(&core->tokens->lock);
     r = find_locked(core, &key, &rec, err);
     if (r == 0)
         r = judge(rec, scope, session, err);
     if (r == 0 && ret_session)
         snprintf(ret_session->s, sizeof(ret_session->s), "%s", rec->session);
-    pthread_rwlock_unlock(&core->tokens.lock);
+    pthread_rwlock_unlock(&core->tokens->lock);
     return r;
 }
 
@@ -99,11 +111,11 @@ int gb_tokens_identify(struct gb_core *core, const char *secret, int64_t *ret_id
 
     if (gb_sha256_hex(secret, strlen(secret), key.sha256_hex, err) < 0)
         return -1;
-    pthread_rwlock_rdlock(&core->tokens.lock);
+    pthread_rwlock_rdlock(&core->tokens->lock);
     r = find_locked(core, &key, &rec, err);
     if (r == 0)
         *ret_id = rec->id;
-    pthread_rwlock_unlock(&core->tokens.lock);
+    pthread_rwlock_unlock(&core->tokens->lock);
     return r;
 }
 

@@ -1,8 +1,97 @@
-/* Buffers in memory: their places, their sums. */
+#include "core/buffer/buffer.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/buffer/guard.h"
-#include "core/share/adoption.h"
+
+struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
+    size_t size = strlen(name->s) + 1;
+    struct gb_buffer *b = calloc(1, sizeof(*b) + size);
+
+    if (b)
+        memcpy(b->name, name->s, size);
+    return b;
+}
+
+void gb_buffer_free(struct gb_buffer *b) {
+    if (!b)
+        return;
+    gb_text_unref(b->rec.pool);
+    gb_text_unref(b->rec.stream);
+    gb_text_unref(b->rec.labels);
+    free(b);
+}
+
+/* --- the record --------------------------------------------------------------------------------------------------- */
+
+void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
+    const struct gb_buffer_kept *kept = &buffer->rec;
+
+#define GB_BUFFER_FIELD(type, name) ret->name = kept->name;
+#include "model/buffer.def"
+#undef GB_BUFFER_FIELD
+    strcpy(ret->name.s, buffer->name);
+    strcpy(ret->pool.s, gb_text_s(kept->pool));
+    strcpy(ret->stream.s, gb_text_s(kept->stream));
+    ret->labels = kept->labels;
+}
+
+void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec) {
+    struct gb_text *old = rec->labels;
+
+    gb_buffer_look_locked(buffer, rec);
+    gb_text_ref(rec->labels);
+    gb_text_unref(old);
+}
+
+static void keep(struct gb_buffer_kept *kept, const struct gb_buffer_rec *rec) {
+#define GB_BUFFER_FIELD(type, name) kept->name = rec->name;
+#include "model/buffer.def"
+#undef GB_BUFFER_FIELD
+    gb_text_set(&kept->labels, rec->labels);
+}
+
+/* a, b: texts that are known already. */
+static int set_name(struct gb_text **at, const struct gb_name *name, struct gb_text *a, struct gb_text *b) {
+    struct gb_text *text = NULL;
+
+    if (strcmp(gb_text_s(a), name->s) == 0)
+        text = gb_text_ref(a);
+    else if (strcmp(gb_text_s(b), name->s) == 0)
+        text = gb_text_ref(b);
+    else if (!(text = gb_text_new(name->s, strlen(name->s))))
+        return -1;
+    gb_text_unref(*at);
+    *at = text;
+    return 0;
+}
+
+int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffer *buffer, const struct gb_name *pool,
+                               struct gb_text **at) {
+    const struct gb_core_pool *known = pool->s[0] ? gb_core_pool_find_locked(session, pool, NULL) : NULL;
+
+    return set_name(at, pool, buffer->rec.pool, known ? known->name : NULL);
+}
+
+int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
+                                 const struct gb_name *stream, struct gb_text **at) {
+    const struct gb_core_stream *known = gb_map_get(&session->streams, stream->s);
+
+    return set_name(at, stream, buffer->rec.stream, (known ? known : session->standard)->name_text);
+}
+
+int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_buffer *buffer, struct gb_error *err) {
+    struct gb_buffer_rec rec;
+
+    if (!check || !check->check)
+        return 0;
+    if (buffer)
+        gb_buffer_look_locked(buffer, &rec);
+    return check->check(check->arg, buffer ? &rec : NULL, err);
+}
+
+/* --- what it holds ------------------------------------------------------------------------------------------------ */
 
 struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
@@ -13,7 +102,7 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
     return NULL;
 }
 
-/* NULL: nobody has written it. */
+/* NULL: the buffer was never written. */
 static struct gb_content *current_side(const struct gb_buffer *b) {
     switch (gb_mirror_move(b->rec.head, GB_MIRROR_READ).step) {
     case GB_MIRROR_FROM_HOST:
@@ -38,11 +127,11 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
     content = b->rec.mirrored ? current_side(b) : b->content;
-    if (content && content->granting)
+    if (content && content->mapping_for_write)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is just being mapped for writing; try again");
     if (b->rec.state == GB_BUFFER_LOST || (!content && !b->rec.mirrored))
         return gb_lost(b, err);
-    *ret_rec = b->rec;
+    gb_buffer_copy_locked(b, ret_rec);
     *ret_content = content ? gb_content_ref(content) : NULL;
     return 0;
 }
@@ -83,7 +172,7 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
 
     if (buffer->live)
         count_out(session, buffer);
-    buffer->rec = *rec;
+    keep(&buffer->rec, rec);
     buffer->content = content;
     buffer->live = true;
     count_in(session, buffer);
@@ -93,7 +182,7 @@ struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_bu
         if (old)
             gb_content_detach_locked(old);
     }
-    gb_mapped_count_locked(buffer);
+    gb_guard_count_locked(buffer);
     return old == content ? NULL : old;
 }
 
@@ -107,7 +196,7 @@ struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_s
     if (old)
         gb_content_detach_locked(old);
     buffer->sides[side] = content;
-    gb_mapped_count_locked(buffer);
+    gb_guard_count_locked(buffer);
     return old;
 }
 
@@ -150,8 +239,9 @@ struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_
 
 struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer) {
     struct gb_content *list = empty(buffer);
-    struct gb_buffer_rec rec = buffer->rec;
+    struct gb_buffer_rec rec;
 
+    gb_buffer_look_locked(buffer, &rec);
     rec.state = GB_BUFFER_LOST;
     rec.head = GB_HEAD_UNINITIALIZED;
     rec.version++;
@@ -183,8 +273,8 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session) {
 }
 
 void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer) {
-    if (buffer->live || buffer->turns.taken)
+    if (buffer->live || buffer->fifo.taken)
         return;
-    gb_map_take(&session->buffers, buffer->name.s);
-    free(buffer);
+    gb_map_take(&session->buffers, buffer->name);
+    gb_buffer_free(buffer);
 }

@@ -1,33 +1,36 @@
-/* What leases forbid. The session's lock is held in all of these. */
-#ifndef GB_CORE_MAPPED_H
-#define GB_CORE_MAPPED_H
+/* Checks against pins, seals and owners of adopted memory. The session's lock is held in all of these. */
+#ifndef GB_CORE_BUFFER_GUARD_H
+#define GB_CORE_BUFFER_GUARD_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
 
-/* MAPPED, with who it is and what to do instead, when other processes map the buffer's bytes. */
-int gb_mapped_check_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
+/* MAPPED, naming the lease and what to do instead, if other processes map the buffer's bytes. */
+int gb_guard_check_unmapped_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
 
-/* All leases on content are that holder's. */
-bool gb_mapped_by_locked(const struct gb_content *content, uint64_t holder);
+/* All pins on content belong to that holder. */
+bool gb_guard_mapped_by_locked(const struct gb_content *content, uint64_t holder);
 
 /* SEALED. */
-int gb_sealed_check_locked(const struct gb_buffer *buffer, struct gb_error *err);
+int gb_guard_check_unsealed_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
-/* MAPPED when a process maps them for writing, ESCAPED when one may write on whose lease has ended. */
-int gb_mapped_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);
+/* MAPPED if a process maps the bytes for writing; ESCAPED if a process may write on after its lease has ended. */
+int gb_guard_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
-/* MAPPED when any lease of the session lives. */
-int gb_mapped_check_session_locked(const struct gb_session *session, struct gb_error *err);
+/* MAPPED while any lease of the session lives. */
+int gb_guard_check_session_locked(const struct gb_session *session, struct gb_error *err);
 
-/* How many bytes of the buffer would be held by leases when it is gone. */
-uint64_t gb_mapped_bytes_locked(const struct gb_buffer *buffer);
+/* How many bytes of the buffer leases would hold after its deletion. */
+uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *buffer);
 
-/* Puts the number of leases, and whether somebody may be writing, into the buffer's record. */
-void gb_mapped_count_locked(struct gb_buffer *buffer);
+/* Writes into the buffer's record how many leases it has, and whether a process may be writing. */
+void gb_guard_count_locked(struct gb_buffer *buffer);
 /* The same into another record of it. */
-void gb_mapped_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
+void gb_guard_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
-/* A buffer gave content up: what is mapped is held from now on. */
-void gb_mapped_detached_locked(struct gb_content *content);
+/* ADOPTED, naming what cannot be done with such a buffer and what to do instead; 0 for any other buffer. */
+int gb_adopted_check_locked(const struct gb_buffer *buffer, const char *what, struct gb_error *err);
+
+/* Sets CONTENT_LOST, with the way in which the buffer lost its bytes. Returns -1. */
+int gb_lost(const struct gb_buffer *buffer, struct gb_error *err);
 
 #endif

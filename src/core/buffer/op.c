@@ -1,45 +1,34 @@
 #include "core/buffer/op.h"
 
-#include <stdlib.h>
-
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
 
 void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                       const struct gb_buffer_check *check, struct gb_call *call) {
+                       const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_buffer_op *op = calloc(1, size);
-    struct gb_session *s = NULL;
+    struct gb_buffer_op *op = gb_op_new(size, gb_op_session(core, session, &err), &call->base,
+                                        check ? check->free_arg : NULL, check ? check->arg : NULL, &err);
 
     if (!op)
-        gb_no_memory(&err);
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (!s) {
-        free(op);
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_call_finish(call, &err);
         return NULL;
-    }
-    op->session = s;
     op->call = call;
+    call->base.free_result = gb_buffer_call_done;
     if (check)
         op->check = *check;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
+    op->transaction.session = op->base.session;
+    op->transaction.call = &call->base;
+    op->transaction.name = *name;
     return op;
 }
 
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error copy = *error;
+    gb_core_changed(op->base.session->core);
+    gb_transaction_done(&op->transaction);
+    gb_op_end(&op->base, error);
+}
 
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
-    free(op);
-    gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
-    gb_session_unref(session);
+int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
+                            op->base.session->name.s, op->transaction.name.s);
+    return gb_buffer_check_locked(&op->check, b, err);
 }

@@ -4,14 +4,14 @@
 
 #include "core/buffer/guard.h"
 
-/* Why there is no session any more goes before any other reason. */
+/* If the session is gone, that is reported instead of an earlier error. */
 static int no_session(struct gb_session *session, struct gb_error *error) {
     *error = GB_ERROR_INIT;
     return gb_session_alive(session, error);
 }
 
 /* A new record needs an id, and its place in the list, before it goes to the database. */
-static int number_locked(struct gb_change *c) {
+static int number_locked(struct gb_transaction *c) {
     struct gb_session *session = c->session;
     int64_t id;
 
@@ -29,25 +29,40 @@ static int number_locked(struct gb_change *c) {
     return 0;
 }
 
-static int decide_locked(struct gb_change *c) {
+/* The buffer's names are allocated before the store gets the record, because nothing after the commit may fail. */
+static int prepare_names_locked(struct gb_transaction *c) {
+    if (c->removes || (gb_buffer_pool_text_locked(c->session, c->buffer, &c->rec.pool, &c->pool) == 0 &&
+                       gb_buffer_stream_text_locked(c->session, c->buffer, &c->rec.stream, &c->stream) == 0))
+        return 0;
+    return gb_no_memory(&c->error);
+}
+
+static void publish_names_locked(struct gb_transaction *c) {
+    if (c->removes)
+        return;
+    gb_text_set(&c->buffer->rec.pool, c->pool);
+    gb_text_set(&c->buffer->rec.stream, c->stream);
+}
+
+static int validate_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 ||
         gb_core_alive(c->session->core, &c->error) < 0)
         return -1;
-    if (c->decide_locked(c, b->live ? b : NULL, &c->error) < 0 || number_locked(c) < 0)
+    if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
         return -1;
     if (c->removes)
         b->deleting = true;
     return 0;
 }
 
-/* Passes the turn on. Returns who has it now. */
-static struct gb_change *leave_locked(struct gb_session *session, struct gb_buffer *b) {
-    struct gb_change *next = (struct gb_change *)gb_turns_leave(&b->turns);
+/* Releases the buffer's fifo lock. Returns the transaction that has it now; NULL: none. The session's lock is held. */
+static struct gb_transaction *leave_locked(struct gb_session *session, struct gb_buffer *b) {
+    struct gb_transaction *next = (struct gb_transaction *)gb_fifo_lock_release(&b->fifo);
 
     if (next) {
-        next->turn.next = NULL;
+        next->waiter.next = NULL;
         next->buffer = b;
     } else {
         gb_buffer_reap_locked(session, b);
@@ -55,9 +70,9 @@ static struct gb_change *leave_locked(struct gb_session *session, struct gb_buff
     return next;
 }
 
-static void run(struct gb_change *list);
+static void run(struct gb_transaction *list);
 
-static void revert_locked(struct gb_change *c) {
+static void rollback_locked(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     b->deleting = false;
@@ -65,11 +80,12 @@ static void revert_locked(struct gb_change *c) {
         gb_idlist_take(&c->session->buffers_by_id, b->id);
         b->id = 0;
     }
-    if (c->revert_locked)
-        c->revert_locked(c, b);
+    if (c->rollback_locked)
+        c->rollback_locked(c, b);
 }
 
-/* The pool was deleted while the database had the record. Not written again: the next start calls it lost anyway. */
+/* If the pool was deleted during the commit, the buffer is lost. The record is not written again, because the next
+ * start marks it lost anyway. */
 static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
     const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
 
@@ -78,7 +94,7 @@ static struct gb_content *lose_homeless_locked(struct gb_session *session, struc
     return gb_buffer_lose_locked(session, b);
 }
 
-/* Bytes that went while the database was busy stay gone, whatever the record says that was on its way. */
+/* If the bytes were freed during the commit, the buffer is lost although the committed record says otherwise. */
 static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
     bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
 
@@ -86,9 +102,10 @@ static void lose_empty_locked(struct gb_session *session, struct gb_buffer *b) {
         gb_buffer_lose_locked(session, b);
 }
 
-/* Under the lock, so that those of one buffer come in order. */
-static void note_locked(struct gb_change *c, bool was_live, int64_t generation, int64_t version) {
+/* Posts the notice under the session's lock, so that the notices of one buffer come in order. */
+static void note_locked(struct gb_transaction *c, bool was_live, int64_t generation, int64_t version) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
+    struct gb_buffer_rec rec;
     struct gb_notice notice;
 
     if (c->removes)
@@ -98,41 +115,43 @@ static void note_locked(struct gb_change *c, bool was_live, int64_t generation, 
     else if (c->rec.generation != generation)
         type = GB_NOTICE_BUFFER_REPLACED;
     else if (c->rec.version == version)
-        return; /* a checksum was found out: nobody's business */
-    notice = gb_notice_of_buffer(c->session, c->removes ? &c->buffer->rec : &c->rec, type);
-    gb_note(c->session->core, &notice);
+        return; /* only a checksum was filled in: clients see no change */
+    gb_buffer_look_locked(c->buffer, &rec);
+    notice = gb_notice_of_buffer(c->session, &rec, type);
+    gb_notice_post(c->session->core, &notice);
 }
 
-/* Leases come and go while the database is busy: they are no part of the change. */
-static void apply_locked(struct gb_change *c) {
+/* Leases may have begun or ended during the commit; they are no part of the transaction. */
+static void publish_locked(struct gb_transaction *c) {
     bool was_live = c->buffer->live;
     int64_t generation = c->buffer->rec.generation;
     int64_t version = c->buffer->rec.version;
 
-    gb_mapped_tell_locked(c->buffer, &c->rec);
-    c->apply_locked(c, c->buffer);
+    gb_guard_tell_locked(c->buffer, &c->rec);
+    publish_names_locked(c);
+    c->publish_locked(c, c->buffer);
     note_locked(c, was_live, generation, version);
     lose_empty_locked(c->session, c->buffer);
-    gb_mapped_tell_locked(c->buffer, &c->rec);
+    gb_guard_tell_locked(c->buffer, &c->rec);
 }
 
 static void committed(void *arg, const struct gb_error *error) {
-    struct gb_change *c = arg;
+    struct gb_transaction *c = arg;
     struct gb_session *session = c->session;
     struct gb_content *lost = NULL;
-    struct gb_change *next;
+    struct gb_transaction *next;
 
     pthread_mutex_lock(&session->lock);
     if (error)
         c->error = *error;
-    /* A session that was deleted meanwhile took the record with it, or let it not in. */
+    /* If the session was deleted meanwhile, its deletion removed the record, or the store refused it. */
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
     if (c->error.code == GB_OK) {
-        apply_locked(c);
+        publish_locked(c);
         lost = lose_homeless_locked(session, c->buffer);
     } else {
-        revert_locked(c);
+        rollback_locked(c);
     }
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
@@ -141,63 +160,63 @@ static void committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-static const struct gb_store_mark *mark_of(const struct gb_change *c) {
+static const struct gb_store_mark *mark_of(const struct gb_transaction *c) {
     return c->mark.key[0] ? &c->mark : gb_call_mark(c->call);
 }
 
-/* Returns who has the turn instead, when it came to nothing. */
-static struct gb_change *run_one(struct gb_change *c) {
+/* Validates and stores one transaction. If it is refused, returns the transaction that has the fifo lock next. */
+static struct gb_transaction *run_one(struct gb_transaction *c) {
     struct gb_session *session = c->session;
-    struct gb_change *next;
+    struct gb_transaction *next;
     int r;
 
     pthread_mutex_lock(&session->lock);
-    r = decide_locked(c);
+    r = validate_locked(c);
     next = r < 0 ? leave_locked(session, c->buffer) : NULL;
     pthread_mutex_unlock(&session->lock);
     if (r < 0)
         c->end(c);
     else if (c->removes)
-        gb_store_change(session->core->store, GB_STORE_DEL_BUFFER, &c->rec.id, mark_of(c), committed, c);
+        gb_store_delete_buffer(session->core->store, c->rec.id, mark_of(c), committed, c);
     else
-        gb_store_change(session->core->store, GB_STORE_PUT_BUFFER, &c->rec, mark_of(c), committed, c);
+        gb_store_put_buffer(session->core->store, &c->rec, mark_of(c), committed, c);
     return next;
 }
 
-/* --- groups ----------------------------------------------------------------------------------------------------------- */
+/* --- groups ------------------------------------------------------------------------------------------------------- */
 
-/* Puts a list, linked by the turns that its members need no more, before another. */
-static struct gb_change *join(struct gb_change *first, struct gb_change *then) {
-    struct gb_change *last = first;
+/* Puts one list before another. The lists are linked by waiters that their members no longer need. */
+static struct gb_transaction *join(struct gb_transaction *first, struct gb_transaction *then) {
+    struct gb_transaction *last = first;
 
     if (!first)
         return then;
-    while (last->turn.next)
-        last = (struct gb_change *)last->turn.next;
-    last->turn.next = then ? &then->turn : NULL;
+    while (last->waiter.next)
+        last = (struct gb_transaction *)last->waiter.next;
+    last->waiter.next = then ? &then->waiter : NULL;
     return first;
 }
 
-/* Passes all turns on. Returns who has them now. */
-static struct gb_change *leave_all_locked(struct gb_change_group *g) {
-    struct gb_change *list = NULL;
+/* Releases the fifo locks of all members. Returns the list of transactions that have them now. */
+static struct gb_transaction *leave_all_locked(struct gb_transaction_group *g) {
+    struct gb_transaction *list = NULL;
     size_t i;
 
     for (i = 0; i < g->count; i++)
-        list = join(leave_locked(g->session, g->changes[i]->buffer), list);
+        list = join(leave_locked(g->session, g->transactions[i]->buffer), list);
     return list;
 }
 
-static void revert_all_locked(struct gb_change_group *g, size_t count) {
+static void revert_all_locked(struct gb_transaction_group *g, size_t count) {
     while (count > 0)
-        revert_locked(g->changes[--count]);
+        rollback_locked(g->transactions[--count]);
 }
 
 static void group_committed(void *arg, const struct gb_error *error) {
-    struct gb_change_group *g = arg;
+    struct gb_transaction_group *g = arg;
     struct gb_session *session = g->session;
     struct gb_content *lost = NULL;
-    struct gb_change *next;
+    struct gb_transaction *next;
     size_t i;
 
     pthread_mutex_lock(&session->lock);
@@ -208,9 +227,9 @@ static void group_committed(void *arg, const struct gb_error *error) {
     if (g->error.code != GB_OK)
         revert_all_locked(g, g->count);
     for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
-        apply_locked(c);
+        publish_locked(c);
         gb_content_list_add(&lost, lose_homeless_locked(session, c->buffer));
     }
     next = leave_all_locked(g);
@@ -220,19 +239,18 @@ static void group_committed(void *arg, const struct gb_error *error) {
     run(next);
 }
 
-/* All turns are there. As run_one. */
-static struct gb_change *run_group(struct gb_change_group *g) {
+/* As run_one, for a group that has all its fifo locks. */
+static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
-    struct gb_change *next = NULL;
-    struct gb_store_edits edits = {.edits = g->edits, .count = g->count};
+    struct gb_transaction *next = NULL;
     size_t i = 0;
     int r = 0;
 
     pthread_mutex_lock(&session->lock);
     while (i < g->count && r == 0) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
-        r = decide_locked(c);
+        r = validate_locked(c);
         if (r < 0)
             g->error = c->error;
         else
@@ -246,11 +264,11 @@ static struct gb_change *run_group(struct gb_change_group *g) {
     if (r < 0)
         g->end(g);
     else
-        gb_store_change(session->core->store, GB_STORE_EDIT_BUFFERS, &edits, g->mark, group_committed, g);
+        gb_store_edit_buffers(session->core->store, g->edits, g->count, g->mark, group_committed, g);
     return next;
 }
 
-static struct gb_change *granted(struct gb_change_group *g) {
+static struct gb_transaction *granted(struct gb_transaction_group *g) {
     bool all;
 
     pthread_mutex_lock(&g->session->lock);
@@ -259,89 +277,94 @@ static struct gb_change *granted(struct gb_change_group *g) {
     return all ? run_group(g) : NULL;
 }
 
-/* Each in the list has its turn, and no lock is held. */
-static void run(struct gb_change *list) {
+/* Each transaction in the list has its fifo lock. No mutex is held. */
+static void run(struct gb_transaction *list) {
     while (list) {
-        struct gb_change *c = list;
+        struct gb_transaction *c = list;
 
-        list = (struct gb_change *)c->turn.next;
-        c->turn.next = NULL;
+        list = (struct gb_transaction *)c->waiter.next;
+        c->waiter.next = NULL;
         list = join(c->group ? granted(c->group) : run_one(c), list);
     }
 }
 
-/* The place of that name, made when there is none. NULL when memory is exhausted. */
+/* The entry of that name, made if there is none. NULL when memory is exhausted. */
 static struct gb_buffer *place_locked(struct gb_session *session, const struct gb_name *name) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
 
     if (b)
         return b;
-    b = calloc(1, sizeof(*b));
+    b = gb_buffer_new(name);
     if (!b)
         return NULL;
-    b->name = *name;
-    if (gb_map_put(&session->buffers, b->name.s, b) < 0) {
-        free(b);
+    if (gb_map_put(&session->buffers, b->name, b) < 0) {
+        gb_buffer_free(b);
         return NULL;
     }
     return b;
 }
 
-void gb_change_start(struct gb_change *change) {
-    struct gb_session *session = change->session;
+void gb_transaction_start(struct gb_transaction *transaction) {
+    struct gb_session *session = transaction->session;
     struct gb_buffer *b;
     bool mine = false;
 
-    if (gb_gather_put(change))
+    if (gb_transaction_batch_put(transaction))
         return;
 
     pthread_mutex_lock(&session->lock);
-    b = place_locked(session, &change->name);
-    change->buffer = b;
+    b = place_locked(session, &transaction->name);
+    transaction->buffer = b;
     if (b)
-        mine = gb_turns_enter(&b->turns, &change->turn);
+        mine = gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
     else
-        gb_no_memory(&change->error);
+        gb_no_memory(&transaction->error);
     pthread_mutex_unlock(&session->lock);
-    /* One that waits in line may have had its turn, and its end, by now. */
+    /* A transaction that waits in line may have run and ended by now. */
     if (mine)
-        run(change);
+        run(transaction);
     else if (!b)
-        change->end(change);
+        transaction->end(transaction);
 }
 
-int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err) {
-    struct gb_session *session = change->session;
-    struct gb_buffer *b = place_locked(session, &change->name);
+void gb_transaction_done(struct gb_transaction *transaction) {
+    gb_buffer_rec_done(&transaction->rec);
+    gb_text_set(&transaction->pool, NULL);
+    gb_text_set(&transaction->stream, NULL);
+}
+
+int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {
+    struct gb_session *session = transaction->session;
+    struct gb_buffer *b = place_locked(session, &transaction->name);
 
     if (!b)
         return gb_no_memory(err);
     if (b->live && !b->deleting)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"", session->name.s,
-                            change->name.s);
-    if (b->turns.taken)
+                            transaction->name.s);
+    if (b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
-                            change->name.s);
-    change->buffer = b;
-    gb_turns_enter(&b->turns, &change->turn);
+                            transaction->name.s);
+    transaction->buffer = b;
+    gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
     return 0;
 }
 
-void gb_change_proceed(struct gb_change *change) {
-    run(change);
+void gb_transaction_proceed(struct gb_transaction *transaction) {
+    run(transaction);
 }
 
-void gb_change_abandon(struct gb_change *change, const struct gb_error *error) {
-    change->error = *error;
-    run(change);
+void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_error *error) {
+    transaction->error = *error;
+    run(transaction);
 }
 
-/* A place for every name, each once. */
-static int places_locked(struct gb_change_group *g) {
+/* Finds or makes the entry of every name. Each name may occur only once. */
+static int places_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
         c->group = g;
         c->buffer = place_locked(g->session, &c->name);
@@ -354,26 +377,26 @@ static int places_locked(struct gb_change_group *g) {
     return 0;
 }
 
-static void enter_all_locked(struct gb_change_group *g) {
+static void enter_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++)
-        g->waiting += !gb_turns_enter(&g->changes[i]->buffer->turns, &g->changes[i]->turn);
+        g->waiting += !gb_fifo_lock_acquire(&g->transactions[i]->buffer->fifo, &g->transactions[i]->waiter);
 }
 
-/* The places that nobody has are given up again. */
-static void forget_places_locked(struct gb_change_group *g) {
+/* Removes the entries that no transaction uses. */
+static void forget_places_locked(struct gb_transaction_group *g) {
     size_t i;
 
-    for (i = 0; i < g->count && g->changes[i]->buffer; i++) {
-        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->changes[i]->name.s);
+    for (i = 0; i < g->count && g->transactions[i]->buffer; i++) {
+        struct gb_buffer *b = gb_map_get(&g->session->buffers, g->transactions[i]->name.s);
 
         if (b)
             gb_buffer_reap_locked(g->session, b);
     }
 }
 
-void gb_change_group_start(struct gb_change_group *group) {
+void gb_transaction_group_start(struct gb_transaction_group *group) {
     struct gb_session *session = group->session;
     bool mine = false;
     size_t i;
@@ -382,8 +405,8 @@ void gb_change_group_start(struct gb_change_group *group) {
     pthread_mutex_lock(&session->lock);
     r = places_locked(group);
     for (i = 0; i < group->count; i++) {
-        if (group->changes[i]->buffer)
-            group->changes[i]->buffer->grouped = NULL;
+        if (group->transactions[i]->buffer)
+            group->transactions[i]->buffer->grouped = NULL;
     }
     if (r == 0) {
         enter_all_locked(group);
@@ -392,7 +415,7 @@ void gb_change_group_start(struct gb_change_group *group) {
         forget_places_locked(group);
     }
     pthread_mutex_unlock(&session->lock);
-    /* One that waits in line may have had its turns, and its end, by now. */
+    /* A group that waits in line may have run and ended by now. */
     if (r < 0)
         group->end(group);
     else if (mine)

@@ -1,59 +1,71 @@
-/* A durable change of one buffer: waits for its turn, decides under the session's lock, is put into the database,
- * becomes visible. Readers see the record before it or the record after it. */
-#ifndef GB_CORE_CHANGE_H
-#define GB_CORE_CHANGE_H
+/* A transaction is a durable change of one buffer. It waits for the buffer's fifo lock, is validated under the
+ * session's lock, is committed to the database and is then published. Readers see the record before it or the record
+ * after it. */
+#ifndef GB_CORE_BUFFER_TRANSACTION_H
+#define GB_CORE_BUFFER_TRANSACTION_H
 
-#include "core/session/session.h"
+#include "core/buffer/buffer.h"
+#include "core/buffer/transaction_batch.h"
 
-struct gb_change_group;
+struct gb_transaction_group;
 
-struct gb_change {
-    struct gb_turn turn;           /* first */
-    struct gb_change_group *group; /* NULL: by itself */
-    struct gb_session *session;    /* borrowed: the owner holds it until end */
+struct gb_transaction {
+    struct gb_fifo_waiter waiter;       /* first */
+    struct gb_transaction_group *group; /* NULL: by itself */
+    struct gb_session *session;         /* borrowed: its owner holds a reference until end */
     struct gb_name name;
-    struct gb_buffer *buffer;   /* while it has the turn */
-    const struct gb_call *call; /* whose key is marked with it; NULL: none */
-    struct gb_store_mark mark;  /* the key, where call may end before the change does; "": the call's */
-    bool removes;               /* else rec is put */
-    struct gb_buffer_rec rec;
+    struct gb_buffer *buffer;   /* while the transaction has its fifo lock */
+    const struct gb_call *call; /* its key is committed with the change; NULL: none */
+    struct gb_store_mark mark;  /* the key, if call may end before the transaction; "": the call's */
+    bool removes;               /* delete the record; else rec is written */
+    struct gb_buffer_rec rec;   /* holds a reference: gb_buffer_rec_set(), gb_buffer_copy_locked() */
+    struct gb_text *pool;       /* the names in rec, for the buffer to keep */
+    struct gb_text *stream;
     struct gb_error error;
 
-    /* Under the session's lock, session live: says what rec is to be (rec.id 0: a new one), or -1. current is NULL
-     * when there is no such buffer. */
-    int (*decide_locked)(struct gb_change *change, struct gb_buffer *current, struct gb_error *err);
-    /* Under the session's lock, after the commit: makes it visible. The record's id is set. */
-    void (*apply_locked)(struct gb_change *change, struct gb_buffer *buffer);
-    /* Under the session's lock, when the database refused; may be NULL. */
-    void (*revert_locked)(struct gb_change *change, struct gb_buffer *buffer);
-    /* Once, without locks; error.code says how it went. May free the change. */
-    void (*end)(struct gb_change *change);
+    /* Fills in rec (rec.id 0: a new buffer). current is NULL if the buffer does not exist. The session is live and its
+     * lock is held. Returns 0 or -1. */
+    int (*validate_locked)(struct gb_transaction *transaction, struct gb_buffer *current, struct gb_error *err);
+    /* Makes the change visible after the commit. rec.id is set. The session's lock is held. */
+    void (*publish_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
+    /* Undoes validate_locked if the transaction is not committed. May be NULL. The session's lock is held. */
+    void (*rollback_locked)(struct gb_transaction *transaction, struct gb_buffer *buffer);
+    /* Runs once, without locks. error.code is GB_OK or the reason of the failure. May free the transaction. */
+    void (*end)(struct gb_transaction *transaction);
 };
 
-/* end may run before this returns. */
-void gb_change_start(struct gb_change *change);
+/* Starts the transaction. end may run before this returns. */
+void gb_transaction_start(struct gb_transaction *transaction);
 
-/* In two steps, for a new name that is kept while memory is got. The lock is held. BUFFER_EXISTS, BUFFER_BUSY. */
-int gb_change_reserve_locked(struct gb_change *change, struct gb_error *err);
-void gb_change_proceed(struct gb_change *change);
-/* Gives the reserved name up; end runs with the error. */
-void gb_change_abandon(struct gb_change *change, const struct gb_error *error);
+/* Releases what the transaction holds, before it is freed or filled in anew. A zeroed one is accepted. */
+void gb_transaction_done(struct gb_transaction *transaction);
 
-/* Several changes as one: each waits for its turn, then all are decided, put into the database in one transaction and made
- * visible, under one hold of the session's lock; or none is. All turns are asked for at once, so groups cannot wait for each
- * other in a circle. */
-struct gb_change_group {
-    struct gb_session *session;  /* borrowed until end, as all below */
-    struct gb_change **changes;  /* of that session, each of another name; their own end is not called */
-    struct gb_store_edit *edits; /* room for as many */
+/* Starts the transaction in two steps: reserve takes a new name, which stays reserved during an allocation; proceed
+ * goes on. The session's lock is held for the first and not for the second. Errors: BUFFER_EXISTS, BUFFER_BUSY. */
+int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err);
+void gb_transaction_proceed(struct gb_transaction *transaction);
+/* Gives the reserved name up instead of proceeding; end runs with the error. No lock is held. */
+void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_error *error);
+
+/* A transaction group commits several transactions as one. When each has its fifo lock, all are validated under one
+ * hold of the session's lock, committed in one transaction of the database, and published under one hold; or none is.
+ * All fifo locks are requested at once, so groups cannot deadlock. */
+struct gb_transaction_group {
+    struct gb_session *session;           /* borrowed until end, as all below */
+    struct gb_transaction **transactions; /* of that session, with different names; their own end is not called */
+    struct gb_store_edit *edits;          /* an array of count */
     size_t count;
-    const struct gb_store_mark *mark; /* committed with it; NULL: none */
-    size_t waiting;                   /* turns that are not there yet; the session's lock */
+    const struct gb_store_mark *mark; /* committed with the group; NULL: none */
+    size_t waiting;                   /* fifo locks still awaited; the session's lock */
     struct gb_error error;
-    void (*end)(struct gb_change_group *group); /* once, without locks; may free group and changes */
+    void (*end)(struct gb_transaction_group *group); /* once, without locks; may free the group and its members */
 };
 
-/* end may run before this returns. */
-void gb_change_group_start(struct gb_change_group *group);
+/* Starts the group. end may run before this returns. */
+void gb_transaction_group_start(struct gb_transaction_group *group);
+
+/* transaction_batch.c: adds the transaction to its call's batch. True: the batch starts it, with the others. False: its
+ * call has no batch. */
+bool gb_transaction_batch_put(struct gb_transaction *transaction);
 
 #endif

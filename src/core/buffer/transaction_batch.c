@@ -2,13 +2,13 @@
 
 #include "core/buffer/transaction.h"
 
-struct gb_gather {
+struct gb_transaction_batch {
     atomic_uint refs;
     bool atomic;
     bool marked;
     struct gb_store_mark mark;
-    struct gb_change **changes;
-    struct gb_change_group group;
+    struct gb_transaction **transactions;
+    struct gb_transaction_group group;
 
     pthread_mutex_t lock; /* for the three below; a leaf */
     size_t missing;
@@ -16,8 +16,8 @@ struct gb_gather {
     bool failed;
 };
 
-struct gb_gather *gb_gather_new(size_t calls, bool atomic, const struct gb_store_mark *mark) {
-    struct gb_gather *g = calloc(1, sizeof(*g));
+struct gb_transaction_batch *gb_transaction_batch_new(size_t calls, bool atomic, const struct gb_store_mark *mark) {
+    struct gb_transaction_batch *g = calloc(1, sizeof(*g));
 
     if (!g)
         return NULL;
@@ -28,29 +28,29 @@ struct gb_gather *gb_gather_new(size_t calls, bool atomic, const struct gb_store
     g->marked = mark != NULL;
     if (mark)
         g->mark = *mark;
-    g->changes = calloc(calls + 1, sizeof(*g->changes));
+    g->transactions = calloc(calls + 1, sizeof(*g->transactions));
     g->group.edits = calloc(calls + 1, sizeof(*g->group.edits));
-    if (!g->changes || !g->group.edits) {
-        gb_gather_unref(g);
+    if (!g->transactions || !g->group.edits) {
+        gb_transaction_batch_unref(g);
         return NULL;
     }
     return g;
 }
 
-bool gb_gather_atomic(const struct gb_gather *g) {
+bool gb_transaction_batch_atomic(const struct gb_transaction_batch *g) {
     return g && g->atomic;
 }
 
-struct gb_gather *gb_gather_ref(struct gb_gather *g) {
+struct gb_transaction_batch *gb_transaction_batch_ref(struct gb_transaction_batch *g) {
     atomic_fetch_add(&g->refs, 1);
     return g;
 }
 
-void gb_gather_unref(struct gb_gather *g) {
+void gb_transaction_batch_unref(struct gb_transaction_batch *g) {
     if (!g || atomic_fetch_sub(&g->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&g->lock);
-    free(g->changes);
+    free(g->transactions);
     free(g->group.edits);
     free(g);
 }
@@ -60,45 +60,46 @@ static void no_other(struct gb_error *err) {
 }
 
 /* error GB_OK: success. Where one of them is to blame the others say so. */
-static void end_all(struct gb_gather *g, const struct gb_error *error) {
+static void end_all(struct gb_transaction_batch *g, const struct gb_error *error) {
     struct gb_error others = *error;
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        if (g->changes[i]->error.code != GB_OK) {
+        if (g->transactions[i]->error.code != GB_OK) {
             others = GB_ERROR_INIT;
             no_other(&others);
         }
     }
     for (i = 0; i < g->count; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
         if (c->error.code == GB_OK)
             c->error = others;
         c->end(c);
     }
-    gb_gather_unref(g);
+    gb_transaction_batch_unref(g);
 }
 
 /* One by one: those that can. Whichever is the first to be committed, the key is marked with it. */
-static void start_each(struct gb_gather *g) {
+static void start_each(struct gb_transaction_batch *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        struct gb_change *c = g->changes[i];
+        struct gb_transaction *c = g->transactions[i];
 
         c->group = NULL;
         c->error = GB_ERROR_INIT;
         c->call = NULL;
         if (g->marked)
             c->mark = g->mark;
-        gb_change_start(c);
+        gb_transaction_start(c);
     }
-    gb_gather_unref(g);
+    gb_transaction_batch_unref(g);
 }
 
-static void group_end(struct gb_change_group *group) {
-    struct gb_gather *g = (struct gb_gather *)((char *)group - offsetof(struct gb_gather, group));
+static void group_end(struct gb_transaction_group *group) {
+    struct gb_transaction_batch *g =
+        (struct gb_transaction_batch *)((char *)group - offsetof(struct gb_transaction_batch, group));
 
     if (group->error.code != GB_OK && !g->atomic)
         start_each(g);
@@ -107,45 +108,51 @@ static void group_end(struct gb_change_group *group) {
 }
 
 /* All are there, or never will be. */
-static void go(struct gb_gather *g) {
+static void go(struct gb_transaction_batch *g) {
     struct gb_error error = GB_ERROR_INIT;
 
     if (g->count == 0)
         return;
-    gb_gather_ref(g);
+    gb_transaction_batch_ref(g);
     if (g->atomic && g->failed) {
         no_other(&error);
         end_all(g, &error);
         return;
     }
-    g->group.session = g->changes[0]->session;
-    g->group.changes = g->changes;
+    g->group.session = g->transactions[0]->session;
+    g->group.transactions = g->transactions;
     g->group.count = g->count;
     g->group.mark = g->marked ? &g->mark : NULL;
     g->group.end = group_end;
-    gb_change_group_start(&g->group);
+    gb_transaction_group_start(&g->group);
 }
 
-bool gb_gather_put(struct gb_change *change) {
-    struct gb_call *call = (struct gb_call *)change->call;
-    struct gb_gather *g = call ? call->gather : NULL;
+/* The call's part in the batch ends, and the reference to the batch becomes the caller's. NULL: it has none. */
+static struct gb_transaction_batch *take(struct gb_call *call) {
+    struct gb_transaction_batch *g = call->batch;
+
+    call->batch = NULL;
+    call->on_finish = NULL;
+    return g;
+}
+
+bool gb_transaction_batch_put(struct gb_transaction *transaction) {
+    struct gb_transaction_batch *g = transaction->call ? take((struct gb_call *)transaction->call) : NULL;
     bool last;
 
-    if (!g || call->gathered)
+    if (!g)
         return false;
-    gb_gather_ref(g); /* the call, and its reference, may end meanwhile */
-    call->gathered = true;
     pthread_mutex_lock(&g->lock);
-    g->changes[g->count++] = change;
+    g->transactions[g->count++] = transaction;
     last = --g->missing == 0;
     pthread_mutex_unlock(&g->lock);
     if (last)
         go(g);
-    gb_gather_unref(g);
+    gb_transaction_batch_unref(g);
     return true;
 }
 
-static void miss(struct gb_gather *g, size_t calls, bool failed) {
+static void miss(struct gb_transaction_batch *g, size_t calls, bool failed) {
     bool last;
 
     pthread_mutex_lock(&g->lock);
@@ -157,14 +164,20 @@ static void miss(struct gb_gather *g, size_t calls, bool failed) {
         go(g);
 }
 
-void gb_gather_skip(struct gb_gather *g, size_t calls) {
+void gb_transaction_batch_skip(struct gb_transaction_batch *g, size_t calls) {
     if (calls > 0)
         miss(g, calls, true);
 }
 
-void gb_gather_leave(struct gb_call *call) {
-    if (!call->gather || call->gathered)
-        return;
-    call->gathered = true;
-    miss(call->gather, 1, call->error.code != GB_OK);
+/* The call has ended without a transaction: the others wait for it no longer. */
+static void leave(struct gb_call *call) {
+    struct gb_transaction_batch *g = take(call);
+
+    miss(g, 1, call->error.code != GB_OK);
+    gb_transaction_batch_unref(g);
+}
+
+void gb_transaction_batch_add(struct gb_transaction_batch *g, struct gb_call *call) {
+    call->batch = gb_transaction_batch_ref(g);
+    call->on_finish = leave;
 }

@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "core/runtime/runtime.h"
 
-/* --- one pool ----------------------------------------------------------------------------------------------------------- */
+/* --- one pool ----------------------------------------------------------------------------------------------------- */
 
 static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device *device,
                                      const struct gb_pool_rec *rec) {
@@ -17,6 +17,11 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
 
     if (!p)
         return NULL;
+    p->name = gb_text_new(rec->name.s, strlen(rec->name.s));
+    if (!p->name) {
+        free(p);
+        return NULL;
+    }
     atomic_init(&p->refs, 1);
     p->core = core;
     p->device = device;
@@ -30,6 +35,7 @@ static struct gb_core_pool *pool_new(struct gb_core *core, struct gb_core_device
 
 static void pool_free(struct gb_core_pool *p) {
     pthread_mutex_destroy(&p->stat_lock);
+    gb_text_unref(p->name);
     free(p);
 }
 
@@ -125,7 +131,7 @@ int gb_core_pool_create(struct gb_core_pool *p, struct gb_error *err) {
     return 0;
 }
 
-/* --- numbers -------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 void gb_core_pool_refresh(struct gb_core_pool *p) {
     struct gb_pool_stat stat;
@@ -138,13 +144,13 @@ void gb_core_pool_refresh(struct gb_core_pool *p) {
 }
 
 void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
-    uint64_t kept;
+    uint64_t cached;
 
     pthread_mutex_lock(&p->stat_lock);
     *ret = p->stat;
     pthread_mutex_unlock(&p->stat_lock);
-    kept = atomic_load(&p->kept_bytes);
-    ret->used_bytes -= kept < ret->used_bytes ? kept : ret->used_bytes;
+    cached = atomic_load(&p->cached_bytes);
+    ret->used_bytes -= cached < ret->used_bytes ? cached : ret->used_bytes;
 }
 
 uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
@@ -156,11 +162,11 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
 
 #define NOTICE_NS (20 * GB_NS_PER_MS)
 
-/* A device gives back only what it knows to be unused, and it knows when somebody asks. What was let go a moment ago may
- * still be on its way; what is under way in a stream that is held up is not waited for. */
+/* A device gives back only memory that it knows to be unused, and it looks when it is asked. Memory freed a moment ago
+ * may still be on its way. Work in a stream that is held up is not waited for. */
 void gb_core_pool_notice_frees(struct gb_core_device *device) {
     struct gb_backend *be = device->core->backend;
-    struct gb_ev *ev = gb_events_take(&device->events, NULL);
+    struct gb_ev *ev = gb_event_pool_take(&device->events, NULL);
     struct timespec pause = {.tv_nsec = 50000};
     uint64_t end_ns = gb_clock_ns() + NOTICE_NS;
     bool done = false;
@@ -171,10 +177,10 @@ void gb_core_pool_notice_frees(struct gb_core_device *device) {
         while (gb_event_query(be, ev->event, &done, NULL) == 0 && !done && gb_clock_ns() < end_ns)
             nanosleep(&pause, NULL);
     }
-    gb_events_give(&device->events, ev);
+    gb_event_pool_give(&device->events, ev);
 }
 
-/* CUDA does this when a stream is synchronized, which nobody here ever does. */
+/* CUDA does this when a stream is synchronized, which the daemon never does. */
 static void relieve(struct gb_task *task) {
     struct gb_core_device *device = (struct gb_core_device *)((char *)task - offsetof(struct gb_core_device, relief));
     struct gb_backend *be = device->core->backend;
@@ -214,7 +220,7 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
 
     gb_core_pool_notice_frees(pool->device);
     trimmed = gb_pool_trim(be, pool->pool, 0, NULL) == 0;
-    /* Full by its own limit: what others keep would not help. */
+    /* The pool is full by its own limit: unused memory of other pools would not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
         return trimmed;
     for (p = pool->device->pools; p; p = p->next) {
@@ -226,58 +232,42 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     return trimmed;
 }
 
-/* --- by name -------------------------------------------------------------------------------------------------------------- */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
-struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
-                                              struct gb_error *err) {
-    struct gb_core *core = session->core;
-    struct gb_core_pool *p;
-    int i;
+/* CUDA gives an explicit pool 32 MiB with its first allocation; measured. */
+#define CUDA_FIRST_USE_BYTES (32u << 20)
 
-    if (name->s[0] == '\0')
-        return core->devices[0].pool;
-    for (i = 0; i < core->device_count; i++) {
-        if (gb_name_equal(name, &core->devices[i].pool->rec.name))
-            return core->devices[i].pool;
-    }
-    p = gb_map_get(&session->pools, name->s);
-    if (p && atomic_load(&p->state) == GB_POOL_LIVE)
-        return p;
-    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", session->name.s, name->s);
-    return NULL;
+static uint64_t first_use_bytes(const struct gb_core_pool *p) {
+    if (p->own || !p->device || strncmp(p->device->rec.uuid, "HOST-", 5) == 0)
+        return 0;
+    return CUDA_FIRST_USE_BYTES;
 }
 
-struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                                       struct gb_session **ret_session, struct gb_error *err) {
-    struct gb_session *s = gb_session_find(core, session, err);
-    struct gb_core_pool *p;
-
-    if (!s)
-        return NULL;
-    pthread_mutex_lock(&s->lock);
-    p = gb_core_pool_find_locked(s, pool, err);
-    if (p)
-        *ret_session = s;
-    else
-        gb_core_pool_unlock(s);
-    return p;
+void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
+    *ret = (struct gb_pool_view){.id = p->rec.id,
+                                 .name = p->rec.name,
+                                 .device = p->rec.device,
+                                 .config = p->rec.config,
+                                 .live_buffers = atomic_load(&p->live_buffers),
+                                 .first_use_bytes = first_use_bytes(p),
+                                 .version = p->rec.version,
+                                 .created_at_us = p->rec.created_at_us,
+                                 .updated_at_us = p->rec.updated_at_us,
+                                 .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
+    gb_core_pool_stat(p, &ret->stat);
+    gb_alloc_counters_read(&p->memory, &ret->memory);
 }
 
-void gb_core_pool_unlock(struct gb_session *session) {
-    pthread_mutex_unlock(&session->lock);
-    gb_session_unref(session);
-}
+int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
+    const char *why;
 
-int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
-    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
-        return gb_no_memory(err);
-    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
-        if (gb_pooled_note_locked(&s->core->pooled, s) == 0)
-            return 0;
-        gb_map_take(&s->pools, p->rec.name.s);
-    }
-    gb_idlist_take(&s->pools_by_id, p->rec.id);
-    return gb_no_memory(err);
+    if ((unsigned)kind >= GB_KIND_COUNT)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind of memory numbered %d", (int)kind);
+    why = device->rec.kind_missing[kind];
+    if (why[0] == '\0')
+        return 0;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind \"%s\" for buffers: %s",
+                        device->index, gb_kind_name(kind), why);
 }
 
 int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {

@@ -5,18 +5,26 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "core/runtime/runtime.h"
 
-struct gb_core_stream *gb_core_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id) {
-    int devices = session->core->device_count;
+struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_stream_owner *owner, void *arg,
+                                          const struct gb_name *name, int64_t id) {
+    int devices = core->device_count;
     struct gb_core_stream *st = calloc(1, sizeof(*st) + (size_t)devices * sizeof(st->parts[0]));
     int i;
 
     if (!st)
         return NULL;
+    st->name_text = gb_text_new(name->s, strlen(name->s));
+    if (!st->name_text) {
+        free(st);
+        return NULL;
+    }
     atomic_init(&st->refs, 1);
     atomic_init(&st->users, 1);
-    st->session = session;
+    st->core = core;
+    st->owner = owner;
+    st->owner_arg = arg;
     st->id = id;
     st->name = *name;
     st->created_at_us = gb_wall_us();
@@ -33,22 +41,10 @@ struct gb_core_stream *gb_core_stream_ref(struct gb_core_stream *stream) {
 }
 
 void gb_core_stream_unref(struct gb_core_stream *stream) {
-    if (stream && atomic_fetch_sub(&stream->refs, 1) == 1)
-        free(stream);
-}
-
-int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
-                              struct gb_error *err) {
-    struct gb_core_stream *st = session->standard;
-
-    if (name->s[0] != '\0' && strcmp(name->s, "default") != 0)
-        st = gb_map_get(&session->streams, name->s);
-    if (!st)
-        return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"", session->name.s,
-                            name->s);
-    atomic_fetch_add(&st->users, 1);
-    *ret = gb_core_stream_ref(st);
-    return 0;
+    if (!stream || atomic_fetch_sub(&stream->refs, 1) != 1)
+        return;
+    gb_text_unref(stream->name_text);
+    free(stream);
 }
 
 struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream) {
@@ -60,7 +56,6 @@ void gb_core_stream_unuse(struct gb_core_stream *stream) {
     if (!stream)
         return;
     if (atomic_fetch_sub(&stream->users, 1) == 1) {
-        gb_session_ref(stream->session);
         stream->drains = true;
         gb_core_stream_take_down(stream);
     }
@@ -71,7 +66,7 @@ int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct g
     struct gb_stream *part = gb_core_stream_part(stream, device);
 
     if (!part) {
-        if (gb_stream_create(stream->session->core->backend, device, &part, err) < 0)
+        if (gb_stream_create(stream->core->backend, device, &part, err) < 0)
             return -1;
         atomic_store(&stream->parts[device].stream, part);
     }
@@ -79,23 +74,16 @@ int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct g
     return 0;
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void part_gone(struct gb_core_stream *st) {
-    struct gb_session *session = st->session;
-    bool drains = st->drains;
+    void (*end)(void *arg) = st->drains ? st->owner->drained : st->owner->gone;
+    void *arg = st->owner_arg;
 
     if (atomic_fetch_sub(&st->parts_open, 1) != 1)
         return;
     gb_core_stream_unref(st);
-    if (!drains) {
-        gb_session_release(session);
-        return;
-    }
-    pthread_mutex_lock(&session->lock);
-    session->streams_held--;
-    pthread_mutex_unlock(&session->lock);
-    gb_session_unref(session);
+    end(arg);
 }
 
 static struct gb_stream_part *part_of(struct gb_task *task) {
@@ -104,31 +92,32 @@ static struct gb_stream_part *part_of(struct gb_task *task) {
 
 static void destroy_part(struct gb_task *task) {
     struct gb_stream_part *part = part_of(task);
-    struct gb_core *core = part->owner->session->core;
+    struct gb_core *core = part->owner->core;
     struct gb_stream *stream = atomic_exchange(&part->stream, NULL);
 
-    gb_events_give(&core->devices[part->device].events, part->ev);
+    gb_event_pool_give(&core->devices[part->device].events, part->ev);
     gb_stream_destroy(core->backend, stream);
     part_gone(part->owner);
 }
 
 static void part_idle(void *arg, const struct gb_error *error) {
     struct gb_stream_part *part = arg;
-    struct gb_core *core = part->owner->session->core;
+    struct gb_core *core = part->owner->core;
 
-    gb_core_note(core, error);
+    gb_core_report_error(core, error);
     part->task.run = destroy_part;
     gb_lane_post(&core->devices[part->device].lane, &part->task);
 }
 
-/* Destroying a stream waits for its work, and the lane serves others too: so only once the stream is idle. */
+/* Destroying a stream waits for its work, and the lane serves others too: so it happens only once the stream is
+ * idle. */
 static void take_down_part(struct gb_task *task) {
     struct gb_stream_part *part = part_of(task);
-    struct gb_core *core = part->owner->session->core;
+    struct gb_core *core = part->owner->core;
     struct gb_stream *stream = atomic_load(&part->stream);
     bool done = false;
 
-    part->ev = gb_events_take(&core->devices[part->device].events, NULL);
+    part->ev = gb_event_pool_take(&core->devices[part->device].events, NULL);
     if (part->ev && gb_event_record(core->backend, part->ev->event, stream, NULL) == 0 &&
         gb_event_query(core->backend, part->ev->event, &done, NULL) == 0 && !done &&
         gb_watch(core->backend, part->ev->event, part_idle, part, NULL) == 0)
@@ -137,7 +126,7 @@ static void take_down_part(struct gb_task *task) {
 }
 
 void gb_core_stream_take_down(struct gb_core_stream *st) {
-    struct gb_core *core = st->session->core;
+    struct gb_core *core = st->core;
     int i;
 
     gb_core_stream_ref(st);

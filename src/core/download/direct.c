@@ -4,20 +4,20 @@
 #include "base/clock.h"
 #include "core/download/download.h"
 
-static const char zeros[65536]; /* what a mirrored buffer reads as that nobody has written */
+static const char zeros[65536]; /* the bytes of a mirrored buffer before its first write */
 
 #define DIRECT_BYTES (64u << 20) /* at once: the socket takes what it can */
 
 static void content_ready(void *arg, const struct gb_error *error) {
     struct gb_download *d = arg;
 
-    gb_core_note(d->t.core, error);
+    gb_core_report_error(d->t.core, error);
     pthread_mutex_lock(&d->t.lock);
     if (error && d->t.error.code == GB_OK)
         d->t.error = *error;
     d->watching = false;
-    gb_transfer_unlock_wake(&d->t);
-    gb_transfer_unref(&d->t);
+    gb_core_transfer_unlock_wake(&d->t);
+    gb_core_transfer_unref(&d->t);
 }
 
 /* 1: the event has come, or there is none; 0: wake comes; -1. */
@@ -35,16 +35,16 @@ static int wait_event(struct gb_download *d, struct gb_ev *ev, struct gb_error *
     pthread_mutex_unlock(&d->t.lock);
     if (watching || done)
         return !watching;
-    gb_transfer_ref(&d->t);
+    gb_core_transfer_ref(&d->t);
     if (gb_watch(be, ev->event, content_ready, d, err) == 0)
         return 0;
-    gb_transfer_unref(&d->t); /* never the last: the caller has one */
+    gb_core_transfer_unref(&d->t); /* never the last: the caller has one */
     return -1;
 }
 
 /* The work queued on the stream before the download comes before it. */
 static int fall_behind(struct gb_download *d, struct gb_error *err) {
-    struct gb_stream *part = gb_transfer_part(&d->t);
+    struct gb_stream *part = gb_core_transfer_part(&d->t);
     bool idle = false;
 
     if (d->asked || !part)
@@ -52,7 +52,7 @@ static int fall_behind(struct gb_download *d, struct gb_error *err) {
     d->asked = true;
     if (gb_stream_query(d->t.core->backend, part, &idle, err) < 0 || idle)
         return idle ? 0 : -1;
-    d->behind = gb_events_take(&d->t.device->events, err);
+    d->behind = gb_event_pool_take(&d->t.device->events, err);
     return d->behind ? gb_event_record(d->t.core->backend, d->behind->event, part, err) : -1;
 }
 

@@ -4,18 +4,19 @@
 #include "base/clock.h"
 #include "core/download/download.h"
 
-static void destroy(struct gb_transfer *t) {
+static void destroy(struct gb_core_transfer *t) {
     struct gb_download *d = (struct gb_download *)t;
 
     gb_content_drop_later(d->content); /* this may be a backend's thread */
     if (d->behind)
-        gb_events_give(&t->device->events, d->behind);
-    gb_transfer_done(t);
+        gb_event_pool_give(&t->device->events, d->behind);
+    gb_core_transfer_done(t);
+    gb_buffer_rec_done(&d->rec);
     free(d->scratch);
     free(d);
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void set_road(struct gb_download *d) {
     if (d->content) {
@@ -42,8 +43,8 @@ static struct gb_download *make(struct gb_session *s, void (*wake)(void *arg), v
 
     if (!d)
         return NULL;
-    gb_transfer_init(&d->t, s, wake, arg, destroy);
-    for (i = 0; i < GB_DOWNLOAD_FLIGHTS; i++)
+    gb_core_transfer_init(&d->t, s, wake, arg, destroy);
+    for (i = 0; i < GB_DOWNLOAD_COPIES; i++)
         d->blocks[i].f.transfer = &d->t;
     return d;
 }
@@ -63,40 +64,43 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
     return d;
 }
 
-int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
-                     struct gb_error *err) {
-    struct gb_session *s;
+int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                        void (*wake)(void *arg), void *arg, struct gb_download **ret, struct gb_error *err) {
     struct gb_download *d;
     int r;
 
-    if (gb_core_alive(core, err) < 0)
+    if (gb_core_alive(s->core, err) < 0 || gb_session_alive(s, err) < 0)
         return -1;
-    s = gb_session_use(core, session, err);
-    if (!s)
-        return -1;
+    gb_session_touch(s);
     d = make(s, wake, arg);
-    if (!d) {
-        gb_session_unref(s);
+    if (!d)
         return gb_no_memory(err);
-    }
     pthread_mutex_lock(&s->lock);
     r = hold_locked(d, name, stream, err);
     pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
     if (r < 0) {
-        gb_transfer_unref(&d->t);
+        gb_core_transfer_unref(&d->t);
         return -1;
     }
     *ret = d;
     return 0;
 }
 
+int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                     const struct gb_name *stream, void (*wake)(void *arg), void *arg, struct gb_download **ret,
+                     struct gb_error *err) {
+    struct gb_session *s = gb_core_alive(core, err) < 0 ? NULL : gb_session_use(core, session, err);
+    int r = s ? gb_download_open_in(s, name, stream, wake, arg, ret, err) : -1;
+
+    gb_session_unref(s);
+    return r;
+}
+
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download) {
     return &download->rec;
 }
 
-/* --- starting --------------------------------------------------------------------------------------------------------------- */
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 static int check_spans(const struct gb_view *view, const struct gb_span *spans, unsigned count, struct gb_error *err) {
     unsigned i;
@@ -160,7 +164,7 @@ uint64_t gb_download_locate(const struct gb_download *d, uint64_t pos, uint64_t 
     return d->spans[i].first + pos;
 }
 
-/* --- the bytes ----------------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
@@ -168,7 +172,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
 
     pthread_mutex_lock(&download->t.lock);
     download->t.want_wake = false;
-    r = gb_transfer_check_locked(&download->t, err);
+    r = gb_core_transfer_check_locked(&download->t, err);
     pthread_mutex_unlock(&download->t.lock);
     if (r < 0)
         return -1;
@@ -179,7 +183,7 @@ int gb_download_next(struct gb_download *download, const void **ret_ptr, size_t 
     else
         r = gb_download_slot(download, ret_ptr, ret_n, &why);
     if (r < 0) {
-        gb_transfer_fail(&download->t, &why);
+        gb_core_transfer_fail(&download->t, &why);
         if (err && err->code == GB_OK)
             *err = why;
     }
@@ -197,16 +201,16 @@ void gb_download_sent(struct gb_download *download, size_t n) {
     b->sent += n;
     if (b->sent < b->f.bytes)
         return;
-    gb_flight_release(&b->f);
-    download->first = (download->first + 1) % GB_DOWNLOAD_FLIGHTS;
+    gb_staged_copy_release(&b->f);
+    download->first = (download->first + 1) % GB_DOWNLOAD_COPIES;
     download->count--;
 }
 
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret) {
-    gb_transfer_times((struct gb_transfer *)&download->t, ret);
+    gb_transfer_times((struct gb_core_transfer *)&download->t, ret);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 /* Without an error of its own the client went away. */
 static void count_failure(struct gb_download *d) {
@@ -216,8 +220,8 @@ static void count_failure(struct gb_download *d) {
     if (d->t.error.code != GB_OK)
         why = gb_failure_of(d->t.error.code, GB_FAILED_DOWNLOAD);
     pthread_mutex_unlock(&d->t.lock);
-    gb_tally_failed(&d->t.core->tally, GB_FAILED_DOWNLOAD, why);
-    gb_tally_failed(&d->t.session->tally, GB_FAILED_DOWNLOAD, why);
+    gb_live_counters_failed(&d->t.core->live_counters, GB_FAILED_DOWNLOAD, why);
+    gb_live_counters_failed(&d->t.session->live_counters, GB_FAILED_DOWNLOAD, why);
 }
 
 void gb_download_free(struct gb_download *d, bool complete) {
@@ -228,19 +232,19 @@ void gb_download_free(struct gb_download *d, bool complete) {
     if (!d)
         return;
     core = d->t.core;
-    gb_transfer_close(&d->t);
+    gb_core_transfer_close(&d->t);
     for (i = 0; i < d->count; i++)
-        pending |= !gb_download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]);
+        pending |= !gb_download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);
     if (d->silent) {
         ; /* as if it had never begun */
     } else if (d->started && complete) {
-        GB_TALLY(core, d->t.session, downloads, 1);
-        GB_TALLY(core, d->t.session, download_bytes, d->length);
-        GB_TALLY(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
-        GB_TALLY(core, d->t.session, download_copy_ns, d->t.copy_ns);
-        GB_TALLY(core, d->t.session, download_queue_ns, d->t.queue_ns);
-        gb_kind_tally_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
-                          d->t.copy_ns, d->t.queue_ns);
+        GB_COUNT(core, d->t.session, downloads, 1);
+        GB_COUNT(core, d->t.session, download_bytes, d->length);
+        GB_COUNT(core, d->t.session, download_ns, gb_clock_ns() - d->t.started_ns);
+        GB_COUNT(core, d->t.session, download_copy_ns, d->t.copy_ns);
+        GB_COUNT(core, d->t.session, download_queue_ns, d->t.queue_ns);
+        gb_kind_live_counters_add(&core->kinds[GB_DOWNLOAD][d->content ? d->content->kind : d->rec.kind], d->length,
+                                  d->t.copy_ns, d->t.queue_ns);
     } else if (d->started) {
         count_failure(d);
     }
@@ -253,11 +257,11 @@ void gb_download_free(struct gb_download *d, bool complete) {
     if (d->direct)
         pending = d->watching;
     else
-        pending = d->watching || ((pending || d->unsettled) && d->content->home != d->t.stream);
+        pending = d->watching || ((pending || d->unsettled) && d->content->alloc_stream != d->t.stream);
     pthread_mutex_unlock(&d->t.lock);
     if (!pending) {
         gb_content_drop(d->content, NULL, NULL);
         d->content = NULL;
     }
-    gb_transfer_unref(&d->t);
+    gb_core_transfer_unref(&d->t);
 }

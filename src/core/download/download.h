@@ -1,11 +1,12 @@
 /* A download, for the files that make it up: download.c, slots.c, and direct.c where the CPU reaches the
  * memory. */
-#ifndef GB_CORE_DOWNLOAD_H
-#define GB_CORE_DOWNLOAD_H
+#ifndef GB_CORE_DOWNLOAD_DOWNLOAD_H
+#define GB_CORE_DOWNLOAD_DOWNLOAD_H
 
+#include "core/public/download.h"
 #include "core/transfer/transfer.h"
 
-#define GB_DOWNLOAD_FLIGHTS 2 /* one that is sent, one under way: more would only cool the cache */
+#define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */
 
 #define GB_DOWNLOAD_BOXES                                                                                              \
     64 /* copies into one slot: what waits for them must not wait long, and CUDA's queue is bounded */
@@ -13,24 +14,24 @@
 #define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU: hot in the cache when it is sent */
 
 struct gb_block {
-    struct gb_flight f; /* first */
+    struct gb_staged_copy f; /* first */
     size_t sent;
     bool arrived;
     /* The transfer's lock: */
     bool watched;
     bool fired;
-    bool abandoned; /* whoever sees the end of the copy gives the slot back */
+    bool abandoned; /* the watch on the copy gives the slot back */
 };
 
 struct gb_download {
-    struct gb_transfer t; /* first */
+    struct gb_core_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
     struct gb_task task;  /* makes the stream's part */
-    struct gb_ev *behind; /* straight from memory: what the stream does before */
+    struct gb_ev *behind; /* direct: the stream's earlier work */
     bool direct;
     bool started;
-    bool silent;                 /* nobody downloads: not counted */
+    bool silent;                 /* no client downloads: not counted */
     struct gb_view view;         /* of the memory, as a sequence of bytes */
     const struct gb_span *spans; /* of the view */
     unsigned span_count;
@@ -38,33 +39,35 @@ struct gb_download {
     uint64_t length; /* of all spans */
     uint64_t queued; /* bytes whose copy was queued */
     uint64_t sent;
-    bool unsettled; /* a copy failed, and may be under way all the same */
+    bool unsettled; /* a copy failed and may still be under way */
     bool ordered;   /* the stream waits for the content's last write */
-    bool asked;     /* what the stream does before */
+    bool asked;     /* behind is recorded, or not needed */
     bool ready;     /* the CPU may read */
     bool watching;  /* or the part is being made */
-    char *scratch;  /* where the CPU packs what does not lie side by side */
+    char *scratch;  /* where the CPU packs bytes that are not contiguous */
     size_t scratch_n;
     size_t scratch_sent;
-    struct gb_block blocks[GB_DOWNLOAD_FLIGHTS];
+    struct gb_block blocks[GB_DOWNLOAD_COPIES];
     unsigned first;
     unsigned count;
 };
 
-/* For others than the buffer of that name: a download of what somebody holds. Takes over the reference to content (NULL: a
- * mirrored buffer that nobody has written), uses the stream once more. NULL when memory is exhausted. */
+/* A download of content that the caller holds, without a look-up by name. Takes over the caller's reference to content;
+ * NULL stands for a mirrored buffer that was never written. The download adds its own use of the stream. NULL when
+ * memory is exhausted. */
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
                                    void (*wake)(void *arg), void *arg);
-/* slots.c: queues its first copies, as far as slots are free. For one that is not asked for its bytes yet. */
+/* slots.c: queues the first copies, as far as slots are free, before the first call to gb_download_next. */
 void gb_download_ahead(struct gb_download *download);
 
-/* Where byte `pos` of what is sent lies in the view; *ret_left: so many belong to its span from there on. */
+/* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: bytes from there to the end of its
+ * span. */
 uint64_t gb_download_locate(const struct gb_download *download, uint64_t pos, uint64_t *ret_left);
 
 /* slots.c: as gb_download_next. */
 int gb_download_slot(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
-/* The slot goes back when its copies are done, which nobody waits for. False: not done yet. */
+/* Gives the slot back when its copies are done, without blocking. False: they are not done yet. */
 bool gb_download_release(struct gb_download *download, struct gb_block *block);
 
 /* direct.c: as gb_download_next. */

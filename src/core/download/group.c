@@ -3,17 +3,18 @@
 #include <string.h>
 
 #include "core/download/download.h"
+#include "core/download/group.h"
 
 /* Buffers whose downloads are open at once: enough that small ones, too, are under way while others are sent. */
 #define AHEAD 4
 
 struct item {
-    struct gb_content *content; /* a reference; NULL: nobody has written it */
+    struct gb_content *content; /* a reference; NULL: no write so far */
     enum gb_kind kind;
     uint64_t bytes;
 };
 
-struct gb_bundle {
+struct gb_download_group {
     struct gb_session *session;
     struct gb_core_stream *stream; /* used */
     void (*wake)(void *arg);
@@ -32,21 +33,31 @@ struct gb_bundle {
     struct gb_transfer_times done; /* of those that ended */
 };
 
-size_t gb_bundle_count(const struct gb_bundle *bundle) {
-    return bundle->count;
+size_t gb_download_group_count(const struct gb_download_group *group) {
+    return group->count;
 }
 
-const struct gb_buffer_rec *gb_bundle_record(const struct gb_bundle *bundle, size_t i) {
-    return &bundle->recs[i];
+const struct gb_buffer_rec *gb_download_group_record(const struct gb_download_group *group, size_t i) {
+    return &group->recs[i];
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------------------------- */
+static void drop_records(struct gb_download_group *b) {
+    size_t i;
 
-static int hold_locked(struct gb_bundle *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
+    for (i = 0; b->recs && i < b->count; i++)
+        gb_buffer_rec_done(&b->recs[i]);
+    free(b->recs);
+    b->recs = NULL;
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+static int hold_locked(struct gb_download_group *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
     struct item *item = &b->items[b->count];
     struct gb_buffer_rec *rec = &b->recs[b->count];
     struct gb_error why = GB_ERROR_INIT;
 
+    rec->labels = NULL;
     if (gb_buffer_hold_locked(b->session, name, rec, &item->content, &why) < 0) {
         if (lenient && why.code == GB_ERR_BUFFER_NOT_FOUND)
             return 0;
@@ -61,7 +72,7 @@ static int hold_locked(struct gb_bundle *b, const struct gb_name *name, bool len
     return 0;
 }
 
-static int hold_all(struct gb_bundle *b, const struct gb_name *names, size_t count, bool lenient,
+static int hold_all(struct gb_download_group *b, const struct gb_name *names, size_t count, bool lenient,
                     const struct gb_name *stream, struct gb_error *err) {
     size_t i;
     int r;
@@ -74,11 +85,11 @@ static int hold_all(struct gb_bundle *b, const struct gb_name *names, size_t cou
     return r;
 }
 
-int gb_bundle_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names, size_t count,
-                   bool lenient, const struct gb_name *stream, void (*wake)(void *arg), void *arg,
-                   struct gb_bundle **ret, struct gb_error *err) {
+int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
+                           size_t count, bool lenient, const struct gb_name *stream, void (*wake)(void *arg), void *arg,
+                           struct gb_download_group **ret, struct gb_error *err) {
     struct gb_session *s;
-    struct gb_bundle *b;
+    struct gb_download_group *b;
 
     if (gb_core_alive(core, err) < 0)
         return -1;
@@ -97,18 +108,18 @@ int gb_bundle_open(struct gb_core *core, const struct gb_name *session, const st
     b->recs = malloc((count + 1) * sizeof(*b->recs));
     b->items = malloc((count + 1) * sizeof(*b->items));
     if (!b->recs || !b->items) {
-        gb_bundle_free(b);
+        gb_download_group_free(b);
         return gb_no_memory(err);
     }
     if (hold_all(b, names, count, lenient, stream, err) < 0) {
-        gb_bundle_free(b);
+        gb_download_group_free(b);
         return -1;
     }
     *ret = b;
     return 0;
 }
 
-int gb_bundle_start(struct gb_bundle *b, const size_t *order, struct gb_error *err) {
+int gb_download_group_start(struct gb_download_group *b, const size_t *order, struct gb_error *err) {
     struct item *ordered = malloc((b->count + 1) * sizeof(*ordered));
     size_t i;
 
@@ -118,16 +129,15 @@ int gb_bundle_start(struct gb_bundle *b, const size_t *order, struct gb_error *e
         ordered[i] = b->items[order[i]];
     free(b->items);
     b->items = ordered;
-    free(b->recs);
-    b->recs = NULL;
+    drop_records(b);
     b->started = true;
     return 0;
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 /* 1: one more is open, the last; 0: there is none; -1. */
-static int open_next(struct gb_bundle *b, struct gb_error *err) {
+static int open_next(struct gb_download_group *b, struct gb_error *err) {
     unsigned at = (b->first + b->opened) % AHEAD;
     struct gb_download *d;
     struct item *item;
@@ -147,12 +157,12 @@ static int open_next(struct gb_bundle *b, struct gb_error *err) {
     return gb_download_start(d, 0, item->bytes, err) < 0 ? -1 : 1;
 }
 
-static struct gb_download *opened(const struct gb_bundle *b, unsigned i) {
+static struct gb_download *opened(const struct gb_download_group *b, unsigned i) {
     return b->open[(b->first + i) % AHEAD].download;
 }
 
 /* Once all copies of one are queued, those of the next follow. */
-static void look_ahead(struct gb_bundle *b) {
+static void look_ahead(struct gb_download_group *b) {
     unsigned i = 0;
 
     while (!opened(b, i)->direct && opened(b, i)->queued == opened(b, i)->length) {
@@ -162,7 +172,7 @@ static void look_ahead(struct gb_bundle *b) {
     }
 }
 
-int gb_bundle_next(struct gb_bundle *b, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+int gb_download_group_next(struct gb_download_group *b, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     int r = 1;
 
     if (b->started && b->opened == 0)
@@ -176,7 +186,7 @@ int gb_bundle_next(struct gb_bundle *b, const void **ret_ptr, size_t *ret_n, str
     return r;
 }
 
-void gb_bundle_sent(struct gb_bundle *b, size_t n) {
+void gb_download_group_sent(struct gb_download_group *b, size_t n) {
     struct gb_transfer_times times;
     struct gb_download *d = opened(b, 0);
 
@@ -193,15 +203,15 @@ void gb_bundle_sent(struct gb_bundle *b, size_t n) {
     b->opened--;
 }
 
-void gb_bundle_pause(struct gb_bundle *b) {
+void gb_download_group_pause(struct gb_download_group *b) {
     unsigned i;
 
-    /* The last first: what is sent next is let go last. */
+    /* In reverse order, because the download that is sent next must be the last to release its slots. */
     for (i = b->opened; i > 0; i--)
         gb_download_pause(opened(b, i - 1));
 }
 
-void gb_bundle_times(const struct gb_bundle *b, struct gb_transfer_times *ret) {
+void gb_download_group_times(const struct gb_download_group *b, struct gb_transfer_times *ret) {
     struct gb_transfer_times times;
 
     *ret = b->done;
@@ -213,7 +223,7 @@ void gb_bundle_times(const struct gb_bundle *b, struct gb_transfer_times *ret) {
         ret->queue_ms = times.queue_ms;
 }
 
-void gb_bundle_free(struct gb_bundle *b) {
+void gb_download_group_free(struct gb_download_group *b) {
     unsigned i;
 
     if (!b)
@@ -222,7 +232,7 @@ void gb_bundle_free(struct gb_bundle *b) {
         gb_download_free(opened(b, i), false);
     for (; b->next < b->count; b->next++)
         gb_content_drop(b->items[b->next].content, NULL, NULL);
-    free(b->recs);
+    drop_records(b);
     free(b->items);
     gb_core_stream_unuse(b->stream);
     gb_session_touch(b->session);

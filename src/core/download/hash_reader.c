@@ -10,7 +10,7 @@ enum { IDLE, POSTED, RUNNING, WOKEN };
 
 /* --- the turns ---------------------------------------------------------------------------------------------------- */
 
-static int add(struct gb_reading *r, const void *at, size_t n, struct gb_error *err) {
+static int add(struct gb_hash_reader *r, const void *at, size_t n, struct gb_error *err) {
     unsigned i;
 
     if (r->sums)
@@ -22,7 +22,7 @@ static int add(struct gb_reading *r, const void *at, size_t n, struct gb_error *
     return 0;
 }
 
-static int may_go_on(struct gb_reading *r, struct gb_error *err) {
+static int may_go_on(struct gb_hash_reader *r, struct gb_error *err) {
     if (atomic_load(&r->core->closing))
         return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
     if (atomic_load(&r->cut))
@@ -31,7 +31,7 @@ static int may_go_on(struct gb_reading *r, struct gb_error *err) {
 }
 
 /* 1: go on, in another turn unless nothing is left; 0: wake comes; -1. */
-static int read_some(struct gb_reading *r, struct gb_error *err) {
+static int read_some(struct gb_hash_reader *r, struct gb_error *err) {
     uint64_t turn = 0;
     const void *at;
     size_t n;
@@ -54,13 +54,13 @@ static int read_some(struct gb_reading *r, struct gb_error *err) {
     return 1;
 }
 
-void gb_reading_start(struct gb_reading *r) {
+void gb_hash_reader_start(struct gb_hash_reader *r) {
     atomic_store(&r->state, POSTED);
     gb_lane_post(r->lane, &r->task);
 }
 
 static void run(struct gb_task *task) {
-    struct gb_reading *r = (struct gb_reading *)((char *)task - offsetof(struct gb_reading, task));
+    struct gb_hash_reader *r = (struct gb_hash_reader *)((char *)task - offsetof(struct gb_hash_reader, task));
     struct gb_error err = GB_ERROR_INIT;
     int expected = RUNNING;
     int got;
@@ -72,11 +72,11 @@ static void run(struct gb_task *task) {
     else if (got > 0 && r->left == 0)
         r->end(r, NULL);
     else if (got > 0 || !atomic_compare_exchange_strong(&r->state, &expected, IDLE))
-        gb_reading_start(r);
+        gb_hash_reader_start(r);
 }
 
-void gb_reading_wake(void *reading) {
-    struct gb_reading *r = reading;
+void gb_hash_reader_wake(void *reader) {
+    struct gb_hash_reader *r = reader;
     int state = atomic_load(&r->state);
 
     while (state == IDLE || state == RUNNING) {
@@ -88,29 +88,29 @@ void gb_reading_wake(void *reading) {
     }
 }
 
-void gb_reading_cut(struct gb_reading *r) {
+void gb_hash_reader_cut(struct gb_hash_reader *r) {
     atomic_store(&r->cut, true);
-    gb_reading_wake(r);
+    gb_hash_reader_wake(r);
 }
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
-static struct gb_lane *lane_for(struct gb_core *core, enum gb_reading_use use) {
-    if (use == GB_READING_WRITE)
+static struct gb_lane *lane_for(struct gb_core *core, enum gb_hash_reader_use use) {
+    if (use == GB_HASH_READER_WRITE)
         return &core->inspect;
     return &core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES];
 }
 
-int gb_reading_init(struct gb_reading *r, struct gb_core *core, enum gb_reading_use use, unsigned digests,
-                    struct gb_error *err) {
+int gb_hash_reader_init(struct gb_hash_reader *r, struct gb_core *core, enum gb_hash_reader_use use, unsigned digests,
+                        struct gb_error *err) {
     unsigned i;
 
-    *r = (struct gb_reading){.core = core, .use = use, .lane = lane_for(core, use)};
+    *r = (struct gb_hash_reader){.core = core, .use = use, .lane = lane_for(core, use)};
     r->task.run = run;
     atomic_init(&r->state, POSTED); /* nothing runs before the start */
     if (atomic_fetch_add(&core->scans[use], 1) >= GB_SCANS_MAX)
         return gb_error_set(err, GB_ERR_SATURATED, "%u %s are being read for their digests; try again later",
-                            GB_SCANS_MAX, use == GB_READING_WRITE ? "uploads" : "buffers");
+                            GB_SCANS_MAX, use == GB_HASH_READER_WRITE ? "uploads" : "buffers");
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
         if (digests & 1u << i && !(r->hash[i] = gb_hash_new((enum gb_digest_alg)i, err)))
             return -1;
@@ -118,7 +118,7 @@ int gb_reading_init(struct gb_reading *r, struct gb_core *core, enum gb_reading_
     return 0;
 }
 
-int gb_reading_head(struct gb_reading *r, const void *head, size_t n, struct gb_error *err) {
+int gb_hash_reader_head(struct gb_hash_reader *r, const void *head, size_t n, struct gb_error *err) {
     unsigned i;
 
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
@@ -128,7 +128,7 @@ int gb_reading_head(struct gb_reading *r, const void *head, size_t n, struct gb_
     return 0;
 }
 
-void gb_reading_done(struct gb_reading *r) {
+void gb_hash_reader_done(struct gb_hash_reader *r) {
     unsigned i;
 
     gb_download_free(r->download, true);

@@ -3,19 +3,19 @@
 
 static void arrived(void *arg, const struct gb_error *error) {
     struct gb_block *b = arg;
-    struct gb_transfer *t = b->f.transfer;
+    struct gb_core_transfer *t = b->f.transfer;
     bool abandoned;
 
-    gb_core_note(t->core, error);
+    gb_core_report_error(t->core, error);
     pthread_mutex_lock(&t->lock);
     b->fired = true;
     abandoned = b->abandoned;
     if (error && t->error.code == GB_OK)
         t->error = *error;
-    gb_transfer_unlock_wake(t);
+    gb_core_transfer_unlock_wake(t);
     if (abandoned)
-        gb_flight_release(&b->f);
-    gb_transfer_unref(t);
+        gb_staged_copy_release(&b->f);
+    gb_core_transfer_unref(t);
 }
 
 static void make_part(struct gb_task *task) {
@@ -24,19 +24,19 @@ static void make_part(struct gb_task *task) {
     struct gb_stream *part;
 
     if (gb_core_stream_part_make(d->t.stream, d->t.device->index, &part, &err) < 0 ||
-        gb_content_settle(d->content, &err) < 0)
-        gb_transfer_fail(&d->t, &err);
+        gb_content_materialize(d->content, &err) < 0)
+        gb_core_transfer_fail(&d->t, &err);
     pthread_mutex_lock(&d->t.lock);
     d->watching = false;
-    gb_transfer_unlock_wake(&d->t);
-    gb_transfer_unref(&d->t);
+    gb_core_transfer_unlock_wake(&d->t);
+    gb_core_transfer_unref(&d->t);
 }
 
 /* True: the stream has a part on the device, and the memory has its zeros; else wake comes. */
 static bool have_part(struct gb_download *d) {
     bool mine;
 
-    if (gb_transfer_part(&d->t) && !atomic_load(&d->content->blank))
+    if (gb_core_transfer_part(&d->t) && !atomic_load(&d->content->blank))
         return true;
     pthread_mutex_lock(&d->t.lock);
     mine = !d->watching;
@@ -44,7 +44,7 @@ static bool have_part(struct gb_download *d) {
     d->t.want_wake = true;
     pthread_mutex_unlock(&d->t.lock);
     if (mine) {
-        gb_transfer_ref(&d->t);
+        gb_core_transfer_ref(&d->t);
         d->task.run = make_part;
         gb_lane_post(&d->t.device->lane, &d->task);
     }
@@ -58,11 +58,11 @@ static int queue_cut(struct gb_download *d, struct gb_block *b, const struct gb_
     uint64_t i;
 
     for (i = 0; i < cut->boxes; i++) {
-        struct gb_place place;
+        struct gb_location place;
 
         gb_cut_box(cut, i, &offset, &packed);
-        place = gb_content_place(d->content, offset);
-        if (gb_flight_box(&b->f, &place, b->f.bytes + packed, &cut->box, GB_COPY_FROM_DEVICE, err) < 0)
+        place = gb_content_location(d->content, offset);
+        if (gb_staged_copy_box(&b->f, &place, b->f.bytes + packed, &cut->box, GB_COPY_FROM_DEVICE, err) < 0)
             return -1;
     }
     b->f.bytes += cut->bytes;
@@ -95,33 +95,33 @@ static int start_block(struct gb_download *d, struct gb_block *b, struct gb_erro
     b->f.bytes = 0;
     b->sent = 0;
     b->arrived = b->watched = b->fired = false;
-    if (gb_flight_open(&b->f, gb_transfer_part(&d->t), err) < 0 || queue_cuts(d, b, err) < 0)
+    if (gb_staged_copy_open(&b->f, gb_core_transfer_part(&d->t), err) < 0 || queue_cuts(d, b, err) < 0)
         return -1;
-    return gb_flight_shut(&b->f, err);
+    return gb_staged_copy_close(&b->f, err);
 }
 
 /* Queues the copy of the next block, if there is a slot for it. The first may stand in line (wait), others take what is
  * free. */
 static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
-    struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_FLIGHTS];
+    struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_COPIES];
     struct gb_ev *ready = d->content->ready;
 
-    if (!d->ordered && ready && gb_stream_wait(d->t.core->backend, gb_transfer_part(&d->t), ready->event, err) < 0)
+    if (!d->ordered && ready && gb_stream_wait(d->t.core->backend, gb_core_transfer_part(&d->t), ready->event, err) < 0)
         return -1;
     d->ordered = true;
     if (d->count > 0 || !wait) {
         b->f.slot = gb_slots_try(&d->t.core->slots);
     } else {
         pthread_mutex_lock(&d->t.lock);
-        b->f.slot = gb_transfer_slot_locked(&d->t);
+        b->f.slot = gb_core_transfer_slot_locked(&d->t);
         d->t.want_wake = !b->f.slot;
         pthread_mutex_unlock(&d->t.lock);
     }
     if (!b->f.slot)
         return 0;
     if (start_block(d, b, err) < 0) {
-        gb_transfer_ref(&d->t);
-        gb_flight_settle(&b->f);
+        gb_core_transfer_ref(&d->t);
+        gb_staged_copy_abandon(&b->f);
         d->unsettled = true;
         return -1;
     }
@@ -147,19 +147,19 @@ static int wait_block(struct gb_download *d, struct gb_error *err) {
         return -1;
     if (done) {
         b->arrived = true;
-        gb_flight_account(&b->f);
+        gb_staged_copy_account(&b->f);
         return 1;
     }
     pthread_mutex_lock(&d->t.lock);
     b->watched = true;
     pthread_mutex_unlock(&d->t.lock);
-    gb_transfer_ref(&d->t);
+    gb_core_transfer_ref(&d->t);
     if (gb_watch(be, b->f.end->event, arrived, b, err) == 0)
         return 0;
     pthread_mutex_lock(&d->t.lock);
     b->watched = false;
     pthread_mutex_unlock(&d->t.lock);
-    gb_transfer_unref(&d->t); /* never the last: the caller has one */
+    gb_core_transfer_unref(&d->t); /* never the last: the caller has one */
     return -1;
 }
 
@@ -169,7 +169,7 @@ int gb_download_slot(struct gb_download *d, const void **ret_ptr, size_t *ret_n,
 
     if (!have_part(d))
         return 0;
-    while (r > 0 && d->count < GB_DOWNLOAD_FLIGHTS && d->queued < d->length)
+    while (r > 0 && d->count < GB_DOWNLOAD_COPIES && d->queued < d->length)
         r = queue_block(d, true, err);
     if (r < 0 || d->count == 0)
         return r;
@@ -186,15 +186,15 @@ void gb_download_ahead(struct gb_download *d) {
 
     if (d->direct || !d->started || !have_part(d))
         return;
-    while (r > 0 && d->count < GB_DOWNLOAD_FLIGHTS && d->queued < d->length)
+    while (r > 0 && d->count < GB_DOWNLOAD_COPIES && d->queued < d->length)
         r = queue_block(d, false, &err);
     if (r < 0)
-        gb_transfer_fail(&d->t, &err);
+        gb_core_transfer_fail(&d->t, &err);
 }
 
-/* --- letting go -------------------------------------------------------------------------------------------------------------- */
+/* --- releasing slots ---------------------------------------------------------------------------------------------- */
 
-/* The copy has ended, and no watch on it is to come. */
+/* True if the copy has ended and no watch on it is pending. */
 static bool at_rest(struct gb_download *d, struct gb_block *b) {
     bool watched;
     bool done;
@@ -214,15 +214,15 @@ void gb_download_pause(struct gb_download *d) {
     if (d->count == 0 || !gb_slots_wanted(&d->t.core->slots))
         return;
     for (i = 0; i < d->count; i++) {
-        if (!at_rest(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS]))
+        if (!at_rest(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]))
             return;
     }
     for (i = 0; i < d->count; i++) {
-        struct gb_block *b = &d->blocks[(d->first + i) % GB_DOWNLOAD_FLIGHTS];
+        struct gb_block *b = &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES];
 
         if (!b->arrived)
-            gb_flight_account(&b->f);
-        gb_flight_release(&b->f);
+            gb_staged_copy_account(&b->f);
+        gb_staged_copy_release(&b->f);
     }
     d->count = 0;
     d->queued = d->sent;
@@ -241,11 +241,11 @@ bool gb_download_release(struct gb_download *d, struct gb_block *b) {
     if (leave)
         return false;
     if (done || (gb_event_query(be, b->f.end->event, &done, NULL) == 0 && done)) {
-        gb_flight_release(&b->f);
+        gb_staged_copy_release(&b->f);
         return true;
     }
-    gb_transfer_ref(&d->t);
+    gb_core_transfer_ref(&d->t);
     if (gb_watch(be, b->f.end->event, arrived, b, NULL) < 0)
-        gb_flight_settle(&b->f);
+        gb_staged_copy_abandon(&b->f);
     return false;
 }

@@ -5,12 +5,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/open.h"
+#include "core/multipart/internal.h"
+#include "core/observe/health.h"
 #include "core/observe/sampler.h"
-#include "core/session/session.h"
+#include "core/share/lease_table.h"
 
 #define SAVE_NS (10 * GB_NS_PER_S)
 
-/* --- idle sessions ------------------------------------------------------------------------------------------------------------ */
+/* --- idle sessions ------------------------------------------------------------------------------------------------ */
 
 static int still_idle(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_session *s = arg;
@@ -33,7 +37,7 @@ static void expired(void *arg) {
     struct expiry *e = arg;
 
     if (e->call->error.code == GB_OK)
-        atomic_fetch_add(&e->core->tally.expired_sessions, 1);
+        atomic_fetch_add(&e->core->live_counters.expired_sessions, 1);
     gb_core_changed(e->core);
     free(e);
 }
@@ -41,7 +45,7 @@ static void expired(void *arg) {
 /* Takes over the reference. */
 static void expire(struct gb_session *s) {
     struct gb_session_check check = {.check = still_idle, .arg = s, .free_arg = drop_session, .expires = true};
-    struct gb_call *call = gb_call_new(expired, NULL);
+    struct gb_call *call = gb_call_new(sizeof(*call), expired, NULL);
     struct expiry *e = malloc(sizeof(*e));
 
     /* Without memory: another time. */
@@ -68,7 +72,7 @@ static void expire_idle(struct gb_core *core) {
         pthread_mutex_lock(&s->lock);
         idle = atomic_load(&s->state) == GB_SESSION_LIVE && gb_session_idle(s) && strcmp(s->name.s, "default") != 0;
         pthread_mutex_unlock(&s->lock);
-        gb_intakes_expire(s);
+        gb_multiparts_expire(s);
         if (idle)
             expire(s);
         else
@@ -76,7 +80,7 @@ static void expire_idle(struct gb_core *core) {
     }
 }
 
-/* --- a dead device -------------------------------------------------------------------------------------------------------------- */
+/* --- a dead device ------------------------------------------------------------------------------------------------ */
 
 static struct gb_content *lose_all_locked(struct gb_session *s) {
     struct gb_content *list = NULL;
@@ -97,12 +101,12 @@ static void mark_lost(struct gb_core *core) {
     int64_t id = 0;
 
     gb_core_alive(core, &why);
-    if (!core->house.failed) {
-        struct gb_notice failed = gb_notice_of(NULL, GB_NOTICE_DEVICE_FAILED);
+    if (!core->housekeeper->failed) {
+        struct gb_notice failed = gb_notice_new(GB_NOTICE_DEVICE_FAILED);
 
         snprintf(failed.detail, sizeof(failed.detail), "%.120s", why.native_name[0] ? why.native_name : why.detail);
-        gb_note(core, &failed);
-        core->house.failed = true;
+        gb_notice_post(core, &failed);
+        core->housekeeper->failed = true;
     }
     while ((s = gb_session_after(core, id))) {
         struct gb_content *list;
@@ -114,8 +118,8 @@ static void mark_lost(struct gb_core *core) {
         list = lose_all_locked(s);
         lost = s->lost_buffers - lost;
         pthread_mutex_unlock(&s->lock);
-        gb_note_lost(s, lost, "the device failed");
-        gb_intakes_end(s, &why);
+        gb_notice_post_lost(s, lost, "the device failed");
+        gb_multiparts_end(s, &why);
         if (list)
             gb_core_changed(core);
         gb_content_drop_all(list);
@@ -123,20 +127,9 @@ static void mark_lost(struct gb_core *core) {
     }
 }
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
-    struct gb_core_pool *p;
-
-    pthread_mutex_lock(&s->lock);
-    p = gb_idlist_after(&s->pools_by_id, *id, id);
-    if (p)
-        gb_core_pool_ref(p);
-    pthread_mutex_unlock(&s->lock);
-    return p;
-}
-
-/* What the pools of a device come to. */
+/* The sums of a device's pools. */
 struct sum {
     uint64_t pools;
     uint64_t used_bytes;
@@ -201,36 +194,37 @@ static void counters_saved(void *arg, const struct gb_error *error) {
     struct gb_core *core = arg;
 
     if (error)
-        atomic_store(&core->house.unsaved, true);
+        atomic_store(&core->housekeeper->unsaved, true);
     gb_core_leave(core);
 }
 
-void gb_house_save(struct gb_core *core) {
+void gb_housekeeper_save(struct gb_core *core) {
     struct gb_counters now;
 
-    gb_tally_read(&core->tally, &now);
-    if (!atomic_exchange(&core->house.unsaved, false) && memcmp(&now, &core->house.saved, sizeof(now)) == 0)
+    gb_live_counters_read(&core->live_counters, &now);
+    if (!atomic_exchange(&core->housekeeper->unsaved, false) &&
+        memcmp(&now, &core->housekeeper->saved, sizeof(now)) == 0)
         return;
     gb_core_enter(core);
-    /* What they grew by belongs to the next sample. Where none is taken, to none. */
+    /* The increase belongs to the next sample; if none is taken, to none. */
     if (core->config.history.interval_s > 0)
         gb_store_put_counters(core->store, &now, counters_saved, core);
     else
         gb_store_put_history(core->store, NULL, 0, &now, counters_saved, core);
-    core->house.saved = now;
+    core->housekeeper->saved = now;
 }
 
 /* As soon as the database takes changes again. */
 static void complete_default(struct gb_core *core) {
-    if (!core->house.lacks_default || gb_store_health(core->store, NULL) < 0)
+    if (!core->housekeeper->lacks_default || gb_store_health(core->store, NULL) < 0)
         return;
-    core->house.lacks_default = !gb_core_has_default(core);
-    if (core->house.lacks_default)
+    core->housekeeper->lacks_default = !gb_core_has_default(core);
+    if (core->housekeeper->lacks_default)
         gb_core_make_default(core);
 }
 
 static void tick(struct gb_core *core) {
-    struct gb_house *house = &core->house;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
     uint64_t now_ns = gb_clock_ns();
 
     complete_default(core);
@@ -242,33 +236,33 @@ static void tick(struct gb_core *core) {
     expire_idle(core);
     gb_leases_expire(core);
     gb_core_health_tick(core);
-    gb_feed_tick(core);
+    gb_notices_tick(core);
     if (core->config.history.interval_s > 0 &&
-        now_ns - house->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
-        house->sampled_ns = now_ns;
-        house->saved_ns = now_ns; /* the sample saves them */
+        now_ns - housekeeper->sampled_ns >= core->config.history.interval_s * GB_NS_PER_S && gb_sampler_take(core)) {
+        housekeeper->sampled_ns = now_ns;
+        housekeeper->saved_ns = now_ns; /* the sample saves them */
     }
-    if (now_ns - house->saved_ns >= SAVE_NS) {
-        gb_house_save(core);
-        house->saved_ns = now_ns;
+    if (now_ns - housekeeper->saved_ns >= SAVE_NS) {
+        gb_housekeeper_save(core);
+        housekeeper->saved_ns = now_ns;
     }
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 static bool wait_tick(struct gb_core *core) {
-    struct gb_house *house = &core->house;
+    struct gb_housekeeper *housekeeper = core->housekeeper;
     uint64_t interval_ms = core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
     struct timespec until = gb_after_ms(interval_ms);
     bool stopping;
     int r = 0;
 
-    pthread_mutex_lock(&house->lock);
-    while (!house->stopping && !house->kicked && r == 0)
-        r = pthread_cond_timedwait(&house->wake, &house->lock, &until);
-    house->kicked = false;
-    stopping = house->stopping;
-    pthread_mutex_unlock(&house->lock);
+    pthread_mutex_lock(&housekeeper->lock);
+    while (!housekeeper->stopping && !housekeeper->kicked && r == 0)
+        r = pthread_cond_timedwait(&housekeeper->wake, &housekeeper->lock, &until);
+    housekeeper->kicked = false;
+    stopping = housekeeper->stopping;
+    pthread_mutex_unlock(&housekeeper->lock);
     return !stopping;
 }
 
@@ -280,48 +274,56 @@ static void *house_main(void *arg) {
     return NULL;
 }
 
-void gb_house_init(struct gb_core *core) {
-    pthread_mutex_init(&core->house.lock, NULL);
-    gb_cond_init(&core->house.wake);
+struct gb_housekeeper *gb_housekeeper_new(void) {
+    struct gb_housekeeper *housekeeper = calloc(1, sizeof(*housekeeper));
+
+    if (!housekeeper)
+        return NULL;
+    pthread_mutex_init(&housekeeper->lock, NULL);
+    gb_cond_init(&housekeeper->wake);
+    return housekeeper;
 }
 
-void gb_house_done(struct gb_core *core) {
-    pthread_cond_destroy(&core->house.wake);
-    pthread_mutex_destroy(&core->house.lock);
+void gb_housekeeper_free(struct gb_housekeeper *housekeeper) {
+    if (!housekeeper)
+        return;
+    pthread_cond_destroy(&housekeeper->wake);
+    pthread_mutex_destroy(&housekeeper->lock);
+    free(housekeeper);
 }
 
-int gb_house_start(struct gb_core *core, struct gb_error *err) {
-    struct gb_house *house = &core->house;
+int gb_housekeeper_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
-    house->sampled_ns = gb_clock_ns();
-    house->saved_ns = house->sampled_ns;
-    core->sampler.counted_ns = house->sampled_ns;
-    gb_tally_read(&core->tally, &house->saved);
-    if (gb_thread_start(&house->thread, "gb-house", house_main, core, err) < 0)
+    housekeeper->sampled_ns = gb_clock_ns();
+    housekeeper->saved_ns = housekeeper->sampled_ns;
+    core->sampler->counted_ns = housekeeper->sampled_ns;
+    gb_live_counters_read(&core->live_counters, &housekeeper->saved);
+    if (gb_thread_start(&housekeeper->thread, "gb-house", house_main, core, err) < 0)
         return -1;
-    house->started = true;
-    house->began = true;
+    housekeeper->started = true;
+    housekeeper->began = true;
     return 0;
 }
 
-void gb_house_stop(struct gb_core *core) {
-    struct gb_house *house = &core->house;
+void gb_housekeeper_stop(struct gb_core *core) {
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
-    if (!house->started)
+    if (!housekeeper->started)
         return;
-    pthread_mutex_lock(&house->lock);
-    house->stopping = true;
-    pthread_cond_signal(&house->wake);
-    pthread_mutex_unlock(&house->lock);
-    pthread_join(house->thread, NULL);
-    house->started = false;
+    pthread_mutex_lock(&housekeeper->lock);
+    housekeeper->stopping = true;
+    pthread_cond_signal(&housekeeper->wake);
+    pthread_mutex_unlock(&housekeeper->lock);
+    pthread_join(housekeeper->thread, NULL);
+    housekeeper->started = false;
 }
 
-void gb_house_kick(struct gb_core *core) {
-    struct gb_house *house = &core->house;
+void gb_housekeeper_kick(struct gb_core *core) {
+    struct gb_housekeeper *housekeeper = core->housekeeper;
 
-    pthread_mutex_lock(&house->lock);
-    house->kicked = true;
-    pthread_cond_signal(&house->wake);
-    pthread_mutex_unlock(&house->lock);
+    pthread_mutex_lock(&housekeeper->lock);
+    housekeeper->kicked = true;
+    pthread_cond_signal(&housekeeper->wake);
+    pthread_mutex_unlock(&housekeeper->lock);
 }

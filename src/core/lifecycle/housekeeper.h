@@ -1,7 +1,7 @@
-/* The housekeeper: one thread that ends idle sessions and exports, samples the pools, refreshes what is only looked at, saves the
- * counters and marks what a dead device took with it. */
-#ifndef GB_CORE_HOUSE_H
-#define GB_CORE_HOUSE_H
+/* The housekeeper: one thread that ends idle sessions and exports, samples the pools, refreshes cached readings, saves
+ * the counters and marks the buffers that a dead device lost. */
+#ifndef GB_CORE_LIFECYCLE_HOUSEKEEPER_H
+#define GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 
 struct gb_core;
 
-struct gb_house {
+struct gb_housekeeper {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
@@ -24,22 +24,23 @@ struct gb_house {
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;
-    bool failed;         /* a dead device was told of */
+    bool failed;         /* the device's failure was posted */
     bool lacks_default;  /* the database had no room for the session that always exists */
     atomic_bool unsaved; /* the database refused the counters */
     struct gb_counters saved;
 };
 
-void gb_house_init(struct gb_core *core);
-void gb_house_done(struct gb_core *core);
+/* NULL when memory is exhausted. gb_housekeeper_free accepts NULL. */
+struct gb_housekeeper *gb_housekeeper_new(void);
+void gb_housekeeper_free(struct gb_housekeeper *housekeeper);
 
-int gb_house_start(struct gb_core *core, struct gb_error *err);
-void gb_house_stop(struct gb_core *core);
+int gb_housekeeper_start(struct gb_core *core, struct gb_error *err);
+void gb_housekeeper_stop(struct gb_core *core);
 
-/* Queues the counters for the database when they changed. The thread's, and at the end. */
-void gb_house_save(struct gb_core *core);
+/* Queues the counters for the database if they changed. The housekeeper's thread, and at the end. */
+void gb_housekeeper_save(struct gb_core *core);
 
-/* [any thread, never blocks] Look now. */
-void gb_house_kick(struct gb_core *core);
+/* Wakes the housekeeper. [any thread, never blocks] */
+void gb_housekeeper_kick(struct gb_core *core);
 
 #endif

@@ -2,14 +2,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/lifecycle/open.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
+#include "core/share/lease_table.h"
 
 /* After each task and, while something is to come, each tick. */
-static bool again(void *device) {
-    bool keeps = gb_kept_again(device);
+static bool retry(void *device) {
+    bool keeps = gb_free_cache_retry(device);
     bool maps = gb_lease_again(device);
 
-    return gb_alloc_again(device) || keeps || maps;
+    return gb_alloc_retry(device) || keeps || maps;
 }
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
@@ -19,21 +22,23 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
 
     d->core = core;
     d->index = index;
+    d->free_cache = gb_free_cache_new();
+    if (!d->free_cache)
+        return gb_no_memory(err);
     if (gb_backend_device_get(core->backend, index, &d->rec, err) < 0 || gb_core_pool_open(d, err) < 0)
         return -1;
     atomic_store(&d->free_bytes, d->rec.free_bytes);
-    gb_events_init(&d->events, core->backend, index);
+    gb_event_pool_init(&d->events, core->backend, index);
     snprintf(name, sizeof(name), "gb-slow-%d", index);
-    if (gb_lane_init(&d->slow, name, gb_kind_alloc_again, d, err) < 0)
+    if (gb_lane_init(&d->slow, name, gb_kind_alloc_retry, d, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-free-%d", index);
     if (gb_lane_init(&d->ends, name, gb_lane_no_more, NULL, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
-    gb_kept_init(&d->kept);
-    if (gb_lane_init(&d->lane, name, again, d, err) < 0)
+    if (gb_lane_init(&d->lane, name, retry, d, err) < 0)
         return -1;
-    d->lane.before = gb_kept_free;
+    d->lane.before = gb_free_cache_free;
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         core->slots_needed |=
             d->rec.kind_missing[kind][0] == '\0' && (!gb_kind_direct_in(d, kind) || !gb_kind_direct_out(d, kind));
@@ -67,23 +72,12 @@ void gb_core_devices_close(struct gb_core *core) {
 
         gb_lane_done(&d->slow);
         gb_lane_done(&d->lane);
-        gb_kept_free(d);
-        gb_kept_done(&d->kept);
+        if (d->free_cache)
+            gb_free_cache_free(d);
+        gb_free_cache_end(d->free_cache);
         gb_lane_done(&d->ends);
-        gb_events_done(&d->events);
+        gb_event_pool_done(&d->events);
         gb_core_pool_close(d->pool);
     }
     free(core->devices);
-}
-
-int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
-    const char *why;
-
-    if ((unsigned)kind >= GB_KIND_COUNT)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind of memory numbered %d", (int)kind);
-    why = device->rec.kind_missing[kind];
-    if (why[0] == '\0')
-        return 0;
-    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind \"%s\" for buffers: %s",
-                        device->index, gb_kind_name(kind), why);
 }

@@ -1,8 +1,12 @@
-/* What an earlier process left in the database. Its buffers' bytes died with it. */
+/* Loads the records of the earlier process. Its buffers' bytes died with it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session/session.h"
+#include "core/access/key_table.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/housekeeper.h"
+#include "core/lifecycle/open.h"
+#include "core/observe/sampler.h"
 
 static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
@@ -19,18 +23,17 @@ static int load_session(void *arg, const struct gb_session_rec *rec, struct gb_e
 }
 
 static int add_buffer(struct gb_session *s, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct gb_buffer *b = calloc(1, sizeof(*b));
+    struct gb_buffer *b = gb_buffer_new(&rec->name);
     struct gb_buffer_rec lost = *rec;
 
-    if (!b)
-        return gb_no_memory(err);
     lost.run = s->core->run;
-    b->name = rec->name;
-    b->id = rec->id;
-    if (gb_map_put(&s->buffers, b->name.s, b) < 0) {
-        free(b);
+    if (!b || gb_buffer_pool_text_locked(s, b, &rec->pool, &b->rec.pool) < 0 ||
+        gb_buffer_stream_text_locked(s, b, &rec->stream, &b->rec.stream) < 0 ||
+        gb_map_put(&s->buffers, b->name, b) < 0) {
+        gb_buffer_free(b);
         return gb_no_memory(err);
     }
+    b->id = rec->id;
     if (gb_idlist_put(&s->buffers_by_id, b->id, b) < 0)
         return gb_no_memory(err); /* the place in the map goes with the session */
     /* Not written back: the next start would come to the same result, and the next change writes it. */
@@ -62,7 +65,7 @@ static int load_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_err
     return r;
 }
 
-/* Made again, empty. One that the device does not make is lost: its record stays. */
+/* Makes the pool again, empty. A pool that the device does not make is lost: its record stays. */
 static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *err) {
     struct gb_core *core = arg;
     bool present = rec->device >= 0 && rec->device < core->device_count;
@@ -87,14 +90,14 @@ static int load_pool(void *arg, const struct gb_pool_rec *rec, struct gb_error *
     r = gb_core_pool_enroll_locked(s, p, err);
     pthread_mutex_unlock(&s->lock);
     if (r == 0 && !p->pool)
-        gb_note_pool(s, p, GB_NOTICE_POOL_LOST);
+        gb_notice_post_pool(s, p, GB_NOTICE_POOL_LOST);
     if (r < 0)
         gb_core_pool_unref(p);
     gb_session_unref(s);
     return r;
 }
 
-/* --- the session that always exists ------------------------------------------------------------------------------------------- */
+/* --- the session that always exists ------------------------------------------------------------------------------- */
 
 struct wait {
     pthread_mutex_t lock;
@@ -111,7 +114,7 @@ static void wait_done(void *arg) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void create_default(struct gb_core *core, struct gb_call *call) {
+static void create_default(struct gb_core *core, struct gb_session_call *call) {
     struct gb_session_params params = {.name = {"default"}, .has_idle_ttl = true};
 
     gb_session_create(core, &params, call);
@@ -125,15 +128,15 @@ bool gb_core_has_default(struct gb_core *core) {
     return s != NULL;
 }
 
-/* Where the disk has no room for it the housekeeper makes it later: what other sessions there are can be read. */
+/* If the disk has no room for it the housekeeper makes it later: other sessions can be read meanwhile. */
 static int make_default(struct gb_core *core, struct gb_error *err) {
     struct wait w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-    struct gb_call *call;
+    struct gb_session_call *call;
     int r = 0;
 
     if (gb_core_has_default(core))
         return 0;
-    call = gb_call_new(wait_done, &w);
+    call = gb_call_new(sizeof(*call), wait_done, &w);
     if (!call)
         return gb_no_memory(err);
     create_default(core, call);
@@ -141,24 +144,24 @@ static int make_default(struct gb_core *core, struct gb_error *err) {
     while (!w.done)
         pthread_cond_wait(&w.cond, &w.lock);
     pthread_mutex_unlock(&w.lock);
-    if (call->error.code == GB_ERR_STORAGE_FULL) {
-        core->house.lacks_default = true;
-    } else if (call->error.code != GB_OK) {
+    if (call->base.error.code == GB_ERR_STORAGE_FULL) {
+        core->housekeeper->lacks_default = true;
+    } else if (call->base.error.code != GB_OK) {
         if (err && err->code == GB_OK)
-            *err = call->error;
+            *err = call->base.error;
         r = -1;
     }
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
     return r;
 }
 
 void gb_core_make_default(struct gb_core *core) {
-    struct gb_call *call = gb_call_new(NULL, NULL);
+    struct gb_session_call *call = gb_call_new(sizeof(*call), NULL, NULL);
 
     if (!call) /* another time */
         return;
     create_default(core, call);
-    gb_call_unref(call);
+    gb_call_unref(&call->base);
 }
 
 /* One for each session, however many there are. */
@@ -168,12 +171,12 @@ static void note_lost(struct gb_core *core) {
 
     while ((s = gb_session_after(core, id))) {
         id = s->id;
-        gb_note_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
+        gb_notice_post_lost(s, s->lost_buffers, "the bytes died with the daemon before this one");
         gb_session_unref(s);
     }
 }
 
-int gb_core_load(struct gb_core *core, struct gb_error *err) {
+int gb_core_restore(struct gb_core *core, struct gb_error *err) {
     struct gb_counters counters;
     struct gb_store_ids last;
 
@@ -183,9 +186,9 @@ int gb_core_load(struct gb_core *core, struct gb_error *err) {
     atomic_store(&core->last_buffer_id, last.buffer);
     atomic_store(&core->last_pool_id, last.pool);
     gb_counters_explain(&counters);
-    gb_tally_set(&core->tally, &counters);
-    core->sampler.counted = counters;
-    if (gb_store_load_counted(core->store, &core->sampler.counted, err) < 0)
+    gb_live_counters_set(&core->live_counters, &counters);
+    core->sampler->counted = counters;
+    if (gb_store_load_counted(core->store, &core->sampler->counted, err) < 0)
         return -1;
     if (gb_store_load_sessions(core->store, load_session, core, err) < 0 ||
         gb_store_load_pools(core->store, load_pool, core, err) < 0 ||

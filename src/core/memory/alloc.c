@@ -3,14 +3,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
 #include "core/session/session.h"
 
-#define TRIM_NS (250 * GB_NS_PER_MS) /* what other pools keep goes by trimming alone, and has to be got again */
-#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+#define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
-    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+    return gb_container_of(task, struct gb_alloc, task);
 }
 
 /* The numbers, and that waiting is of no use where there will never be as much. */
@@ -54,15 +55,15 @@ static void note_exhausted(const struct gb_content *c, const struct gb_error *er
     else
         snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
                  (unsigned long long)c->bytes);
-    gb_note_often(c->device->core, &n);
+    gb_notice_post_limited(c->device->core, &n);
 }
 
 void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
                      const struct gb_error *error) {
     struct gb_content c = {
-        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .bytes = bytes};
+        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .buffer = "", .bytes = bytes};
 
-    gb_memory_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
+    gb_alloc_stats_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
     note_exhausted(&c, error);
 }
 
@@ -70,16 +71,16 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     struct gb_content *c = a->content;
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
-    bool pooled = c->kind == GB_KIND_DEVICE;
+    bool pool_sessions = c->kind == GB_KIND_DEVICE;
 
     if (!error) {
         gb_content_count_alloc(c);
     } else {
-        gb_memory_refused(c, error, a->at_limit);
-        gb_trace_refused(c);
-        gb_core_note(core, error);
+        gb_alloc_stats_refused(c, error, a->at_limit);
+        gb_alloc_log_refused(c);
+        gb_core_report_error(core, error);
     }
-    if (pooled)
+    if (pool_sessions)
         gb_core_pool_refresh(c->pool);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
         tell_room(c, error);
@@ -89,15 +90,16 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     a->done(a, error);
 }
 
-/* A device rounds its own limit up, to 32 MiB on a GPU. On the lane, which all allocations and frees of a pool go by but those
- * of what is kept: that counts, for somebody may take it at any time. */
+/* A device rounds a pool's limit up, to 32 MiB on a GPU, so the core checks it. On the lane: all allocations and frees
+ * of a pool go by it but those of the free cache, whose memory counts, because an allocation may take it at any
+ * time. */
 static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     const struct gb_content *c = a->content;
     const struct gb_core_pool *p = c->pool;
-    /* In this order: what is kept or taken meanwhile is then counted twice rather than not at all. */
+    /* In this order: memory cached or taken meanwhile is counted twice rather than not at all. */
     uint64_t freed = atomic_load(&p->memory.freed_bytes);
-    uint64_t kept = atomic_load(&p->kept_bytes);
-    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + kept;
+    uint64_t cached = atomic_load(&p->cached_bytes);
+    uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
 
     a->at_limit = p->rec.config.max_bytes > 0 && held + c->bytes > p->rec.config.max_bytes;
     if (!a->at_limit)
@@ -111,7 +113,7 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
     struct gb_stream *stream;
 
-    if (gb_core_stream_part_make(c->home, c->device->index, &stream, err) < 0)
+    if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, err) < 0)
         return -1;
     if (c->bytes == 0)
         return 0;
@@ -123,38 +125,25 @@ static int try(struct gb_alloc *a, struct gb_error *err) {
 static void note_trims(struct gb_content *c, unsigned count) {
     struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_POOL_TRIMMED);
 
-    gb_memory_trimmed(c, count);
+    gb_alloc_stats_trimmed(c, count);
     n.device = c->device->index;
     n.pool = c->pool->rec.name;
     strcpy(n.detail, "to make room for an allocation");
     if (count > 0)
-        gb_note_often(c->device->core, &n);
+        gb_notice_post_limited(c->device->core, &n);
 }
 
-/* What the pool keeps unused may be in pieces too small, and what others keep is wanted here. */
+/* Unused memory of the pool may be in pieces too small, and unused memory of others is wanted here. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
 
-    gb_kept_free(c->device);
-    /* Where the pool's own limit refuses, what others keep is of no use. */
+    gb_free_cache_free(c->device);
+    /* If the pool's own limit refuses, unused memory of others is of no use. */
     if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
-    gb_memory_retried(c);
+    gb_alloc_stats_retried(c);
     return try(a, err);
-}
-
-static void starve(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
-    struct gb_alloc **at = &device->starved;
-
-    if (!*at)
-        device->starved_next_ns = gb_clock_ns() + RETRY_NS;
-    while (*at)
-        at = &(*at)->next;
-    a->next = NULL;
-    *at = a;
-    device->memory_freed = false;
 }
 
 static void allocate(struct gb_task *task) {
@@ -165,7 +154,7 @@ static void allocate(struct gb_task *task) {
     if (c->kind != GB_KIND_DEVICE && c->bytes > 0) {
         struct gb_stream *stream;
 
-        if (gb_core_stream_part_make(c->home, c->device->index, &stream, &err) < 0)
+        if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, &err) < 0)
             gb_alloc_finish(a, &err);
         else
             gb_kind_alloc_start(a);
@@ -185,24 +174,27 @@ static void allocate(struct gb_task *task) {
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled) &&
-            c->bytes <= gb_core_pool_limit(c->pool)) {
-            starve(a);
+            c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err)) {
+            gb_retry_queue_put(&c->device->waiting, &a->waiter);
             return;
         }
     }
     gb_alloc_finish(a, &err);
 }
 
-/* True when it is over with this one. What another pool freed comes only by trimming that, which is not for every time. */
-static bool try_starved(struct gb_alloc *a, bool trim) {
+/* True if the allocation has ended. Memory that another pool freed comes only by trimming it, which is not done every
+ * time. */
+static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
+    struct gb_alloc *a = gb_container_of(waiter, struct gb_alloc, waiter);
+    const bool *trim = arg;
     struct gb_error err = GB_ERROR_INIT;
     bool last = gb_clock_ns() >= a->deadline_ns || atomic_load(&a->cancelled);
     int r;
 
-    if (trim || last) {
+    if (*trim || last) {
         r = trim_and_try(a, &err);
     } else {
-        gb_memory_retried(a->content);
+        gb_alloc_stats_retried(a->content);
         r = try(a, &err);
     }
     if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && !last)
@@ -211,39 +203,23 @@ static bool try_starved(struct gb_alloc *a, bool trim) {
     return true;
 }
 
-bool gb_alloc_again(void *arg) {
+bool gb_alloc_retry(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_alloc **at;
     uint64_t now_ns = gb_clock_ns();
-    bool due = now_ns >= device->starved_next_ns;
-    bool trim = now_ns >= device->starved_trim_ns;
+    bool trim = now_ns >= device->trim_next_ns;
 
-    if (!device->starved)
-        return false;
-    if (!device->memory_freed && !due)
-        return true;
-    device->memory_freed = false;
-    for (at = &device->starved; *at;) {
-        struct gb_alloc *a = *at;
-        struct gb_alloc *next = a->next;
-
-        if (try_starved(a, trim))
-            *at = next;
-        else
-            at = &a->next;
-    }
-    if (due)
-        device->starved_next_ns = now_ns + RETRY_NS;
+    if (!gb_retry_queue_due(&device->waiting))
+        return device->waiting.first != NULL;
     if (trim)
-        device->starved_trim_ns = now_ns + TRIM_NS;
-    return device->starved != NULL;
+        device->trim_next_ns = now_ns + TRIM_NS;
+    return gb_retry_queue_run(&device->waiting, try_again, &trim);
 }
 
-/* Where the CPU reaches the memory an allocation from what the pool keeps is as cheap as handing it to another thread. A
- * GPU's driver may hold it up, which no HTTP loop must meet. */
+/* Where the CPU reaches the memory, an allocation from unused memory of the pool is as cheap as posting it to another
+ * thread. A GPU's driver may hold it up, which must not happen to an HTTP loop. */
 static bool enter_lane(const struct gb_content *c) {
     if (c->bytes == 0) /* the device is not asked */
-        return gb_core_stream_part(c->home, c->device->index) && gb_lane_enter(&c->device->lane);
+        return gb_core_stream_part(c->alloc_stream, c->device->index) && gb_lane_enter(&c->device->lane);
     return c->device->rec.cpu_access && c->kind == GB_KIND_DEVICE && gb_lane_enter(&c->device->lane);
 }
 
@@ -253,7 +229,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
-    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_kept_take(c)) {
+    if (a->anywhere && c->bytes > 0 && c->kind == GB_KIND_DEVICE && gb_free_cache_take(c)) {
         gb_core_changed(c->device->core);
         a->done(a, NULL);
         return true;
@@ -263,7 +239,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
     if (c->bytes == 0) {
         a->done(a, NULL);
         done = true;
-    } else if (!c->device->starved) {
+    } else if (!c->device->waiting.first) {
         done = try(a, &err) == 0;
         /* Being out of memory is the lane's affair: it trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {

@@ -1,12 +1,12 @@
 #include "core/memory/alloc_stats.h"
 
-#include "core/session/session.h"
+#include "core/memory/content.h"
 
-/* The session and the daemon are counted apart: theirs is in the tally. */
+/* The session and the daemon are counted apart: their numbers are in the counters. */
 #define SCOPES 3
 
 /* Memory of other kinds is in no pool. Returns how many there are. */
-static int scopes_of(struct gb_content *c, struct gb_memory_tally *ret[SCOPES]) {
+static int scopes_of(struct gb_content *c, struct gb_alloc_counters *ret[SCOPES]) {
     ret[0] = &c->device->memory;
     ret[1] = &c->device->core->memory[c->kind];
     ret[2] = &c->pool->memory;
@@ -33,9 +33,9 @@ static void level_down(struct gb_level *level, uint64_t bytes) {
     atomic_fetch_sub_explicit(&level->bytes, bytes, memory_order_relaxed);
 }
 
-void gb_memory_taken(struct gb_content *c) {
+void gb_alloc_stats_taken(struct gb_content *c) {
     struct gb_core *core = c->device->core;
-    struct gb_memory_tally *scopes[SCOPES];
+    struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
     int i;
 
@@ -46,13 +46,13 @@ void gb_memory_taken(struct gb_content *c) {
     }
     level_up(&core->level, c->bytes);
     level_up(&c->session->level, c->bytes);
-    GB_TALLY(core, c->session, allocations, 1);
-    GB_TALLY(core, c->session, allocated_bytes, c->bytes);
+    GB_COUNT(core, c->session, allocations, 1);
+    GB_COUNT(core, c->session, allocated_bytes, c->bytes);
 }
 
-void gb_memory_given(struct gb_content *c) {
+void gb_alloc_stats_freed(struct gb_content *c) {
     struct gb_core *core = c->device->core;
-    struct gb_memory_tally *scopes[SCOPES];
+    struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
     int i;
 
@@ -63,35 +63,35 @@ void gb_memory_given(struct gb_content *c) {
     }
     level_down(&core->level, c->bytes);
     level_down(&c->session->level, c->bytes);
-    GB_TALLY(core, c->session, frees, 1);
-    GB_TALLY(core, c->session, freed_bytes, c->bytes);
+    GB_COUNT(core, c->session, frees, 1);
+    GB_COUNT(core, c->session, freed_bytes, c->bytes);
 }
 
-void gb_memory_retried(struct gb_content *c) {
-    struct gb_memory_tally *scopes[SCOPES];
+void gb_alloc_stats_retried(struct gb_content *c) {
+    struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
     int i;
 
     for (i = 0; i < n; i++)
         add(&scopes[i]->retries, 1);
-    GB_TALLY(c->device->core, c->session, allocation_retries, 1);
+    GB_COUNT(c->device->core, c->session, allocation_retries, 1);
 }
 
-void gb_memory_trimmed(struct gb_content *c, unsigned pools) {
-    struct gb_memory_tally *scopes[SCOPES];
+void gb_alloc_stats_trimmed(struct gb_content *c, unsigned pools) {
+    struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
     int i;
 
     for (i = 0; i < n; i++)
         add(&scopes[i]->trims, pools);
-    GB_TALLY(c->device->core, c->session, trims, pools);
+    GB_COUNT(c->device->core, c->session, trims, pools);
 }
 
-void gb_memory_refused(struct gb_content *c, const struct gb_error *error, bool pool_limit) {
+void gb_alloc_stats_refused(struct gb_content *c, const struct gb_error *error, bool pool_limit) {
     enum gb_failure why = pool_limit && error->code == GB_ERR_OUT_OF_MEMORY
                               ? GB_FAILURE_pool_limit
                               : gb_failure_of(error->code, GB_FAILED_POOL);
-    struct gb_memory_tally *scopes[SCOPES];
+    struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
     int i;
 
@@ -99,38 +99,6 @@ void gb_memory_refused(struct gb_content *c, const struct gb_error *error, bool 
         add(&scopes[i]->failures, 1);
         add(&scopes[i]->failure[why], 1);
     }
-    gb_tally_failed(&c->device->core->tally, GB_FAILED_ALLOCATION, why);
-    gb_tally_failed(&c->session->tally, GB_FAILED_ALLOCATION, why);
-}
-
-void gb_memory_denied(struct gb_session *s, const struct gb_error *error) {
-    enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
-
-    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
-        return;
-    gb_tally_failed(&s->core->tally, GB_FAILED_ALLOCATION, why);
-    gb_tally_failed(&s->tally, GB_FAILED_ALLOCATION, why);
-}
-
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
-
-void gb_level_read(struct gb_level *level, struct gb_level_numbers *ret) {
-    ret->bytes = atomic_load(&level->bytes);
-    ret->peak_bytes = atomic_load(&level->peak_bytes);
-    ret->largest_bytes = atomic_load(&level->largest_bytes);
-}
-
-void gb_memory_read(struct gb_memory_tally *tally, struct gb_memory_numbers *ret) {
-    int i;
-
-    gb_level_read(&tally->level, &ret->level);
-    ret->allocations = atomic_load(&tally->allocations);
-    ret->allocated_bytes = atomic_load(&tally->allocated_bytes);
-    ret->frees = atomic_load(&tally->frees);
-    ret->freed_bytes = atomic_load(&tally->freed_bytes);
-    ret->retries = atomic_load(&tally->retries);
-    ret->trims = atomic_load(&tally->trims);
-    ret->failures = atomic_load(&tally->failures);
-    for (i = 0; i < GB_FAILURES; i++)
-        ret->failure[i] = atomic_load(&tally->failure[i]);
+    gb_live_counters_failed(&c->device->core->live_counters, GB_FAILED_ALLOCATION, why);
+    gb_live_counters_failed(&c->session->live_counters, GB_FAILED_ALLOCATION, why);
 }

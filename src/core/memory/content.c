@@ -1,18 +1,20 @@
 #include "core/memory/content.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/buffer/guard.h"
+#include "core/device/stream.h"
+#include "core/memory/alloc_stats.h"
+#include "core/memory/free_cache.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
-#include "core/share/adoption.h"
 
 #define FREE_TRIES 3
 
 int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool, enum gb_kind kind,
-                          struct gb_core_stream *home, const struct gb_name *buffer, uint64_t bytes,
+                          struct gb_core_stream *alloc_stream, const struct gb_name *buffer, uint64_t bytes,
                           struct gb_content **ret, struct gb_error *err) {
-    struct gb_content *c = calloc(1, sizeof(*c));
+    size_t size = strlen(buffer->s) + 1;
+    struct gb_content *c = calloc(1, sizeof(*c) + size);
 
     if (!c)
         return gb_no_memory(err);
@@ -26,13 +28,13 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
         return -1;
     }
     atomic_init(&c->refs, 1);
-    TAILQ_INIT(&c->leases);
+    TAILQ_INIT(&c->pins);
     c->session = gb_session_ref(session);
     c->kind = kind;
     c->device = pool->device;
     c->pool = gb_core_pool_ref(kind == GB_KIND_DEVICE ? pool : pool->device->pool);
-    c->home = gb_core_stream_ref(home);
-    c->buffer = *buffer;
+    c->alloc_stream = gb_core_stream_ref(alloc_stream);
+    c->buffer = memcpy(c + 1, buffer->s, size);
     c->bytes = bytes;
     atomic_fetch_add(&c->pool->occupants, kind == GB_KIND_DEVICE);
     *ret = c;
@@ -45,12 +47,13 @@ struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_
     if (!c)
         return NULL;
     atomic_init(&c->refs, 1);
-    TAILQ_INIT(&c->leases);
+    TAILQ_INIT(&c->pins);
     c->session = gb_session_ref(session);
     c->kind = GB_KIND_PAGEABLE;
     c->device = device;
     c->pool = gb_core_pool_ref(device->pool);
-    c->home = gb_core_stream_ref(session->standard);
+    c->alloc_stream = gb_core_stream_ref(session->standard);
+    c->buffer = "";
     c->bytes = bytes;
     c->given = true;
     return c;
@@ -62,12 +65,12 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
 }
 
 /* Memory of other kinds is in no pool. */
-static bool pooled(const struct gb_content *c) {
+static bool pool_sessions(const struct gb_content *c) {
     return c->kind == GB_KIND_DEVICE;
 }
 
 static void leave_locked(struct gb_content *c) {
-    if (!c->left && pooled(c))
+    if (!c->left && pool_sessions(c))
         atomic_fetch_sub(&c->pool->occupants, 1);
     c->left = true;
 }
@@ -85,27 +88,56 @@ static void give_quota(struct gb_content *c) {
 }
 
 void gb_content_attach_locked(struct gb_content *content) {
-    if (pooled(content))
+    if (pool_sessions(content))
         atomic_fetch_add(&content->pool->live_buffers, 1);
 }
 
+/* A buffer gave the bytes up: pinned bytes are held from now on. */
+static void hold_pinned_locked(struct gb_content *c) {
+    if (c->pin_count == 0)
+        return;
+    c->held = true;
+    c->session->held_bytes += c->bytes;
+    atomic_fetch_add(&c->session->core->held_bytes, c->bytes);
+}
+
 void gb_content_detach_locked(struct gb_content *content) {
-    if (pooled(content))
+    if (pool_sessions(content))
         atomic_fetch_sub(&content->pool->live_buffers, 1);
     leave_locked(content);
-    gb_mapped_detached_locked(content);
+    hold_pinned_locked(content);
+}
+
+void gb_content_pin_locked(struct gb_content *c, struct gb_pin *pin) {
+    TAILQ_INSERT_TAIL(&c->pins, pin, link);
+    c->pin_count++;
+    c->pin_writers += pin->write;
+    atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+}
+
+void gb_content_unpin_locked(struct gb_content *c, struct gb_pin *pin) {
+    TAILQ_REMOVE(&c->pins, pin, link);
+    c->pin_count--;
+    c->pin_writers -= pin->write;
+    atomic_fetch_sub(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+    if (c->pin_count > 0 || !c->held)
+        return;
+    c->held = false;
+    c->session->held_bytes -= c->bytes;
+    atomic_fetch_sub(&c->session->core->held_bytes, c->bytes);
 }
 
 void gb_content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
-    gb_trace_forget(c);
-    gb_events_give(&c->device->events, c->ready);
-    gb_events_give(&c->device->events, c->used);
+    gb_alloc_log_forget(c);
+    gb_event_pool_give(&c->device->events, c->ready);
+    gb_event_pool_give(&c->device->events, c->used);
     give_quota(c);
-    gb_core_stream_unref(c->home);
+    gb_core_stream_unref(c->alloc_stream);
     gb_core_pool_unref(c->pool);
-    gb_adoption_over(c->adoption);
+    if (c->on_freed)
+        c->on_freed(c->owner);
     if (c->then)
         c->then(c->then_arg);
     gb_session_unref(session);
@@ -113,22 +145,23 @@ void gb_content_end(struct gb_content *c) {
 }
 
 static int zero(struct gb_content *c, struct gb_error *err) {
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
-    struct gb_ev *ready = gb_events_take(&c->device->events, err);
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
+    struct gb_ev *ready = gb_event_pool_take(&c->device->events, err);
 
     if (!ready)
         return -1;
     if (gb_content_zero(c, 0, c->bytes, part, err) < 0 ||
         gb_event_record(c->device->core->backend, ready->event, part, err) < 0) {
-        gb_events_give(&c->device->events, ready);
+        gb_event_pool_give(&c->device->events, ready);
         return -1;
     }
     c->ready = ready;
     return 0;
 }
 
-/* The lanes of two devices may want the same one: the lock is held while a fill is queued, which waits for nothing. */
-int gb_content_settle(struct gb_content *c, struct gb_error *err) {
+/* The lanes of two devices may want the same zeros: the lock is held while a fill is queued, which waits for
+ * nothing. */
+int gb_content_materialize(struct gb_content *c, struct gb_error *err) {
     int r = 0;
 
     if (!c || !atomic_load(&c->blank))
@@ -143,7 +176,7 @@ int gb_content_settle(struct gb_content *c, struct gb_error *err) {
 }
 
 static int try_free(struct gb_content *c, struct gb_error *err) {
-    struct gb_stream *stream = gb_core_stream_part(c->home, c->device->index);
+    struct gb_stream *stream = gb_core_stream_part(c->alloc_stream, c->device->index);
 
     if (!stream && gb_core_stream_part_make(c->session->standard, c->device->index, &stream, err) < 0)
         return -1;
@@ -151,16 +184,16 @@ static int try_free(struct gb_content *c, struct gb_error *err) {
 }
 
 void gb_content_count_alloc(struct gb_content *c) {
-    gb_memory_taken(c);
-    gb_trace_taken(c);
+    gb_alloc_stats_taken(c);
+    gb_alloc_log_taken(c);
 }
 
 void gb_content_count_free(struct gb_content *c) {
     if (c->counted)
         return;
     c->counted = true;
-    gb_trace_given(c);
-    gb_memory_given(c);
+    gb_alloc_log_freed(c);
+    gb_alloc_stats_freed(c);
 }
 
 /* A free that fails on a living device would leak for ever, so it is tried again. */
@@ -176,13 +209,13 @@ void gb_content_free_memory(struct gb_content *c) {
         freed = try_free(c, &err) == 0;
         if (freed)
             break;
-        gb_core_note(core, &err);
+        gb_core_report_error(core, &err);
         if (gb_backend_dead(core->backend, NULL))
             break;
     }
     if (freed)
         gb_content_count_free(c);
-    device->memory_freed = true;
+    device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
     gb_content_end(c);
@@ -196,7 +229,7 @@ static void free_memory(struct gb_task *task) {
 static void let_go(struct gb_content *content) {
     if (!content->ptr) {
         gb_content_end(content);
-    } else if (!pooled(content)) {
+    } else if (!pool_sessions(content)) {
         gb_kind_free_start(content);
     } else {
         content->task.run = free_memory;
@@ -216,22 +249,22 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     content->then_arg = arg;
     device = content->device;
     /* As with allocations: see alloc.c. */
-    if (content->ptr && pooled(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
+    if (content->ptr && pool_sessions(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
         gb_content_free_memory(content);
-        gb_lane_leave(&device->lane, device->starved != NULL);
+        gb_lane_leave(&device->lane, device->waiting.first != NULL);
         return;
     }
     let_go(content);
 }
 
 void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg) {
-    if (!content || !pooled(content) || !content->ptr || content->device->rec.cpu_access) {
+    if (!content || !pool_sessions(content) || !content->ptr || content->device->rec.cpu_access) {
         gb_content_drop(content, then, arg);
         return;
     }
     if (atomic_fetch_sub(&content->refs, 1) == 1) {
         give_quota(content);
-        if (!gb_kept_put(content))
+        if (!gb_free_cache_put(content))
             let_go(content);
     }
     if (then)

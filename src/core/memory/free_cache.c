@@ -1,5 +1,7 @@
 #include "core/memory/free_cache.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "core/memory/content.h"
 
@@ -7,102 +9,111 @@
 #define KEEP_MAX_NS (10 * KEEP_NS)
 #define LINGER_NS (20 * KEEP_NS) /* the lane goes on ticking: waking it is what is to be saved */
 
-void gb_kept_init(struct gb_kept *kept) {
-    pthread_mutex_init(&kept->lock, NULL);
+struct gb_free_cache *gb_free_cache_new(void) {
+    struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
+
+    if (free_cache)
+        pthread_mutex_init(&free_cache->lock, NULL);
+    return free_cache;
 }
 
-void gb_kept_done(struct gb_kept *kept) {
-    pthread_mutex_destroy(&kept->lock);
+void gb_free_cache_end(struct gb_free_cache *free_cache) {
+    if (!free_cache)
+        return;
+    pthread_mutex_destroy(&free_cache->lock);
+    free(free_cache);
 }
 
-bool gb_kept_put(struct gb_content *content) {
+bool gb_free_cache_put(struct gb_content *content) {
     struct gb_core_device *device = content->device;
-    struct gb_kept *kept = &device->kept;
+    struct gb_free_cache *free_cache = device->free_cache;
     bool put;
 
     if (content->kind != GB_KIND_DEVICE || device->rec.cpu_access || !content->ptr)
         return false;
-    pthread_mutex_lock(&kept->lock);
-    put = atomic_load(&kept->count) < GB_KEPT_COUNT && content->bytes <= GB_KEPT_BYTES - kept->bytes;
+    pthread_mutex_lock(&free_cache->lock);
+    put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
+          content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
     if (put) {
-        /* For everyone who looks it is free; for the pool's limit it is not, at no moment. */
-        atomic_fetch_add(&content->pool->kept_bytes, content->bytes);
+        /* The statistics see it as freed. The pool's limit never does: it counts cached_bytes. */
+        atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
         gb_content_count_free(content);
-        content->next = kept->first;
-        kept->first = content;
-        kept->bytes += content->bytes;
-        atomic_fetch_add(&kept->count, 1);
-        atomic_store(&kept->last_ns, gb_clock_ns());
+        content->next = free_cache->first;
+        free_cache->first = content;
+        free_cache->bytes += content->bytes;
+        atomic_fetch_add(&free_cache->count, 1);
+        atomic_store(&free_cache->last_ns, gb_clock_ns());
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&free_cache->lock);
     if (put)
-        gb_lane_tend(&device->lane);
+        gb_lane_schedule_tick(&device->lane);
     return put;
 }
 
-static bool fits(const struct gb_content *kept, const struct gb_content *wanted) {
-    return kept->pool == wanted->pool && kept->home == wanted->home && kept->bytes == wanted->bytes;
+static bool fits(const struct gb_content *cached, const struct gb_content *wanted) {
+    return cached->pool == wanted->pool && cached->alloc_stream == wanted->alloc_stream &&
+           cached->bytes == wanted->bytes;
 }
 
-bool gb_kept_take(struct gb_content *content) {
-    struct gb_kept *kept = &content->device->kept;
+bool gb_free_cache_take(struct gb_content *content) {
+    struct gb_free_cache *free_cache = content->device->free_cache;
     struct gb_content *found = NULL;
     struct gb_content **at;
 
-    if (atomic_load(&kept->count) == 0)
+    if (atomic_load(&free_cache->count) == 0)
         return false;
-    pthread_mutex_lock(&kept->lock);
-    for (at = &kept->first; *at && !fits(*at, content); at = &(*at)->next)
+    pthread_mutex_lock(&free_cache->lock);
+    for (at = &free_cache->first; *at && !fits(*at, content); at = &(*at)->next)
         ;
     if (*at) {
         found = *at;
         *at = found->next;
-        kept->bytes -= found->bytes;
-        atomic_fetch_sub(&kept->count, 1);
+        free_cache->bytes -= found->bytes;
+        atomic_fetch_sub(&free_cache->count, 1);
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&free_cache->lock);
     if (!found)
         return false;
     content->ptr = found->ptr;
     found->ptr = NULL;
     gb_content_count_alloc(content);
-    atomic_fetch_sub(&found->pool->kept_bytes, found->bytes);
+    atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
     gb_content_end(found);
     return true;
 }
 
-void gb_kept_free(void *arg) {
+void gb_free_cache_free(void *arg) {
     struct gb_core_device *device = arg;
-    struct gb_kept *kept = &device->kept;
+    struct gb_free_cache *free_cache = device->free_cache;
     struct gb_content *list;
     struct gb_content *next;
 
-    if (atomic_load(&kept->count) == 0)
+    if (atomic_load(&free_cache->count) == 0)
         return;
-    pthread_mutex_lock(&kept->lock);
-    list = kept->first;
-    kept->first = NULL;
-    kept->bytes = 0;
-    atomic_store(&kept->count, 0);
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_lock(&free_cache->lock);
+    list = free_cache->first;
+    free_cache->first = NULL;
+    free_cache->bytes = 0;
+    atomic_store(&free_cache->count, 0);
+    pthread_mutex_unlock(&free_cache->lock);
     for (; list; list = next) {
         struct gb_core_pool *pool = gb_core_pool_ref(list->pool);
         uint64_t bytes = list->bytes;
 
         next = list->next;
         gb_content_free_memory(list);
-        atomic_fetch_sub(&pool->kept_bytes, bytes);
+        atomic_fetch_sub(&pool->cached_bytes, bytes);
         gb_core_pool_unref(pool);
     }
 }
 
-bool gb_kept_again(struct gb_core_device *device) {
-    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->kept.last_ns);
+bool gb_free_cache_retry(struct gb_core_device *device) {
+    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
     uint64_t now_ns = gb_clock_ns();
 
-    if (device->starved || idle_ns >= KEEP_NS || now_ns - device->kept.freed_ns >= KEEP_MAX_NS) {
-        gb_kept_free(device);
-        device->kept.freed_ns = now_ns;
+    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
+        gb_free_cache_free(device);
+        device->free_cache->freed_ns = now_ns;
     }
-    return atomic_load(&device->kept.count) > 0 || idle_ns < LINGER_NS;
+    return atomic_load(&device->free_cache->count) > 0 || idle_ns < LINGER_NS;
 }

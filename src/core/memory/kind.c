@@ -1,10 +1,10 @@
 #include "core/memory/kind.h"
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/session/session.h"
 
 #define FREE_TRIES 3
-#define RETRY_NS (10 * GB_NS_PER_MS)
 
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err) {
     if (kind == GB_KIND_DEVICE || pool->s[0] == '\0')
@@ -35,8 +35,8 @@ bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind) 
     return device->rec.kind_cpu[kind] && !gb_kind_attaches(device, kind);
 }
 
-/* Before the first copy across: straight is ten times as fast as by way of the host. Only a pool that somebody closed, or
- * that the device cannot open, stays so. */
+/* Called before the first copy across devices, because a direct copy is ten times as fast as one by way of the host. A
+ * pool stays closed if a client closed it, or if the device cannot open it. */
 static void let_in(struct gb_content *c, const struct gb_core_device *device) {
     _Atomic int *access = &c->pool->access[device->index];
     int is = GB_POOL_ACCESS_NONE;
@@ -50,8 +50,8 @@ static void let_in(struct gb_content *c, const struct gb_core_device *device) {
 
 int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
                     uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
-    struct gb_place to = gb_content_place(dst, dst_offset);
-    struct gb_place from = gb_content_place(src, src_offset);
+    struct gb_location to = gb_content_location(dst, dst_offset);
+    struct gb_location from = gb_content_location(src, src_offset);
 
     *ret_way = GB_WAY_NONE;
     if (bytes == 0)
@@ -68,22 +68,22 @@ int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_conte
 
 int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
                     struct gb_error *err) {
-    struct gb_place to = gb_content_place(dst, offset);
+    struct gb_location to = gb_content_location(dst, offset);
 
     if (bytes == 0)
         return 0;
     if (dst->kind != GB_KIND_DEVICE)
-        return gb_place_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
+        return gb_location_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
     return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
 }
 
-/* --- getting ---------------------------------------------------------------------------------------------------------------- */
+/* --- getting ------------------------------------------------------------------------------------------------------ */
 
 static struct gb_alloc *alloc_of(struct gb_task *task) {
-    return (struct gb_alloc *)((char *)task - offsetof(struct gb_alloc, task));
+    return gb_container_of(task, struct gb_alloc, task);
 }
 
-/* Back on the ordinary lane: what follows is queued there. */
+/* Back on the ordinary lane: later work queues there. */
 static void tell(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_error error = a->error;
@@ -106,13 +106,13 @@ static bool may_wait(struct gb_alloc *a) {
 
 static void allocate(struct gb_task *task);
 
-/* On the ordinary lane: what the device's pools keep unused may be what is missing. */
+/* On the ordinary lane: unused memory of the device's pools may be the memory that is missing. */
 static void make_room(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
 
-    gb_memory_trimmed(c, gb_core_pool_make_room(c->device->pool, c->bytes));
-    gb_memory_retried(c);
+    gb_alloc_stats_trimmed(c, gb_core_pool_make_room(c->device->pool, c->bytes));
+    gb_alloc_stats_retried(c);
     a->room_made = true;
     a->task.run = allocate;
     gb_lane_post(&c->device->slow, &a->task);
@@ -121,17 +121,6 @@ static void make_room(struct gb_task *task) {
 static void retry(struct gb_alloc *a) {
     a->task.run = make_room;
     gb_lane_post(&a->content->device->lane, &a->task);
-}
-
-static void starve(struct gb_alloc *a) {
-    struct gb_core_device *device = a->content->device;
-    struct gb_alloc **at = &device->slow_starved;
-
-    while (*at)
-        at = &(*at)->next;
-    a->next = NULL;
-    *at = a;
-    device->slow_next_ns = gb_clock_ns() + RETRY_NS;
 }
 
 /* On the slow lane. */
@@ -144,24 +133,23 @@ static void allocate(struct gb_task *task) {
     if (a->error.code == GB_ERR_OUT_OF_MEMORY && !a->room_made)
         retry(a);
     else if (may_wait(a))
-        starve(a);
+        gb_retry_queue_put(&c->device->slow_waiting, &a->waiter);
     else
         end(a);
 }
 
-bool gb_kind_alloc_again(void *arg) {
-    struct gb_core_device *device = arg;
-    struct gb_alloc *list = device->slow_starved;
-    struct gb_alloc *next;
+static bool go_round_again(struct gb_retry_waiter *waiter, void *arg) {
+    (void)arg;
+    retry(gb_container_of(waiter, struct gb_alloc, waiter));
+    return true; /* those that find nothing come back into the queue */
+}
 
-    if (!list || gb_clock_ns() < device->slow_next_ns)
-        return list != NULL;
-    device->slow_starved = NULL;
-    for (; list; list = next) {
-        next = list->next;
-        retry(list);
-    }
-    return false; /* those that starve again say so */
+bool gb_kind_alloc_retry(void *arg) {
+    struct gb_core_device *device = arg;
+
+    if (!gb_retry_queue_due(&device->slow_waiting))
+        return device->slow_waiting.first != NULL;
+    return gb_retry_queue_run(&device->slow_waiting, go_round_again, NULL);
 }
 
 void gb_kind_alloc_start(struct gb_alloc *alloc) {
@@ -169,33 +157,33 @@ void gb_kind_alloc_start(struct gb_alloc *alloc) {
     gb_lane_post(&alloc->content->device->slow, &alloc->task);
 }
 
-/* --- giving back -------------------------------------------------------------------------------------------------------------- */
+/* --- giving back -------------------------------------------------------------------------------------------------- */
 
 static struct gb_content *content_of(struct gb_task *task) {
-    return (struct gb_content *)((char *)task - offsetof(struct gb_content, task));
+    return gb_container_of(task, struct gb_content, task);
 }
 
 /* On the lane of frees. A free that fails on a living device would leak for ever, so it is tried again. */
 static void free_memory(struct gb_task *task) {
     struct gb_content *c = content_of(task);
     struct gb_core *core = c->device->core;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
     bool freed = false;
     int tries;
 
-    /* Before it is free: the next may get the same address at once, and be told first. */
-    gb_trace_given(c);
+    /* Logged before it is free: the next allocation may get the same address at once, and be logged first. */
+    gb_alloc_log_freed(c);
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = (c->adoption ? gb_mem_import_end(core->backend, &place, &err)
-                             : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
-        gb_core_note(core, &err);
+        freed = (c->owner ? gb_mem_import_end(core->backend, &place, &err)
+                          : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
+        gb_core_report_error(core, &err);
         if (!freed && gb_backend_dead(core->backend, NULL))
             break;
     }
-    if (freed && !c->adoption)
-        gb_memory_given(c);
+    if (freed && !c->owner)
+        gb_alloc_stats_freed(c);
     gb_core_changed(core);
     gb_content_end(c);
 }
@@ -203,13 +191,13 @@ static void free_memory(struct gb_task *task) {
 static void unused(void *arg, const struct gb_error *error) {
     struct gb_content *c = arg;
 
-    gb_core_note(c->device->core, error);
+    gb_core_report_error(c->device->core, error);
     c->task.run = free_memory;
     gb_lane_post(&c->device->ends, &c->task);
 }
 
-/* Whoever waits for the end of a content that others' work still uses has waited long enough: it is out of sight, and goes
- * when that work is done. */
+/* Calls then while others' work still uses the content: its caller has waited long enough. The content is out of sight,
+ * and is freed when that work is done. */
 static void tell_early(struct gb_content *c) {
     void (*then)(void *arg) = c->then;
 
@@ -218,13 +206,13 @@ static void tell_early(struct gb_content *c) {
         then(c->then_arg);
 }
 
-/* -1: nobody will tell when the stream is through. */
+/* -1: no callback will come when the stream is through. */
 static int watch_use(struct gb_content *c, struct gb_stream *part) {
     struct gb_backend *be = c->device->core->backend;
     bool done = true;
 
     if (!c->used)
-        c->used = gb_events_take(&c->device->events, NULL);
+        c->used = gb_event_pool_take(&c->device->events, NULL);
     if (!c->used || gb_event_record(be, c->used->event, part, NULL) < 0 ||
         gb_event_query(be, c->used->event, &done, NULL) < 0)
         return -1;
@@ -239,10 +227,10 @@ static int watch_use(struct gb_content *c, struct gb_stream *part) {
 /* On the lane. */
 static void wait_for_use(struct gb_task *task) {
     struct gb_content *c = content_of(task);
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
     int tries;
 
-    /* A home that is gone has done all its work. */
+    /* A stream that has drained has done all its work. */
     if (!part) {
         unused(c, NULL);
         return;
@@ -251,7 +239,7 @@ static void wait_for_use(struct gb_task *task) {
         if (watch_use(c, part) == 0)
             return;
     }
-    gb_stream_sync(c->device->core->backend, part, NULL); /* what is left without an event */
+    gb_stream_sync(c->device->core->backend, part, NULL); /* the uses that have no event */
     unused(c, NULL);
 }
 

@@ -1,25 +1,26 @@
-/* Memory of any kind behind one content: where it is, who reaches it, and getting what is not from a pool. */
-#ifndef GB_CORE_KIND_H
-#define GB_CORE_KIND_H
+/* Memory of any kind behind one content: its location, the CPU's access to it, and memory that is not from a pool. */
+#ifndef GB_CORE_MEMORY_KIND_H
+#define GB_CORE_MEMORY_KIND_H
 
 #include "core/memory/content.h"
 
-static inline struct gb_place gb_content_place(const struct gb_content *content, uint64_t offset) {
-    return (struct gb_place){content->kind, content->device->index, (char *)content->ptr + offset};
+static inline struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset) {
+    return (struct gb_location){content->kind, content->device->index, (char *)content->ptr + offset};
 }
 
-/* Only kind DEVICE comes from a pool: INVALID_ARGUMENT when another names one. */
+/* Only kind DEVICE comes from a pool: INVALID_ARGUMENT if another kind names one. */
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err);
 
-/* Where a new buffer is to be: the pool that is named, else that of its device, which other kinds have too. The session's
- * lock is held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
+/* The pool of a new buffer: the named one, else its device's own, which other kinds have too. The session's lock is
+ * held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */
 struct gb_core_pool *gb_kind_pool_locked(struct gb_session *session, const struct gb_buffer_params *params,
                                          struct gb_error *err);
 
-/* The CPU writes into the memory itself, no slot between. */
+/* The CPU writes into the memory itself, without a slot between. */
 bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind);
 
-/* The CPU reads the memory itself. Not where it must be handed to the CPU for that: others may copy from it meanwhile. */
+/* The CPU reads the memory itself. False if the memory must be handed to the CPU for that, because others may copy from
+ * it meanwhile. */
 bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind);
 
 /* The CPU may write only between gb_mem_attach to it and back. */
@@ -33,13 +34,14 @@ int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_conte
 int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
                     struct gb_error *err);
 
-/* On the ordinary lane, with the stream made: goes by the slow lane, then ends with gb_alloc_finish on the ordinary one. */
+/* Allocates by way of the slow lane, then ends with gb_alloc_finish on the ordinary one. On the ordinary lane, with the
+ * stream made. */
 void gb_kind_alloc_start(struct gb_alloc *alloc);
 
-/* The slow lane's: tries those again that wait. True while there are any. */
-bool gb_kind_alloc_again(void *device);
+/* Tries waiting allocations again. True while there are any. On the slow lane. */
+bool gb_kind_alloc_retry(void *device);
 
-/* The last reference is gone: frees it once the work is done that uses it, then gb_content_end. */
+/* Frees the memory once the work that uses it is done, then calls gb_content_end. The last reference is gone. */
 void gb_kind_free_start(struct gb_content *content);
 
 #endif

@@ -1,13 +1,12 @@
-/* Appending to an intake: one request at a time, and what it brought before its line broke is kept. */
+/* Appending to a multipart upload: one request at a time. Bytes that came before a connection broke are kept. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* --- the turn ------------------------------------------------------------------------------------------------------------------ */
+/* --- the append lock ---------------------------------------------------------------------------------------------- */
 
-static struct gb_append *append_new(struct gb_intake *intake, void (*wake)(void *arg), void *arg,
+static struct gb_append *append_new(struct gb_multipart *multipart, void (*wake)(void *arg), void *arg,
                                     struct gb_error *err) {
     struct gb_append *a = calloc(1, sizeof(*a));
 
@@ -15,54 +14,54 @@ static struct gb_append *append_new(struct gb_intake *intake, void (*wake)(void 
         gb_no_memory(err);
         return NULL;
     }
-    a->intake = gb_intake_ref(intake);
+    a->multipart = gb_multipart_ref(multipart);
     a->wake = wake;
     a->arg = arg;
     return a;
 }
 
-int gb_append_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer,
-                  const uint64_t *length, void *app, void (*free_app)(void *app), void (*wake)(void *arg), void *arg,
-                  struct gb_append **ret, struct gb_error *err) {
-    struct gb_intake *intake;
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
+                  struct gb_error *err) {
+    struct gb_multipart *multipart;
     struct gb_append *a;
 
-    if (gb_intake_new(core, session, buffer, true, &intake, err) < 0) {
+    if (gb_multipart_new(core, params, true, &multipart, err) < 0) {
         free_app(app);
         return -1;
     }
-    a = append_new(intake, wake, arg, err);
-    pthread_mutex_lock(&intake->lock);
-    intake->app = app;
-    intake->free_app = free_app;
-    intake->has_length = length != NULL;
-    intake->length = length ? *length : 0;
-    intake->turn = a != NULL;
-    intake->append = a;
-    pthread_mutex_unlock(&intake->lock);
+    a = append_new(multipart, wake, arg, err);
+    pthread_mutex_lock(&multipart->lock);
+    multipart->app = app;
+    multipart->free_app = free_app;
+    multipart->has_length = length != NULL;
+    multipart->length = length ? *length : 0;
+    multipart->append_locked = a != NULL;
+    multipart->append = a;
+    pthread_mutex_unlock(&multipart->lock);
     if (a)
         *ret = a;
     else
-        gb_intake_end(intake, err);
-    gb_intake_unref(intake);
+        gb_multipart_end(multipart, err);
+    gb_multipart_unref(multipart);
     return a ? 0 : -1;
 }
 
-static int check_locked(struct gb_intake *intake, uint64_t offset, uint64_t *ret_offset, struct gb_error *err) {
-    uint64_t stands = gb_intake_offset_locked(intake);
+static int check_locked(struct gb_multipart *multipart, uint64_t offset, uint64_t *ret_offset, struct gb_error *err) {
+    uint64_t stands = gb_multipart_offset_locked(multipart);
 
     *ret_offset = stands;
-    if (intake->state == GB_INTAKE_ENDED)
-        return gb_intake_not_found(err);
-    if (!intake->appends)
+    if (multipart->state == GB_MULTIPART_ENDED)
+        return gb_multipart_not_found(err);
+    if (!multipart->appends)
         return gb_error_set(err, GB_ERR_UPLOAD_WRONG_KIND,
                             "this upload takes parts: PUT .../parts?offset=N; one that is appended to begins with "
                             "Upload-Complete: ?0");
-    if (intake->turn)
+    if (multipart->append_locked)
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY,
                             "another request is appending; where it is not to be waited for, HEAD cuts it off");
-    if (intake->state > GB_INTAKE_OPEN || intake->sealed)
-        return gb_intake_check_locked(intake, err);
+    if (multipart->state > GB_MULTIPART_OPEN || multipart->sealed)
+        return gb_multipart_check_locked(multipart, err);
     if (offset == stands)
         return 0;
     return gb_error_set(err, GB_ERR_UPLOAD_OFFSET_MISMATCH,
@@ -73,101 +72,102 @@ static int check_locked(struct gb_intake *intake, uint64_t offset, uint64_t *ret
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                    void (*wake)(void *arg), void *arg, struct gb_append **ret, uint64_t *ret_offset,
                    struct gb_error *err) {
-    struct gb_intake *intake = gb_core_alive(core, err) < 0 ? NULL : gb_intake_find(core, session, id, true, err);
-    struct gb_append *a = intake ? append_new(intake, wake, arg, err) : NULL;
+    struct gb_multipart *multipart =
+        gb_core_alive(core, err) < 0 ? NULL : gb_multipart_find(core, session, id, true, err);
+    struct gb_append *a = multipart ? append_new(multipart, wake, arg, err) : NULL;
     int r = -1;
 
     if (a) {
-        pthread_mutex_lock(&intake->lock);
-        r = check_locked(intake, offset, ret_offset, err);
+        pthread_mutex_lock(&multipart->lock);
+        r = check_locked(multipart, offset, ret_offset, err);
         if (r == 0) {
-            intake->turn = true;
-            intake->append = a;
+            multipart->append_locked = true;
+            multipart->append = a;
         }
-        pthread_mutex_unlock(&intake->lock);
+        pthread_mutex_unlock(&multipart->lock);
     }
     if (a && r < 0) {
-        gb_intake_unref(intake);
+        gb_multipart_unref(multipart);
         free(a);
     }
-    gb_intake_unref(intake);
+    gb_multipart_unref(multipart);
     if (r == 0)
         *ret = a;
     return r;
 }
 
 void gb_append_free(struct gb_append *a, bool spoiled) {
-    struct gb_intake_waiter *settled = NULL;
+    struct gb_multipart_waiter *settled = NULL;
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_intake *intake;
+    struct gb_multipart *multipart;
 
     if (!a)
         return;
-    intake = a->intake;
-    pthread_mutex_lock(&intake->lock);
-    if (intake->append == a) {
-        intake->append = NULL;
-        /* Where there is a part, its end gives the turn back. */
-        intake->turn = intake->turn && a->part;
-        intake->touched_ns = gb_clock_ns();
-        gb_intake_settled_locked(intake, &settled);
+    multipart = a->multipart;
+    pthread_mutex_lock(&multipart->lock);
+    if (multipart->append == a) {
+        multipart->append = NULL;
+        /* If there is a part, its end releases the append lock. */
+        multipart->append_locked = multipart->append_locked && a->part;
+        multipart->touched_ns = gb_clock_ns();
+        gb_multipart_drained_locked(multipart, &settled);
     }
-    pthread_mutex_unlock(&intake->lock);
+    pthread_mutex_unlock(&multipart->lock);
     if (a->part) {
         (void)gb_upload_flush(a->part, NULL);
         gb_upload_free(a->part);
     }
-    gb_intake_tell(intake, settled, NULL);
+    gb_multipart_tell(multipart, settled, NULL);
     if (spoiled) {
-        gb_intake_not_found(&why);
-        gb_intake_end(intake, &why);
+        gb_multipart_not_found(&why);
+        gb_multipart_end(multipart, &why);
     }
     free(a);
-    gb_intake_unref(intake);
+    gb_multipart_unref(multipart);
 }
 
-/* --- looking ---------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 void *gb_append_app(struct gb_append *append) {
-    return append->intake->app;
+    return append->multipart->app;
 }
 
-void gb_append_view(struct gb_append *append, struct gb_intake_view *ret) {
-    pthread_mutex_lock(&append->intake->lock);
-    gb_intake_view_locked(append->intake, ret);
-    pthread_mutex_unlock(&append->intake->lock);
+void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret) {
+    pthread_mutex_lock(&append->multipart->lock);
+    gb_multipart_view_locked(append->multipart, ret);
+    pthread_mutex_unlock(&append->multipart->lock);
 }
 
 bool gb_append_described(struct gb_append *append) {
     bool described;
 
-    pthread_mutex_lock(&append->intake->lock);
-    described = append->intake->state != GB_INTAKE_LEAD;
-    pthread_mutex_unlock(&append->intake->lock);
+    pthread_mutex_lock(&append->multipart->lock);
+    described = append->multipart->state != GB_MULTIPART_HEADER;
+    pthread_mutex_unlock(&append->multipart->lock);
     return described;
 }
 
 int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error *err) {
-    struct gb_intake *intake = append->intake;
+    struct gb_multipart *multipart = append->multipart;
     int r = 0;
 
-    pthread_mutex_lock(&intake->lock);
-    if (intake->has_length && intake->length != length)
+    pthread_mutex_lock(&multipart->lock);
+    if (multipart->has_length && multipart->length != length)
         r = gb_error_set(err, GB_ERR_UPLOAD_LENGTH_MISMATCH,
                          "the upload has %llu bytes in all, and now %llu are told of",
-                         (unsigned long long)intake->length, (unsigned long long)length);
+                         (unsigned long long)multipart->length, (unsigned long long)length);
     else
-        intake->length = length;
-    intake->has_length = true;
-    pthread_mutex_unlock(&intake->lock);
+        multipart->length = length;
+    multipart->has_length = true;
+    pthread_mutex_unlock(&multipart->lock);
     return r;
 }
 
-/* Somebody else cut it off, or ended all. The lock is held. */
+/* -1: another request cut the append off, or the multipart upload has ended. The lock is held. */
 static int alive_locked(struct gb_append *a, struct gb_error *err) {
-    if (a->intake->state == GB_INTAKE_ENDED) {
+    if (a->multipart->state == GB_MULTIPART_ENDED) {
         if (err && err->code == GB_OK)
-            *err = a->intake->why;
+            *err = a->multipart->why;
         return -1;
     }
     if (a->cut)
@@ -176,104 +176,94 @@ static int alive_locked(struct gb_append *a, struct gb_error *err) {
     return 0;
 }
 
-/* --- before it is known what it is --------------------------------------------------------------------------------------------------- */
+/* --- before it is known what it is -------------------------------------------------------------------------------- */
 
-int gb_append_lead_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    struct gb_intake *intake = append->intake;
-    size_t size = want < GB_INTAKE_LEAD_MAX ? want : GB_INTAKE_LEAD_MAX;
-    char *lead = intake->lead;
+int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct gb_multipart *multipart = append->multipart;
+    size_t size = want < GB_MULTIPART_HEADER_MAX ? want : GB_MULTIPART_HEADER_MAX;
+    char *header = multipart->header;
     int r;
 
-    /* Who has the turn alone changes the lead; others read how long it is. */
-    if (size > intake->lead_size) {
-        lead = realloc(lead, size);
-        if (!lead)
+    /* Only the holder of the append lock changes the header prefix; others read its length. */
+    if (size > multipart->header_size) {
+        header = realloc(header, size);
+        if (!header)
             return gb_no_memory(err);
-        intake->lead = lead;
-        intake->lead_size = size;
+        multipart->header = header;
+        multipart->header_size = size;
     }
-    pthread_mutex_lock(&intake->lock);
+    pthread_mutex_lock(&multipart->lock);
     r = alive_locked(append, err);
-    pthread_mutex_unlock(&intake->lock);
+    pthread_mutex_unlock(&multipart->lock);
     if (r < 0)
         return -1;
-    *ret_ptr = lead + intake->lead_used;
-    *ret_n = size - intake->lead_used;
+    *ret_ptr = header + multipart->header_used;
+    *ret_n = size - multipart->header_used;
     return 1;
 }
 
-void gb_append_lead_fill(struct gb_append *append, size_t n) {
-    pthread_mutex_lock(&append->intake->lock);
-    append->intake->lead_used += n;
-    pthread_mutex_unlock(&append->intake->lock);
+void gb_append_header_fill(struct gb_append *append, size_t n) {
+    pthread_mutex_lock(&append->multipart->lock);
+    append->multipart->header_used += n;
+    pthread_mutex_unlock(&append->multipart->lock);
 }
 
-const char *gb_append_lead(struct gb_append *append, size_t *ret_n) {
-    *ret_n = append->intake->lead_used;
-    return append->intake->lead;
+const char *gb_append_header(struct gb_append *append, size_t *ret_n) {
+    *ret_n = append->multipart->header_used;
+    return append->multipart->header;
 }
 
 int gb_append_describe(struct gb_append *append, const struct gb_upload_params *params, uint64_t skip,
                        struct gb_error *err) {
-    append->intake->skip = skip;
-    return gb_intake_carry(append->intake, params, err);
+    append->multipart->skip = skip;
+    return gb_multipart_target_start(append->multipart, params, err);
 }
 
-/* --- the payload --------------------------------------------------------------------------------------------------------------------- */
+/* --- the payload -------------------------------------------------------------------------------------------------- */
 
 /* 1: there is a part; 0: memory is still being got; -1. */
 static int part_locked(struct gb_append *a, struct gb_error *err) {
-    struct gb_intake *intake = a->intake;
+    struct gb_multipart *multipart = a->multipart;
     uint64_t at;
 
     if (alive_locked(a, err) < 0)
         return -1;
-    if (intake->state == GB_INTAKE_OPENING)
+    if (multipart->state == GB_MULTIPART_OPENING)
         return 0;
     if (a->part)
         return 1;
-    if (gb_intake_check_locked(intake, err) < 0)
+    if (gb_multipart_check_locked(multipart, err) < 0)
         return -1;
-    at = gb_ranges_prefix(&intake->ranges);
-    a->part = gb_part_new_locked(intake, at, intake->bytes - at, true, a->wake, a->arg, err);
+    at = gb_ranges_prefix(&multipart->ranges);
+    a->part = gb_part_new_locked(multipart, at, multipart->bytes - at, true, a->wake, a->arg, err);
     return a->part ? 1 : -1;
 }
 
 static int need_part(struct gb_append *a, struct gb_error *err) {
     int r;
 
-    pthread_mutex_lock(&a->intake->lock);
+    pthread_mutex_lock(&a->multipart->lock);
     r = part_locked(a, err);
-    pthread_mutex_unlock(&a->intake->lock);
+    pthread_mutex_unlock(&a->multipart->lock);
     return r;
 }
 
-/* What of the payload came before it was known what it is. 1: all of that is in its place; 0: wait; -1. */
-static int push_lead(struct gb_append *a, struct gb_error *err) {
-    struct gb_intake *intake = a->intake;
-    uint64_t lead = intake->lead_used - intake->skip;
-    uint64_t at = a->part->at + a->part->filled;
-    void *room;
-    size_t n;
-    int r;
+/* The beginning of the payload that came with the header prefix. 1: all of that is in its place; 0: wait; -1. */
+static int push_prefix(struct gb_append *a, struct gb_error *err) {
+    const struct gb_multipart *multipart = a->multipart;
+    uint64_t at = a->part->plan.at + a->part->filled;
+    size_t n = multipart->header_used - multipart->skip;
+    size_t done = (size_t)at;
 
-    for (; at < lead; at += n) {
-        r = gb_upload_room(a->part, &room, &n, err);
-        if (r <= 0)
-            return r;
-        if (n > lead - at)
-            n = (size_t)(lead - at);
-        memcpy(room, intake->lead + intake->skip + at, n);
-        if (gb_upload_fill(a->part, n, err) < 0)
-            return -1;
-    }
-    return 1;
+    if (at >= n)
+        return 1;
+    return gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
 }
 
 static int ready(struct gb_append *a, struct gb_error *err) {
     int r = need_part(a, err);
 
-    return r > 0 ? push_lead(a, err) : r;
+    return r > 0 ? push_prefix(a, err) : r;
 }
 
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -296,13 +286,12 @@ int gb_append_end(struct gb_append *a, struct gb_error *err) {
 
     if (r <= 0)
         return r;
-    a->part->params.bytes = a->part->filled;
     if (gb_upload_flush(a->part, err) < 0 || gb_upload_end(a->part, err) < 0)
         return -1;
     return 1;
 }
 
-int gb_append_result(struct gb_append *append, struct gb_intake_view *ret, struct gb_error *err) {
+int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err) {
     uint32_t crc;
     int r = gb_part_result(append->part, &crc, err);
 
@@ -311,33 +300,34 @@ int gb_append_result(struct gb_append *append, struct gb_intake_view *ret, struc
     return r;
 }
 
-/* --- where it stands ----------------------------------------------------------------------------------------------------------------- */
+/* --- where it stands ---------------------------------------------------------------------------------------------- */
 
-void gb_intake_settle(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call) {
+void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
+                        struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_intake *intake;
+    struct gb_multipart *multipart;
     struct gb_append *a;
     bool waits = false;
 
     gb_core_enter(core);
-    intake = gb_intake_find(core, session, id, false, &err);
-    if (intake) {
-        pthread_mutex_lock(&intake->lock);
-        a = intake->append;
-        if (intake->turn && !gb_intake_wait_locked(&intake->settlers, call))
+    multipart = gb_multipart_find(core, session, id, false, &err);
+    if (multipart) {
+        pthread_mutex_lock(&multipart->lock);
+        a = multipart->append;
+        if (multipart->append_locked && !gb_multipart_wait_locked(&multipart->drain_waiters, call))
             gb_no_memory(&err);
-        waits = intake->turn && err.code == GB_OK;
+        waits = multipart->append_locked && err.code == GB_OK;
         if (waits && a) {
             a->cut = true;
             a->wake(a->arg);
         }
         if (!waits)
-            gb_intake_view_locked(intake, &call->intake);
-        pthread_mutex_unlock(&intake->lock);
+            gb_multipart_view_locked(multipart, &call->multipart);
+        pthread_mutex_unlock(&multipart->lock);
     }
     if (!waits) {
-        gb_call_finish(call, err.code == GB_OK ? NULL : &err);
+        gb_call_finish(&call->base, err.code == GB_OK ? NULL : &err);
         gb_core_leave(core);
     }
-    gb_intake_unref(intake);
+    gb_multipart_unref(multipart);
 }

@@ -1,45 +1,30 @@
-/* What comes before an intake's commit: is everything there, and what was expected? */
+/* The checks before a multipart upload's commit: all bytes are there, and they have the expected digests. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/multipart/internal.h"
 
-/* Its memory is read while the intake is in state READING. Whoever ends it meanwhile cuts this off; the memory stays until
- * then. */
+/* Reads the memory of a multipart upload in state HASHING. The end of the multipart upload cuts the reading off; the
+ * memory stays until then. */
 struct inspection {
-    struct gb_reading reading; /* first */
-    struct gb_intake *intake;  /* a reference */
-    struct gb_upload *carrier; /* a reference */
+    struct gb_hash_reader reader;   /* first */
+    struct gb_multipart *multipart; /* a reference */
+    struct gb_upload *target;       /* a reference */
     struct gb_buffer_check check;
     struct gb_digest_set expected;
 };
-
-/* --- the commit --------------------------------------------------------------------------------------------------- */
-
-/* Under the lock: takes check. */
-static void feed_locked(struct gb_intake *intake, const struct gb_buffer_check *check) {
-    intake->state = GB_INTAKE_COMPLETING;
-    gb_upload_fed(intake->carrier, check, &intake->call->mark, gb_ranges_crc(&intake->ranges));
-}
-
-static void commit(struct gb_intake *intake, struct gb_upload *carrier) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    (void)gb_upload_end(carrier, &err); /* what went wrong stands in it */
-    gb_intake_look(intake);
-}
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static void inspection_free(struct inspection *n) {
     if (!n)
         return;
-    gb_reading_done(&n->reading);
+    gb_hash_reader_done(&n->reader);
     if (n->check.free_arg)
         n->check.free_arg(n->check.arg);
-    if (n->carrier)
-        gb_transfer_unref(&n->carrier->t);
-    gb_intake_unref(n->intake);
+    if (n->target)
+        gb_core_transfer_unref(&n->target->t);
+    gb_multipart_unref(n->multipart);
     free(n);
 }
 
@@ -50,9 +35,9 @@ static int compare(struct inspection *n, struct gb_error *err) {
     unsigned i;
 
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
-        if (!n->reading.hash[i])
+        if (!n->reader.hash[i])
             continue;
-        gb_hash_get(n->reading.hash[i], &digest);
+        gb_hash_get(n->reader.hash[i], &digest);
         if (gb_digest_equal(&digest, &n->expected.digest[i]))
             continue;
         gb_digest_text(&n->expected.digest[i], expected);
@@ -64,42 +49,42 @@ static int compare(struct inspection *n, struct gb_error *err) {
     return 0;
 }
 
-static void read_end(struct gb_reading *reading, const struct gb_error *error) {
-    struct inspection *n = (struct inspection *)reading;
-    struct gb_intake *intake = n->intake;
-    struct gb_core *core = intake->core;
+static void read_end(struct gb_hash_reader *reader, const struct gb_error *error) {
+    struct inspection *n = (struct inspection *)reader;
+    struct gb_multipart *multipart = n->multipart;
+    struct gb_core *core = multipart->core;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_call *call = NULL;
+    struct gb_multipart_call *call = NULL;
     bool good;
 
     if (error)
         err = *error;
     good = !error && compare(n, &err) == 0;
-    gb_download_free(reading->download, true); /* the memory is the carrier's alone again */
-    reading->download = NULL;
-    pthread_mutex_lock(&intake->lock);
-    intake->reading = NULL;
-    if (intake->state != GB_INTAKE_READING) {
+    gb_download_free(reader->download, true); /* the memory is the target's alone again */
+    reader->download = NULL;
+    pthread_mutex_lock(&multipart->lock);
+    multipart->reader = NULL;
+    if (multipart->state != GB_MULTIPART_HASHING) {
         good = false; /* it was ended */
     } else if (good) {
-        feed_locked(intake, &n->check);
+        gb_multipart_feed_locked(multipart, &n->check);
         n->check = (struct gb_buffer_check){0};
     } else {
-        intake->state = GB_INTAKE_OPEN;
-        call = intake->call;
-        intake->call = NULL;
+        multipart->state = GB_MULTIPART_OPEN;
+        call = multipart->call;
+        multipart->call = NULL;
     }
-    intake->touched_ns = gb_clock_ns();
-    pthread_mutex_unlock(&intake->lock);
+    multipart->touched_ns = gb_clock_ns();
+    pthread_mutex_unlock(&multipart->lock);
     if (good)
-        commit(intake, n->carrier);
+        gb_multipart_commit(multipart, n->target);
     if (call)
-        gb_intake_finish_call(intake, call, &err);
+        gb_multipart_finish_call(multipart, call, &err);
     inspection_free(n);
     gb_core_leave(core);
 }
 
-static struct inspection *inspection_new(struct gb_intake *intake, const struct gb_digest_set *expected,
+static struct inspection *inspection_new(struct gb_multipart *multipart, const struct gb_digest_set *expected,
                                          struct gb_error *err) {
     struct inspection *n = calloc(1, sizeof(*n));
 
@@ -107,10 +92,10 @@ static struct inspection *inspection_new(struct gb_intake *intake, const struct 
         gb_no_memory(err);
         return NULL;
     }
-    n->intake = gb_intake_ref(intake);
+    n->multipart = gb_multipart_ref(multipart);
     n->expected = *expected;
-    if (gb_reading_init(&n->reading, intake->core, GB_READING_WRITE, expected->given, err) == 0) {
-        n->reading.end = read_end;
+    if (gb_hash_reader_init(&n->reader, multipart->core, GB_HASH_READER_WRITE, expected->given, err) == 0) {
+        n->reader.end = read_end;
         return n;
     }
     inspection_free(n);
@@ -118,65 +103,65 @@ static struct inspection *inspection_new(struct gb_intake *intake, const struct 
 }
 
 static int open_memory(struct inspection *n, struct gb_error *err) {
-    struct gb_upload *u = n->carrier;
-    struct gb_download *d = gb_download_of(u->t.session, u->t.stream, gb_content_ref(u->content), u->kind, u->bytes,
-                                           gb_reading_wake, &n->reading);
+    struct gb_upload *u = n->target;
+    struct gb_download *d = gb_download_of(u->t.session, u->t.stream, gb_content_ref(u->content), u->plan.kind,
+                                           u->plan.bytes, gb_hash_reader_wake, &n->reader);
 
     if (!d) {
-        gb_content_drop(u->content, NULL, NULL); /* never the last: the carrier has one */
+        gb_content_drop(u->content, NULL, NULL); /* never the last: the target has one */
         return gb_no_memory(err);
     }
     d->silent = true;
-    /* Managed memory that is in the CPU's hands: nobody else may read it. */
+    /* Managed memory that is in the CPU's hands: no copy may read it. */
     d->direct = d->direct || u->attached;
-    n->reading.download = d;
-    n->reading.left = u->bytes;
-    return gb_download_start(d, 0, u->bytes, err);
+    n->reader.download = d;
+    n->reader.left = u->plan.bytes;
+    return gb_download_start(d, 0, u->plan.bytes, err);
 }
 
 static void inspect(struct inspection *n) {
     struct gb_error err = GB_ERROR_INIT;
 
-    gb_core_enter(n->intake->core);
+    gb_core_enter(n->multipart->core);
     if (open_memory(n, &err) < 0)
-        read_end(&n->reading, &err);
+        read_end(&n->reader, &err);
     else
-        gb_reading_start(&n->reading);
+        gb_hash_reader_start(&n->reader);
 }
 
 /* --- complete ----------------------------------------------------------------------------------------------------- */
 
 /* As the commit will ask again: but here nothing is lost yet. */
-static int ask_check(struct gb_intake *intake, const struct gb_buffer_check *check, struct gb_error *err) {
-    struct gb_session *s = intake->session;
+static int ask_check(struct gb_multipart *multipart, const struct gb_buffer_check *check, struct gb_error *err) {
+    struct gb_session *s = multipart->session;
     struct gb_buffer *b;
     int r;
 
     if (!check || !check->check)
         return 0;
     pthread_mutex_lock(&s->lock);
-    b = gb_buffer_find_locked(s, &intake->buffer, NULL);
-    r = check->check(check->arg, b ? &b->rec : NULL, err);
+    b = gb_buffer_find_locked(s, &multipart->buffer, NULL);
+    r = gb_buffer_check_locked(check, b, err);
     pthread_mutex_unlock(&s->lock);
     return r;
 }
 
 /* 1: it may be committed; 0: bytes are missing; -1. */
-static int completable_locked(struct gb_intake *intake, const struct gb_intake_expected *expected,
+static int completable_locked(struct gb_multipart *multipart, const struct gb_multipart_expected *expected,
                               struct gb_error *err) {
     uint32_t crc;
 
-    if (intake->state == GB_INTAKE_LEAD)
+    if (multipart->state == GB_MULTIPART_HEADER)
         return 0;
-    if (!intake->sealed && gb_intake_check_locked(intake, err) < 0)
+    if (!multipart->sealed && gb_multipart_check_locked(multipart, err) < 0)
         return -1;
-    if (intake->sealed && intake->state != GB_INTAKE_OPEN)
-        return gb_intake_check_locked(intake, err);
-    if (intake->ranges.bytes < intake->bytes)
+    if (multipart->sealed && multipart->state != GB_MULTIPART_OPEN)
+        return gb_multipart_check_locked(multipart, err);
+    if (multipart->ranges.bytes < multipart->bytes)
         return 0;
-    if (intake->turn || intake->running > 0)
+    if (multipart->append_locked || multipart->running > 0)
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "another request still writes to it");
-    crc = gb_ranges_crc(&intake->ranges);
+    crc = gb_ranges_crc(&multipart->ranges);
     if (expected && expected->has_crc32c && expected->crc32c != crc)
         return gb_error_set(err, GB_ERR_DIGEST_MISMATCH,
                             "the bytes that arrived have the CRC32C %08x and %08x was expected; send the wrong parts "
@@ -185,67 +170,67 @@ static int completable_locked(struct gb_intake *intake, const struct gb_intake_e
     return 1;
 }
 
-/* n: NULL when nothing is to be read. From 1 on check and n are the intake's. */
-static int start(struct gb_intake *intake, const struct gb_buffer_check *check,
-                 const struct gb_intake_expected *expected, struct inspection *n, struct gb_call *call,
+/* n: NULL when nothing is to be read. From 1 on check and n are the multipart upload's. */
+static int start(struct gb_multipart *multipart, const struct gb_buffer_check *check,
+                 const struct gb_multipart_expected *expected, struct inspection *n, struct gb_multipart_call *call,
                  struct gb_error *err) {
-    struct gb_upload *carrier = NULL;
+    struct gb_upload *target = NULL;
     int r;
 
-    pthread_mutex_lock(&intake->lock);
-    r = completable_locked(intake, expected, err);
+    pthread_mutex_lock(&multipart->lock);
+    r = completable_locked(multipart, expected, err);
     if (r > 0) {
-        intake->call = call;
-        carrier = intake->carrier;
-        gb_transfer_ref(&carrier->t);
+        multipart->call = call;
+        target = multipart->target;
+        gb_core_transfer_ref(&target->t);
     }
     if (r > 0 && n) {
-        intake->state = GB_INTAKE_READING;
-        intake->reading = &n->reading;
-        n->carrier = carrier;
+        multipart->state = GB_MULTIPART_HASHING;
+        multipart->reader = &n->reader;
+        n->target = target;
         n->check = check ? *check : (struct gb_buffer_check){0};
     } else if (r > 0) {
-        feed_locked(intake, check);
+        gb_multipart_feed_locked(multipart, check);
     }
-    pthread_mutex_unlock(&intake->lock);
+    pthread_mutex_unlock(&multipart->lock);
     if (r <= 0)
         return r;
     if (n) {
         inspect(n);
     } else {
-        commit(intake, carrier);
-        gb_transfer_unref(&carrier->t);
+        gb_multipart_commit(multipart, target);
+        gb_core_transfer_unref(&target->t);
     }
     return 1;
 }
 
-void gb_intake_complete(struct gb_core *core, const struct gb_name *session, const char *id,
-                        const struct gb_buffer_check *check, const struct gb_intake_expected *expected,
-                        struct gb_call *call) {
+void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
+                           const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
+                           struct gb_multipart_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_intake *intake;
+    struct gb_multipart *multipart;
     struct inspection *n = NULL;
     int r;
 
     gb_core_enter(core);
-    intake = gb_intake_find(core, session, id, true, &err);
-    r = intake ? ask_check(intake, check, &err) : -1;
+    multipart = gb_multipart_find(core, session, id, true, &err);
+    r = multipart ? ask_check(multipart, check, &err) : -1;
     if (r == 0 && expected && expected->digests.given) {
-        n = inspection_new(intake, &expected->digests, &err);
+        n = inspection_new(multipart, &expected->digests, &err);
         r = n ? 0 : -1;
     }
     if (r == 0)
-        r = start(intake, check, expected, n, call, &err);
+        r = start(multipart, check, expected, n, call, &err);
     if (r <= 0) {
         inspection_free(n);
         if (check && check->free_arg)
             check->free_arg(check->arg);
     }
-    if (r <= 0 && intake) {
-        gb_intake_finish_call(intake, call, r < 0 ? &err : NULL);
+    if (r <= 0 && multipart) {
+        gb_multipart_finish_call(multipart, call, r < 0 ? &err : NULL);
     } else if (r <= 0) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         gb_core_leave(core);
     }
-    gb_intake_unref(intake);
+    gb_multipart_unref(multipart);
 }

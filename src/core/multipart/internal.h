@@ -1,123 +1,155 @@
-/* An intake, for the files that make it up: multipart.c keeps the list, target.c its memory and its end, complete.c
- * what comes before its commit, part.c what comes in any order, append.c what comes one after the other.
+/* A multipart upload, for the files that implement it: multipart.c has the list, target.c the memory and the end,
+ * complete.c the steps before the commit, part.c parts in any order, append.c bytes in sequence.
  *
- * The bytes belong to a gb_upload that is never fed, the carrier: it reserves, allocates and commits as any upload does. A
- * part is a gb_upload too, one that writes into the carrier's memory and whose end marks its range instead of committing.
- * Locks: the session's, then the intake's, then a transfer's; wakes run under the intake's. */
-#ifndef GB_CORE_INTAKE_INTERNAL_H
-#define GB_CORE_INTAKE_INTERNAL_H
+ * The bytes belong to the target, a gb_upload that receives no bytes itself. The target reserves, allocates and commits
+ * as any upload does. A part is a gb_upload too; it writes into the target's memory, and its end records its range
+ * instead of committing. Lock order: the session's, the multipart upload's, a transfer's. Wakes run under the multipart
+ * upload's lock. */
+#ifndef GB_CORE_MULTIPART_INTERNAL_H
+#define GB_CORE_MULTIPART_INTERNAL_H
 
 #include "core/download/hash_reader.h"
+#include "core/multipart/multipart.h"
 #include "core/upload/upload.h"
+#include "core/util/range_set.h"
 
-enum gb_intake_state {
-    GB_INTAKE_LEAD,    /* not yet known what it becomes */
-    GB_INTAKE_OPENING, /* memory is being got */
-    GB_INTAKE_OPEN,
-    GB_INTAKE_READING, /* everything arrived, and its digests are computed */
-    GB_INTAKE_COMPLETING,
-    GB_INTAKE_DONE, /* remembered for those who did not hear the answer */
-    GB_INTAKE_ENDED
+enum gb_multipart_state {
+    GB_MULTIPART_HEADER,  /* appended bytes do not describe the payload yet */
+    GB_MULTIPART_OPENING, /* memory is being allocated */
+    GB_MULTIPART_OPEN,
+    GB_MULTIPART_HASHING, /* all bytes arrived, and the digests are being computed */
+    GB_MULTIPART_COMPLETING,
+    GB_MULTIPART_DONE, /* remembered for clients that missed the reply */
+    GB_MULTIPART_ENDED
 };
 
-struct gb_intake_waiter {
-    struct gb_intake_waiter *next;
-    struct gb_call *call;
+struct gb_multipart_waiter {
+    struct gb_multipart_waiter *next;
+    struct gb_multipart_call *call;
 };
 
-struct gb_intake {
-    atomic_uint refs; /* the list's, the carrier's, each part's, each append's */
+struct gb_multipart {
+    atomic_uint refs; /* one each of the list, the target, every part and every append */
     struct gb_core *core;
     struct gb_session *session; /* a reference */
     int64_t number;
     struct gb_name buffer;
     bool appends;
     int64_t created_at_us;
-    bool listed;         /* these three: the session's lock */
-    bool counted;        /* as one of its open ones */
+    bool listed;         /* this and the next two: the session's lock */
+    bool counted;        /* in the session's open multipart uploads */
     uint64_t held_bytes; /* counted in session and core */
 
-    pthread_mutex_t lock; /* for all below */
-    enum gb_intake_state state;
-    bool sealed; /* a commit was tried: nothing but that is left */
-    struct gb_upload *carrier;
+    pthread_mutex_t lock; /* guards all below */
+    enum gb_multipart_state state;
+    bool sealed; /* a commit was tried: only another commit or a deletion may follow */
+    struct gb_upload *target;
+    struct gb_buffer_check
+        end_check; /* evaluated at the commit besides the target's own; the target uses it while it commits */
+    struct gb_store_mark mark; /* of the completing call; committed with the buffer */
+    struct gb_error refused;   /* the error of the last commit, which may be tried again */
     struct gb_ranges ranges;
-    struct gb_upload *parts; /* under way */
-    unsigned running;        /* of them, those that have not arrived */
+    struct gb_part *parts; /* under way */
+    unsigned running;      /* the number of those that have not arrived */
     uint64_t touched_ns;
     uint64_t bytes; /* of the payload; from OPENING on */
     bool has_length;
     uint64_t length;
-    char *lead;
-    size_t lead_used;
-    size_t lead_size;
+    char *header;
+    size_t header_used;
+    size_t header_size;
     uint64_t skip;
     void *app;
     void (*free_app)(void *app);
-    bool turn;                /* somebody appends, or what he brought is still being copied */
-    struct gb_append *append; /* whom to wake; NULL when that one has gone */
-    struct gb_call *call;     /* begins or completes */
-    struct gb_reading *reading;
-    struct gb_intake_waiter *settlers;
-    struct gb_intake_waiter *enders; /* wait for the memory to be free */
-    struct gb_error why;             /* it ended */
+    bool append_locked;             /* a request appends, or its bytes are still being copied */
+    struct gb_append *append;       /* the append to wake; NULL: it was freed */
+    struct gb_multipart_call *call; /* the call that begins or completes the multipart upload */
+    struct gb_hash_reader *reader;
+    struct gb_multipart_waiter *drain_waiters;
+    struct gb_multipart_waiter *end_waiters; /* wait until the memory is free */
+    struct gb_error why;                     /* why it ended */
     struct gb_task task;
 };
 
+/* A part: an upload into the target's memory. */
+struct gb_part {
+    struct gb_upload upload;        /* first */
+    struct gb_multipart *multipart; /* a reference */
+    struct gb_upload *target;       /* a reference */
+    struct gb_part *next;
+    bool keeps;   /* received bytes count even if the part breaks off */
+    bool arrived; /* its range is recorded */
+};
+
 struct gb_append {
-    struct gb_intake *intake;
+    struct gb_multipart *multipart;
     struct gb_upload *part;
     void (*wake)(void *arg);
     void *arg;
-    bool cut; /* the intake's lock */
+    bool cut; /* the multipart upload's lock */
     size_t room;
 };
 
-/* --- multipart.c --------------------------------------------------------------------------------------------------------------- */
+/* --- multipart.c -------------------------------------------------------------------------------------------------- */
 
-/* In the session's list, with two references: the list's and the caller's. */
-int gb_intake_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer, bool appends,
-                  struct gb_intake **ret, struct gb_error *err);
-void gb_intake_unref(struct gb_intake *intake); /* NULL is accepted; without locks */
-struct gb_intake *gb_intake_ref(struct gb_intake *intake);
+/* Makes a multipart upload and puts it into its session's list. Of params only the session and the buffer's name are
+ * used. *ret has two references, the list's and the caller's. */
+int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params, bool appends,
+                     struct gb_multipart **ret, struct gb_error *err);
+void gb_multipart_unref(struct gb_multipart *multipart); /* NULL is accepted; without locks */
+struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart);
 
-/* With a reference; NULL with SESSION_NOT_FOUND or UPLOAD_NOT_FOUND. use: a sign of life for the session. */
-struct gb_intake *gb_intake_find(struct gb_core *core, const struct gb_name *session, const char *id, bool use,
-                                 struct gb_error *err);
-int gb_intake_not_found(struct gb_error *err);
-void gb_intake_view_locked(struct gb_intake *intake, struct gb_intake_view *ret);
-uint64_t gb_intake_offset_locked(const struct gb_intake *intake);
-int gb_intake_check_locked(struct gb_intake *intake, struct gb_error *err); /* open for bytes? */
+/* Finds a multipart upload by id. use: reset the session's idle timer. Returns it with a reference, or NULL. Errors:
+ * SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
+struct gb_multipart *gb_multipart_find(struct gb_core *core, const struct gb_name *session, const char *id, bool use,
+                                       struct gb_error *err);
+int gb_multipart_not_found(struct gb_error *err);
+void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipart_view *ret);
+uint64_t gb_multipart_offset_locked(const struct gb_multipart *multipart);
+/* Returns 0 if the multipart upload is open for bytes; else -1 with the reason. */
+int gb_multipart_check_locked(struct gb_multipart *multipart, struct gb_error *err);
 
-/* Out of the list; the list's reference goes. */
-void gb_intake_withdraw(struct gb_intake *intake);
-/* What it holds, against the bound on all. LIMIT_REACHED. */
-int gb_intake_hold(struct gb_intake *intake, uint64_t bytes, struct gb_error *err);
-void gb_intake_release(struct gb_intake *intake);
-/* It is completed: no longer one of the open ones. The oldest that are remembered are forgotten. */
-void gb_intake_remember(struct gb_intake *intake);
+/* Takes the multipart upload out of the list and drops the list's reference. */
+void gb_multipart_withdraw(struct gb_multipart *multipart);
+/* Count and release the bytes that it holds, against the limit on all multipart uploads. Errors: LIMIT_REACHED. */
+int gb_multipart_hold(struct gb_multipart *multipart, uint64_t bytes, struct gb_error *err);
+void gb_multipart_release(struct gb_multipart *multipart);
+/* Takes a completed multipart upload out of the open ones and remembers it. The oldest remembered ones are dropped. */
+void gb_multipart_remember(struct gb_multipart *multipart);
 
-/* --- target.c ----------------------------------------------------------------------------------------------------------- */
+/* --- target.c ----------------------------------------------------------------------------------------------------- */
 
-int gb_intake_carry(struct gb_intake *intake, const struct gb_upload_params *params, struct gb_error *err);
-/* Ends it whatever it does. Nothing happens when it has ended. */
-void gb_intake_end(struct gb_intake *intake, const struct gb_error *why);
-/* Something may have happened to the carrier. */
-void gb_intake_look(struct gb_intake *intake);
-void gb_intake_finish_call(struct gb_intake *intake, struct gb_call *call, const struct gb_error *error);
-/* Waits in a list; the call fails when memory is exhausted. */
-bool gb_intake_wait_locked(struct gb_intake_waiter **list, struct gb_call *call);
-void gb_intake_settled_locked(struct gb_intake *intake, struct gb_intake_waiter **ret);
-void gb_intake_tell(struct gb_intake *intake, struct gb_intake_waiter *list, const struct gb_error *error);
-/* From abort.c: its memory is given back behind what stands on the lane. Drops its reference. */
-void gb_intake_carrier_gone(struct gb_intake *intake, struct gb_core_device *device);
+int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_upload_params *params,
+                              struct gb_error *err);
+/* Ends the multipart upload in any state. Has no effect if it is done or has ended. */
+void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why);
+/* Handles progress of the target: called when the target may have opened, committed or failed. */
+void gb_multipart_look(struct gb_multipart *multipart);
+void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
+                              const struct gb_error *error);
+/* Puts the call into a list of waiting calls. Returns false when memory is exhausted. */
+bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call);
+void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
+void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
 
-/* --- part.c ------------------------------------------------------------------------------------------------------------- */
+/* Prepares the commit when all bytes have arrived: gives the target its length, checksum and key. Takes over check,
+ * which may be NULL. The lock is held. */
+void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check);
+/* Commits the target after gb_multipart_feed_locked. The caller holds a reference to target. The lock is not held. */
+void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target);
 
-/* Links a new part; the intake is open. keeps: what came of it counts even when its end does not come. */
-struct gb_upload *gb_part_new_locked(struct gb_intake *intake, uint64_t at, uint64_t bytes, bool keeps,
+/* --- part.c ------------------------------------------------------------------------------------------------------- */
+
+/* Makes a part and links it to the multipart upload, which is open. keeps: received bytes count even if the part breaks
+ * off. The lock is held. */
+struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
-void gb_part_arrived(struct gb_upload *part); /* instead of a commit; drops the reference that goes with it */
-void gb_part_gone(struct gb_upload *part);    /* nothing uses it any more; the carrier's reference stays */
+
+/* multipart.c: ends the session's multipart uploads that have received nothing for the configured time. Without
+ * locks. */
+void gb_multiparts_expire(struct gb_session *session);
+
+/* multipart.c: ends all of the session's multipart uploads. Without locks. */
+void gb_multiparts_end(struct gb_session *session, const struct gb_error *why);
 
 #endif

@@ -1,9 +1,9 @@
-/* Uploads that take several requests: an intake is one new generation of a buffer that grows by parts, in any order and many
- * at a time, or by appending. It holds its memory and its quota from the beginning, and nobody sees it before it is
- * completed; then it becomes visible in one step. It lives with the process and ends with its session, when it is
- * abandoned, or when nothing has come for a while. Included by core.h. */
-#ifndef GB_CORE_INTAKE_H
-#define GB_CORE_INTAKE_H
+/* Multipart uploads: one new generation of a buffer, uploaded by several requests. The bytes come as parts, in any
+ * order and many at a time, or by appending. A multipart upload holds its memory and its quota from the beginning. Its
+ * bytes become visible in one step when it is completed. It is not persisted. It ends with its session, when it is
+ * deleted, or when it receives nothing for a while. Included by core.h. */
+#ifndef GB_CORE_MULTIPART_MULTIPART_H
+#define GB_CORE_MULTIPART_MULTIPART_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,133 +12,128 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/name.h"
-#include "core/util/range_set.h"
+#include "core/public/call.h"
+#include "core/public/types.h"
 
 struct gb_core;
-struct gb_call;
 struct gb_upload;
 struct gb_upload_params;
 struct gb_buffer_check;
-struct gb_buffer_rec;
-struct gb_transfer_times;
 
-#define GB_INTAKES_MAX 64         /* open in one session, unless configured */
-#define GB_INTAKES_DONE_MAX 64    /* of one session that are completed and still remembered */
-#define GB_INTAKE_PARTS_MAX 10000 /* pieces that one is made of */
-#define GB_INTAKE_GAPS_MAX 100    /* missing ranges told at once */
-#define GB_INTAKE_LEAD_MAX 65536  /* bytes kept before it is known what they are */
-#define GB_INTAKE_TTL_S 3600      /* unless configured */
-#define GB_INTAKE_ID_SIZE 32
+#define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
+#define GB_MULTIPARTS_DONE_MAX 64     /* completed and still remembered in one session */
+#define GB_MULTIPART_PARTS_MAX 10000  /* of one multipart upload */
+#define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before they describe the payload */
+#define GB_MULTIPART_TTL_S 3600       /* unless configured */
 
-/* What clients see. Offset and length count what came before the payload too, a .npy's header; bytes and gaps do not. */
-struct gb_intake_view {
-    char id[GB_INTAKE_ID_SIZE];
-    int64_t number; /* for lists: in the order of beginning */
-    struct gb_name buffer;
-    bool appends;   /* else takes parts */
-    bool has_bytes; /* it is known what it becomes */
-    uint64_t bytes;
-    uint64_t received_bytes;
-    uint64_t parts;   /* that arrived */
-    unsigned running; /* that are under way */
-    bool completed;
-    size_t gap_count;
-    size_t gaps_given;
-    struct gb_gap gaps[GB_INTAKE_GAPS_MAX];
-    uint64_t offset;
-    bool has_length;
-    uint64_t length;
-    int64_t created_at_us;
-    int64_t expires_at_us;
+struct gb_multipart_call {
+    struct gb_call base;
+    bool created; /* this and the next two: of a completion */
+    struct gb_transfer_times times;
+    struct gb_buffer_rec buffer;
+    struct gb_multipart_view multipart; /* also valid after an error, if there is such an upload */
 };
 
-/* Memory for the whole of params->bytes; params->wake is not used. Takes params->check, which is asked at the beginning and
- * again when the generation is to be seen. Refuses what gb_upload_begin refuses, and LIMIT_REACHED. Result: call->intake,
- * once bytes can be taken. */
-void gb_intake_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_call *call);
+/* Begins a multipart upload and allocates all of params->bytes. params->wake is not used. Takes params->check, which is
+ * evaluated at the beginning and again at the commit. The call ends when parts can be received. Result:
+ * call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
+void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
 
-/* [now] UPLOAD_NOT_FOUND. */
-int gb_intake_get(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_intake_view *ret,
-                  struct gb_error *err);
+/* [now] Reads a multipart upload. Errors: SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
+int gb_multipart_get(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_multipart_view *ret,
+                     struct gb_error *err);
 /* [now] As gb_session_list. */
-int gb_intake_list(struct gb_core *core, const struct gb_name *session, int64_t after, unsigned limit,
-                   int (*visit)(void *, const struct gb_intake_view *, struct gb_error *), void *arg, bool *ret_more,
-                   struct gb_error *err);
+int gb_multipart_list(struct gb_core *core, const struct gb_name *session, int64_t after, unsigned limit,
+                      int (*visit)(void *, const struct gb_multipart_view *, struct gb_error *), void *arg,
+                      bool *ret_more, struct gb_error *err);
 
-/* [now] One part: a transfer to be fed as an upload is (gb_upload_room, _fill, _pause, _end, _free). All of a part arrives
- * or nothing. With replace what arrived is overwritten, whole parts at a time, and is missing until this has arrived.
- * RANGE_NOT_SATISFIABLE, UPLOAD_BUSY where another part is under way, UPLOAD_OVERLAP with what arrived,
- * UPLOAD_WRONG_KIND, LIMIT_REACHED. */
-int gb_intake_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset, uint64_t bytes,
-                   bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret, struct gb_error *err);
-/* [now] That range is made of whole parts that arrived, and this is its checksum. */
-bool gb_intake_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
-                       uint64_t bytes, uint32_t *ret_crc);
-/* After gb_upload_end. 1: it arrived, and this is its checksum; 0: not yet; -1. */
+/* [now] Begins a part, which the caller uses as an upload (gb_upload_room, _fill, _pause, _end, _free). A part arrives
+ * as a whole or not at all. replace: overwrite whole parts that arrived; their bytes are missing until this part has
+ * arrived. Errors: RANGE_NOT_SATISFIABLE; UPLOAD_BUSY if another part of the range is under way; UPLOAD_OVERLAP with
+ * parts that arrived; UPLOAD_WRONG_KIND, LIMIT_REACHED. */
+int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                      uint64_t bytes, bool replace, void (*wake)(void *arg), void *arg, struct gb_upload **ret,
+                      struct gb_error *err);
+/* [now] Returns true if the range consists of whole parts that arrived, with its checksum in *ret_crc. */
+bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
+                          uint64_t bytes, uint32_t *ret_crc);
+/* The result of a part after gb_upload_end. Returns 1 with its checksum in *ret_crc if it arrived; 0: wait for wake;
+ * -1. */
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_error *err);
 
-/* Of all its bytes. The checksum was computed as they came; digests are computed of the memory, on a thread for that. */
-struct gb_intake_expected {
+/* The expected checksum and digests of all bytes. The checksum is computed as bytes arrive. The digests are computed
+ * from the memory at the completion, on a thread of their own. */
+struct gb_multipart_expected {
     bool has_crc32c;
     uint32_t crc32c;
     struct gb_digest_set digests;
 };
 
-/* Everything arrived: commits. check (may be NULL) is taken, and asked as well. expected: may be NULL; copied.
- * Result: call->buffer, created, times and intake; where bytes are missing, no error: intake says which, completed is
- * false. UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan): it stays as it is. While
- * digests are computed it takes nothing (UPLOAD_BUSY) and can be deleted. */
-void gb_intake_complete(struct gb_core *core, const struct gb_name *session, const char *id,
-                        const struct gb_buffer_check *check, const struct gb_intake_expected *expected,
-                        struct gb_call *call);
+/* Completes a multipart upload: commits it if all bytes have arrived. Takes check, which is evaluated besides that of
+ * the beginning; it may be NULL. expected is copied and may be NULL. While digests are computed the multipart upload
+ * refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times, multipart. Missing bytes are
+ * no error: multipart.completed is false and multipart.gaps lists them. Errors, which leave the multipart upload as it
+ * is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan). */
+void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
+                           const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
+                           struct gb_multipart_call *call);
 
-/* Ends it and what is under way, and frees its memory. */
-void gb_intake_delete(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call);
+/* Ends a multipart upload with its parts and appends under way, and frees its memory. The call ends when it is free. */
+void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, const char *id,
+                         struct gb_multipart_call *call);
 
-/* Where it stands, once nobody appends: who does is cut off, for a client that asks has lost its line. Result:
- * call->intake. */
-void gb_intake_settle(struct gb_core *core, const struct gb_name *session, const char *id, struct gb_call *call);
+/* Reads the offset when no append runs. A running append is cut off, because a client that queries the offset has lost
+ * its connection. Result: call->multipart. */
+void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
+                        struct gb_multipart_call *call);
 
-/* --- appending -------------------------------------------------------------------------------------------------------------- */
+/* --- appending ---------------------------------------------------------------------------------------------------- */
 
-/* The turn to append, of one request. Functions are called by one thread at a time; wake as a transfer's. */
+/* One request that appends; it holds the append lock. The caller uses it from one thread at a time. wake as for a
+ * transfer. */
 struct gb_append;
 
-/* [now] A new intake and the turn. app is kept with it and freed by free_app, at the latest with it; on failure at once. */
-int gb_append_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *buffer,
-                  const uint64_t *length, void *app, void (*free_app)(void *app), void (*wake)(void *arg), void *arg,
-                  struct gb_append **ret, struct gb_error *err);
-/* [now] The turn. UPLOAD_BUSY; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED with *ret_offset, where it stands. */
+/* [now] Makes a multipart upload and takes its append lock. Of params only the session and the buffer's name are used.
+ * Takes app in every case: free_app frees it at once on failure, else with the multipart upload at the latest. */
+int gb_append_new(struct gb_core *core, const struct gb_upload_params *params, const uint64_t *length, void *app,
+                  void (*free_app)(void *app), void (*wake)(void *arg), void *arg, struct gb_append **ret,
+                  struct gb_error *err);
+/* [now] Takes the append lock to continue at offset. *ret_offset: the present offset. Errors: UPLOAD_BUSY,
+ * UPLOAD_WRONG_KIND; UPLOAD_OFFSET_MISMATCH and UPLOAD_COMPLETED, which set *ret_offset. */
 int gb_append_open(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                    void (*wake)(void *arg), void *arg, struct gb_append **ret, uint64_t *ret_offset,
                    struct gb_error *err);
 void *gb_append_app(struct gb_append *append);
-void gb_append_view(struct gb_append *append, struct gb_intake_view *ret);
+void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret);
 
-/* The length of the whole is known now. UPLOAD_LENGTH_MISMATCH when another was given before. */
+/* Sets the total length. Errors: UPLOAD_LENGTH_MISMATCH if another length was set before. */
 int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error *err);
 
-/* Until it is described: the first bytes, kept as they are. room as gb_upload_room, of at most want bytes in all. */
+/* Until gb_append_describe the first bytes are kept as the header prefix. header_room as gb_upload_room, for at most
+ * want bytes in all. */
 bool gb_append_described(struct gb_append *append);
-int gb_append_lead_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err);
-void gb_append_lead_fill(struct gb_append *append, size_t n);
-const char *gb_append_lead(struct gb_append *append, size_t *ret_n);
+int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+void gb_append_header_fill(struct gb_append *append, size_t n);
+const char *gb_append_header(struct gb_append *append, size_t *ret_n);
 
-/* What it becomes. The first skip bytes of the lead are no payload, those behind are its beginning. Begins the upload and
- * takes params->check.arg on success. */
+/* Describes the payload and begins the upload. skip: bytes of the header prefix before the payload; the bytes after
+ * them are the payload's first. Takes params->check.arg on success. */
 int gb_append_describe(struct gb_append *append, const struct gb_upload_params *params, uint64_t skip,
                        struct gb_error *err);
 
-/* Of the payload, once described. As the functions of an upload; bytes that come are kept even when the end does not. */
+/* Receive the payload after gb_append_describe, as the functions of an upload. Received bytes are kept even if the
+ * request breaks off. */
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 int gb_append_fill(struct gb_append *append, size_t n, struct gb_error *err);
 void gb_append_pause(struct gb_append *append, bool stalled);
-/* The request has no more. 1: told; 0: wait for wake and call it again; -1. */
+/* Ends the request's bytes. Returns 1; 0: wait for wake and call again; -1. */
 int gb_append_end(struct gb_append *append, struct gb_error *err);
-/* 1: what came is there, *ret says where it stands; 0: not yet; -1. */
-int gb_append_result(struct gb_append *append, struct gb_intake_view *ret, struct gb_error *err);
+/* The result after gb_append_end. Returns 1 if the bytes have arrived, with the present view in *ret; 0: wait for wake;
+ * -1. */
+int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err);
 
-/* Gives the turn back. spoiled: nothing can become of the intake, it ends. NULL is accepted. */
+/* Releases the append lock and frees the append. spoiled: the multipart upload can no longer be completed and ends.
+ * NULL is accepted. */
 void gb_append_free(struct gb_append *append, bool spoiled);
 
 #endif

@@ -1,22 +1,64 @@
 /* Reading the feed. */
 #include "core/observe/feed.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "core/runtime/call.h"
+#include "core/runtime/notices.h"
+#include "core/runtime/runtime.h"
 
-/* --- the tail ------------------------------------------------------------------------------------------------------- */
+#define TAIL 2048
+
+struct gb_feed {
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t grown;
+    struct gb_notice *tail; /* a ring of TAIL */
+    size_t first;
+    size_t count;
+    int64_t floor; /* all that is above is in the tail */
+    int64_t last;
+    void (*wake)(void *arg);
+    void *wake_arg;
+};
+
+struct gb_feed *gb_feed_new(void) {
+    struct gb_feed *f = calloc(1, sizeof(*f));
+
+    if (!f)
+        return NULL;
+    f->tail = calloc(TAIL, sizeof(*f->tail));
+    if (!f->tail) {
+        free(f);
+        return NULL;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    gb_cond_init(&f->grown);
+    return f;
+}
+
+void gb_feed_free(struct gb_feed *f) {
+    if (!f)
+        return;
+    free(f->tail);
+    pthread_cond_destroy(&f->grown);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+/* --- the tail ----------------------------------------------------------------------------------------------------- */
 
 static struct gb_notice *at(struct gb_feed *f, size_t i) {
-    return &f->tail[(f->first + i) % GB_FEED_TAIL];
+    return &f->tail[(f->first + i) % TAIL];
 }
 
 static void append_locked(struct gb_feed *f, const struct gb_notice *notice) {
-    if (f->count == GB_FEED_TAIL) {
+    if (f->count == TAIL) {
         f->floor = f->tail[f->first].id;
-        f->first = (f->first + 1) % GB_FEED_TAIL;
+        f->first = (f->first + 1) % TAIL;
         f->count--;
     }
     *at(f, f->count++) = *notice;
@@ -26,7 +68,7 @@ static void append_locked(struct gb_feed *f, const struct gb_notice *notice) {
 /* On the writer's thread: in the log now. */
 static void noted(void *arg, const struct gb_notice *notices, size_t count) {
     struct gb_core *core = arg;
-    struct gb_feed *f = &core->feed;
+    struct gb_feed *f = core->feed;
     size_t i;
 
     pthread_mutex_lock(&f->lock);
@@ -57,49 +99,41 @@ static bool ended_in_order(struct gb_feed *f) {
     return true;
 }
 
-int gb_feed_init(struct gb_core *core, struct gb_error *err) {
-    struct gb_notice started = gb_notice_of(NULL, GB_NOTICE_DAEMON_STARTED);
-    struct gb_feed *f = &core->feed;
+int gb_feed_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_notice started = gb_notice_new(GB_NOTICE_DAEMON_STARTED);
+    struct gb_feed *f = core->feed;
     struct gb_store_feed bounds;
 
-    f->tail = calloc(GB_FEED_TAIL, sizeof(*f->tail));
-    if (!f->tail)
-        return gb_no_memory(err);
     gb_store_feed_bounds(core->store, &bounds);
     f->floor = f->last = bounds.dropped_through;
-    if (gb_store_feed_recent(core->store, GB_FEED_TAIL, remember, f, err) < 0)
+    if (gb_store_feed_recent(core->store, TAIL, remember, f, err) < 0)
         return -1;
-    if (f->count == GB_FEED_TAIL && f->floor < at(f, 0)->id - 1)
+    if (f->count == TAIL && f->floor < at(f, 0)->id - 1)
         f->floor = at(f, 0)->id - 1;
     gb_store_feed_watch(core->store, noted, core);
     if (!ended_in_order(f))
         strcpy(started.detail, "the daemon before this one did not stop in order: its last moments may not be told of");
-    gb_note(core, &started);
+    gb_notice_post(core, &started);
     return 0;
 }
 
-void gb_feed_done(struct gb_core *core) {
-    if (core->store)
-        gb_store_feed_watch(core->store, NULL, NULL);
-    free(core->feed.tail);
-    pthread_cond_destroy(&core->feed.grown);
-    pthread_mutex_destroy(&core->feed.lock);
-    pthread_mutex_destroy(&core->feed.storm_lock);
+void gb_feed_stop(struct gb_core *core) {
+    gb_store_feed_watch(core->store, NULL, NULL);
 }
 
 void gb_feed_watch(struct gb_core *core, void (*wake)(void *arg), void *arg) {
-    pthread_mutex_lock(&core->feed.lock);
-    core->feed.wake = wake;
-    core->feed.wake_arg = arg;
-    pthread_mutex_unlock(&core->feed.lock);
+    pthread_mutex_lock(&core->feed->lock);
+    core->feed->wake = wake;
+    core->feed->wake_arg = arg;
+    pthread_mutex_unlock(&core->feed->lock);
 }
 
 int64_t gb_feed_last(struct gb_core *core) {
     int64_t last;
 
-    pthread_mutex_lock(&core->feed.lock);
-    last = core->feed.last;
-    pthread_mutex_unlock(&core->feed.lock);
+    pthread_mutex_lock(&core->feed->lock);
+    last = core->feed->last;
+    pthread_mutex_unlock(&core->feed->lock);
     return last;
 }
 
@@ -110,7 +144,7 @@ int64_t gb_feed_given(struct gb_core *core) {
     return bounds.last_id;
 }
 
-/* --- pieces --------------------------------------------------------------------------------------------------------- */
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
 
 static bool matches(const struct gb_feed_filter *filter, const struct gb_notice *n) {
     if (!(filter->types >> n->type & 1))
@@ -164,7 +198,7 @@ static void recall_locked(struct gb_feed *f, struct gb_feed_piece *p) {
 }
 
 bool gb_feed_recall(struct gb_core *core, struct gb_feed_piece *p) {
-    struct gb_feed *f = &core->feed;
+    struct gb_feed *f = core->feed;
     struct gb_store_feed bounds;
     bool covered;
 
@@ -174,7 +208,7 @@ bool gb_feed_recall(struct gb_core *core, struct gb_feed_piece *p) {
     p->gap_through = 0;
     pthread_mutex_lock(&f->lock);
     p->last = f->last;
-    /* What the database would not have may be in memory still. */
+    /* A notice that the database refused may still be in memory. */
     if (!p->newest && p->after < f->floor && p->after < bounds.dropped_through)
         p->through = p->gap_through = f->floor < bounds.dropped_through ? f->floor : bounds.dropped_through;
     covered = p->newest || p->through >= f->floor;
@@ -204,7 +238,8 @@ static int take(void *arg, const struct gb_notice *notice) {
     struct reading *r = arg;
     struct gb_feed_piece *p = r->piece;
 
-    /* What is not told yet is not read either: else a listener that goes on in memory would get it twice. */
+    /* A notice that listeners do not know yet is not read either: a listener that goes on in memory would get it
+     * twice. */
     if (notice->id > p->last)
         return 1;
     p->through = notice->id;
@@ -223,11 +258,11 @@ int gb_feed_read(struct gb_core *core, struct gb_feed_piece *p, struct gb_error 
         return -1;
     /* Nothing there, where memory begins further up: it went meanwhile, or was of types unknown here. */
     if (reading.looked == 0)
-        p->through = floor_of(&core->feed);
+        p->through = floor_of(core->feed);
     return 0;
 }
 
-/* --- on a thread of the core ---------------------------------------------------------------------------------------- */
+/* --- on a thread of the core -------------------------------------------------------------------------------------- */
 
 struct fetch {
     struct gb_task task; /* first */
@@ -261,16 +296,24 @@ void gb_feed_fetch(struct gb_core *core, struct gb_feed_piece *piece, struct gb_
     gb_lane_post(&core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES], &f->task);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------- */
+/* --- notices of its own ------------------------------------------------------------------------------------------- */
+
+void gb_feed_health(struct gb_core *core, int device, const char *detail) {
+    struct gb_notice n = gb_notice_new(GB_NOTICE_DEVICE_HEALTH);
+
+    n.device = device;
+    snprintf(n.detail, sizeof(n.detail), "%s", detail);
+    gb_notice_post(core, &n);
+}
 
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms) {
-    struct gb_notice stopping = gb_notice_of(NULL, GB_NOTICE_DAEMON_STOPPING);
+    struct gb_notice stopping = gb_notice_new(GB_NOTICE_DAEMON_STOPPING);
     struct timespec until = gb_after_ms(timeout_ms);
-    struct gb_feed *f = &core->feed;
+    struct gb_feed *f = core->feed;
     int64_t id;
     int r = 0;
 
-    gb_feed_tick(core);
+    gb_notices_tick(core);
     id = gb_store_note(core->store, &stopping);
     pthread_mutex_lock(&f->lock);
     while (f->last < id && r == 0)

@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "core/observe/feed.h"
+#include "core/public/device.h"
+#include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
 
-/* For a call that is under way when the daemon stops; one that hangs is left behind. */
+/* The wait for a reading that is under way when the daemon stops; a reading that hangs is left behind. */
 #define STOP_MS 500
-/* A reading takes milliseconds; one that takes so long is worth telling. */
+/* A reading takes milliseconds; after this time its delay is shown. */
 #define LATE_NS (5 * GB_NS_PER_S)
 
 struct gb_health_watch {

@@ -1,7 +1,7 @@
-/* The last reading of how each device is. NVML may take its time, and with a sick driver for ever: it is asked on a thread that
- * nobody waits for, and what a reader gets is the last reading, whose time shows how old it is. */
-#ifndef GB_CORE_HEALTH_H
-#define GB_CORE_HEALTH_H
+/* The last reading of each device's health. NVML may take long, and with a broken driver for ever. It is asked on a
+ * thread that is not waited for, and a reader gets the last reading, whose time shows its age. */
+#ifndef GB_CORE_OBSERVE_HEALTH_H
+#define GB_CORE_OBSERVE_HEALTH_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 struct gb_core;
 struct gb_health_watch;
 
-/* What a notice of the feed (device.health) is about. */
+/* The changes that a notice device.health tells of. */
 enum gb_health_change {
     GB_HEALTH_ECC_ROSE,    /* there are more errors that ECC could not correct */
     GB_HEALTH_SLOWED_DOWN, /* a thermal or power-brake slowdown began */
@@ -22,7 +22,7 @@ enum gb_health_change {
     GB_HEALTH_CHANGES
 };
 
-/* What happened between two readings of a device: bits 1u << enum gb_health_change. */
+/* The changes between two readings of a device: bits 1u << enum gb_health_change. */
 unsigned gb_health_changes(const struct gb_health *before, const struct gb_health *now);
 
 /* Starts the thread, which reads at once and then each interval. Devices are copied. */
@@ -30,16 +30,16 @@ int gb_health_watch_start(enum gb_health_policy policy, const char *root, uint64
                           const struct gb_device_rec *devices, int count, struct gb_health_watch **ret,
                           struct gb_error *err);
 
-/* Ends the thread, or leaves it behind with what it uses when it does not come back soon. NULL is accepted. */
+/* Ends the thread. A thread that does not end soon is left behind with what it uses. NULL is accepted. */
 void gb_health_watch_stop(struct gb_health_watch *watch);
 
 /* [now] NULL: there is no watch. */
 void gb_health_watch_get(struct gb_health_watch *watch, int device, struct gb_health *ret);
 
-/* The core's: started with it where an interval is configured. */
+/* Starts the core's watch if an interval is configured. */
 int gb_core_health_start(struct gb_core *core, struct gb_error *err);
 
-/* The housekeeper's: looks whether there was a change since its last look. */
+/* Posts changes since the last look. The housekeeper's thread. */
 void gb_core_health_tick(struct gb_core *core);
 
 #endif

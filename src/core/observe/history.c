@@ -7,7 +7,7 @@
 #include "core/observe/sampler.h"
 #include "core/session/session.h"
 
-/* --- questions ------------------------------------------------------------------------------------------------------------ */
+/* --- questions ---------------------------------------------------------------------------------------------------- */
 
 struct gb_history_call *gb_history_call_new(void (*done)(void *arg), void *arg) {
     struct gb_history_call *call = calloc(1, sizeof(*call));
@@ -95,12 +95,12 @@ int gb_history_of_device(struct gb_core *core, int device, struct gb_history_key
 }
 
 void gb_core_set_outside(struct gb_core *core, void (*read)(void *arg, struct gb_outside *ret), void *arg) {
-    pthread_mutex_lock(&core->sampler.outside_lock);
-    if (core->sampler.outside && !read) {
-        core->sampler.outside(core->sampler.outside_arg, &core->sampler.last_outside);
-        core->sampler.was_outside = true;
+    pthread_mutex_lock(&core->sampler->outside_lock);
+    if (core->sampler->outside && !read) {
+        core->sampler->outside(core->sampler->outside_arg, &core->sampler->last_outside);
+        core->sampler->was_outside = true;
     }
-    core->sampler.outside = read;
-    core->sampler.outside_arg = arg;
-    pthread_mutex_unlock(&core->sampler.outside_lock);
+    core->sampler->outside = read;
+    core->sampler->outside_arg = arg;
+    pthread_mutex_unlock(&core->sampler->outside_lock);
 }

@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "core/public/device.h"
 #include "core/session/session.h"
+#include "core/share/lease_table.h"
 
-/* --- samples: one sweep -------------------------------------------------------------------------------------------------- */
+/* --- samples: one sweep ------------------------------------------------------------------------------------------- */
 
 struct sweep {
     struct gb_core *core;
@@ -40,14 +42,14 @@ static struct gb_history_sample *add(struct sweep *w, enum gb_history_scope scop
     return s;
 }
 
-/* What a counter has grown by since the last look. A number that was reset counts from there. */
+/* The increase of a counter since the last sample. A counter that was reset counts from there. */
 static double increase(_Atomic uint64_t *last, uint64_t now) {
     uint64_t before = atomic_exchange(last, now);
 
     return (double)(now >= before ? now - before : now);
 }
 
-/* --- what grew --------------------------------------------------------------------------------------------------------------- */
+/* --- what grew ---------------------------------------------------------------------------------------------------- */
 
 static double grown(uint64_t before, uint64_t now) {
     return (double)(now > before ? now - before : 0);
@@ -79,9 +81,9 @@ static double seconds(uint64_t from_ns, uint64_t to_ns) {
     return to_ns > from_ns ? (double)(to_ns - from_ns) / NS_PER_S : 0;
 }
 
-/* --- pools, sessions, devices -------------------------------------------------------------------------------------------------- */
+/* --- pools, sessions, devices ------------------------------------------------------------------------------------- */
 
-static void count_memory(struct gb_history_sample *s, struct gb_memory_tally *m) {
+static void count_memory(struct gb_history_sample *s, struct gb_alloc_counters *m) {
     s->counter[GB_COUNTER_allocations] = increase(&m->past.allocations, atomic_load(&m->allocations));
     s->counter[GB_COUNTER_frees] = increase(&m->past.frees, atomic_load(&m->frees));
     s->counter[GB_COUNTER_allocation_failures] = increase(&m->past.failures, atomic_load(&m->failures));
@@ -113,7 +115,7 @@ static void add_session(struct sweep *w, struct gb_session *s) {
 
     if (!sample)
         return;
-    gb_tally_read(&s->tally, &counters);
+    gb_live_counters_read(&s->live_counters, &counters);
     count(sample, &s->past.counted, &counters);
     s->past.counted = counters;
     sample->counter[GB_COUNTER_covered_s] = seconds(s->past.looked_ns, w->at_ns);
@@ -173,12 +175,12 @@ static void add_device(struct sweep *w, struct gb_core_device *d, const struct g
     s->gauge[GB_GAUGE_free_bytes] = (double)free_bytes;
     s->gauge[GB_GAUGE_used_bytes] = (double)(d->rec.total_bytes > free_bytes ? d->rec.total_bytes - free_bytes : 0);
     s->gauge[GB_GAUGE_reserved_bytes] = (double)sum->reserved_bytes;
-    s->counter[GB_COUNTER_covered_s] = seconds(w->core->sampler.counted_ns, w->at_ns);
+    s->counter[GB_COUNTER_covered_s] = seconds(w->core->sampler->counted_ns, w->at_ns);
     count_memory(s, &d->memory);
     add_health(s, w->core);
 }
 
-/* --- the daemon's --------------------------------------------------------------------------------------------------------- */
+/* --- the daemon's ------------------------------------------------------------------------------------------------- */
 
 static void gauge_daemon(struct sweep *w, const struct gb_pool_stat *sums) {
     struct gb_core *core = w->core;
@@ -195,7 +197,7 @@ static void gauge_daemon(struct sweep *w, const struct gb_pool_stat *sums) {
     s->gauge[GB_GAUGE_buffers] = (double)atomic_load(&core->live_buffers);
     s->gauge[GB_GAUGE_buffer_bytes] = (double)atomic_load(&core->buffer_bytes);
     s->gauge[GB_GAUGE_sessions] = (double)atomic_load(&core->live_sessions);
-    s->gauge[GB_GAUGE_leases] = (double)atomic_load(&core->leases.live);
+    s->gauge[GB_GAUGE_leases] = (double)atomic_load(&core->leases->live);
 }
 
 static void count_outside(struct sweep *w) {
@@ -203,21 +205,21 @@ static void count_outside(struct sweep *w) {
     struct gb_history_sample *s = &w->samples[0];
     struct gb_outside outside;
 
-    pthread_mutex_lock(&core->sampler.outside_lock);
-    if (core->sampler.outside)
-        core->sampler.outside(core->sampler.outside_arg, &outside);
+    pthread_mutex_lock(&core->sampler->outside_lock);
+    if (core->sampler->outside)
+        core->sampler->outside(core->sampler->outside_arg, &outside);
     else
-        outside = core->sampler.last_outside;
-    if (core->sampler.outside || core->sampler.was_outside) {
+        outside = core->sampler->last_outside;
+    if (core->sampler->outside || core->sampler->was_outside) {
         s->gauge[GB_GAUGE_connections] = (double)outside.connections;
-        s->counter[GB_COUNTER_requests] = increase(&core->sampler.requests, outside.requests);
+        s->counter[GB_COUNTER_requests] = increase(&core->sampler->requests, outside.requests);
     }
-    pthread_mutex_unlock(&core->sampler.outside_lock);
+    pthread_mutex_unlock(&core->sampler->outside_lock);
 }
 
 /* Of this process: from 0 on after a start. */
 static void count_process(struct sweep *w) {
-    struct gb_sampler *sampler = &w->core->sampler;
+    struct gb_sampler *sampler = w->core->sampler;
     struct gb_history_sample *s = &w->samples[0];
     struct gb_process process;
     struct gb_store_stat store;
@@ -229,10 +231,10 @@ static void count_process(struct sweep *w) {
     s->counter[GB_COUNTER_store_queue_seconds] = increase(&sampler->store_queue_ns, store.waited.ns) / NS_PER_S;
 }
 
-/* --- on its way to the database -------------------------------------------------------------------------------------------- */
+/* --- on its way to the database ----------------------------------------------------------------------------------- */
 
 static void end(struct sweep *w) {
-    struct gb_sampler *sampler = &w->core->sampler;
+    struct gb_sampler *sampler = w->core->sampler;
 
     pthread_mutex_lock(&sampler->lock);
     sampler->under_way = false;
@@ -264,12 +266,12 @@ static void send(struct sweep *w, gb_store_done_fn *done) {
 static void sent(void *arg, const struct gb_error *error) {
     struct sweep *w = arg;
 
-    /* What the first brought is counted; else the next sample counts it. */
+    /* The counters of the first piece are in the database now; after a failure the next sample counts them. */
     if (!error && w->sent <= GB_HISTORY_CHUNK) {
-        pthread_mutex_lock(&w->core->sampler.lock);
-        w->core->sampler.counted = w->counters;
-        w->core->sampler.counted_ns = w->at_ns;
-        pthread_mutex_unlock(&w->core->sampler.lock);
+        pthread_mutex_lock(&w->core->sampler->lock);
+        w->core->sampler->counted = w->counters;
+        w->core->sampler->counted_ns = w->at_ns;
+        pthread_mutex_unlock(&w->core->sampler->lock);
     }
     if (error)
         end(w);
@@ -280,7 +282,7 @@ static void sent(void *arg, const struct gb_error *error) {
 }
 
 static bool begin(struct gb_core *core) {
-    struct gb_sampler *sampler = &core->sampler;
+    struct gb_sampler *sampler = core->sampler;
     bool mine;
 
     pthread_mutex_lock(&sampler->lock);
@@ -303,9 +305,9 @@ bool gb_sampler_take(struct gb_core *core) {
         *w = (struct sweep){.core = core, .at_us = gb_wall_us(), .at_ns = gb_clock_ns()};
     if (!w || !sums || !add(w, GB_HISTORY_DAEMON)) {
         free(sums);
-        pthread_mutex_lock(&core->sampler.lock);
-        core->sampler.under_way = false;
-        pthread_mutex_unlock(&core->sampler.lock);
+        pthread_mutex_lock(&core->sampler->lock);
+        core->sampler->under_way = false;
+        pthread_mutex_unlock(&core->sampler->lock);
         free(w);
         return false;
     }
@@ -317,31 +319,39 @@ bool gb_sampler_take(struct gb_core *core) {
     gauge_daemon(w, sums);
     count_outside(w);
     count_process(w);
-    gb_tally_read(&core->tally, &w->counters);
-    count(&w->samples[0], &core->sampler.counted, &w->counters); /* which a restart finds in the database */
-    w->samples[0].counter[GB_COUNTER_covered_s] = seconds(core->sampler.counted_ns, w->at_ns);
+    gb_live_counters_read(&core->live_counters, &w->counters);
+    count(&w->samples[0], &core->sampler->counted, &w->counters); /* which a restart finds in the database */
+    w->samples[0].counter[GB_COUNTER_covered_s] = seconds(core->sampler->counted_ns, w->at_ns);
     free(sums);
     send(w, sent);
     return true;
 }
 
-/* --- beginning and end ----------------------------------------------------------------------------------------------------- */
+/* --- beginning and end -------------------------------------------------------------------------------------------- */
 
-void gb_sampler_init(struct gb_core *core) {
-    pthread_mutex_init(&core->sampler.lock, NULL);
-    pthread_mutex_init(&core->sampler.outside_lock, NULL);
-    pthread_cond_init(&core->sampler.idle, NULL);
+struct gb_sampler *gb_sampler_new(void) {
+    struct gb_sampler *sampler = calloc(1, sizeof(*sampler));
+
+    if (!sampler)
+        return NULL;
+    pthread_mutex_init(&sampler->lock, NULL);
+    pthread_mutex_init(&sampler->outside_lock, NULL);
+    pthread_cond_init(&sampler->idle, NULL);
+    return sampler;
 }
 
-void gb_sampler_done(struct gb_core *core) {
-    pthread_cond_destroy(&core->sampler.idle);
-    pthread_mutex_destroy(&core->sampler.outside_lock);
-    pthread_mutex_destroy(&core->sampler.lock);
+void gb_sampler_free(struct gb_sampler *sampler) {
+    if (!sampler)
+        return;
+    pthread_cond_destroy(&sampler->idle);
+    pthread_mutex_destroy(&sampler->outside_lock);
+    pthread_mutex_destroy(&sampler->lock);
+    free(sampler);
 }
 
 void gb_sampler_wait(struct gb_core *core) {
-    pthread_mutex_lock(&core->sampler.lock);
-    while (core->sampler.under_way)
-        pthread_cond_wait(&core->sampler.idle, &core->sampler.lock);
-    pthread_mutex_unlock(&core->sampler.lock);
+    pthread_mutex_lock(&core->sampler->lock);
+    while (core->sampler->under_way)
+        pthread_cond_wait(&core->sampler->idle, &core->sampler->lock);
+    pthread_mutex_unlock(&core->sampler->lock);
 }

@@ -1,6 +1,6 @@
-/* Takes samples of everything that has numbers and sends them to the database, a few at a time. */
-#ifndef GB_CORE_SAMPLER_H
-#define GB_CORE_SAMPLER_H
+/* Samples the numbers of daemon, sessions, pools and devices, and sends them to the database, a few at a time. */
+#ifndef GB_CORE_OBSERVE_SAMPLER_H
+#define GB_CORE_OBSERVE_SAMPLER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,26 +15,27 @@ struct gb_sampler {
     pthread_mutex_t lock; /* for the next three */
     pthread_cond_t idle;
     bool under_way;
-    struct gb_counters counted;   /* what the samples that are in the database come to */
+    struct gb_counters counted;   /* the counters as the samples in the database have them */
     uint64_t counted_ns;          /* when they were, on the monotonic clock */
     pthread_mutex_t outside_lock; /* for the next four, and held while it reads */
     void (*outside)(void *arg, struct gb_outside *ret);
     void *outside_arg;
     bool was_outside;
-    struct gb_outside last_outside; /* as it went away: what the sample at the end has */
+    struct gb_outside last_outside; /* at its last reading: for the sample at the end */
     _Atomic uint64_t requests;      /* as of the last sample, as the next two */
     _Atomic uint64_t cpu_ns;
     _Atomic uint64_t store_queue_ns;
 };
 
-void gb_sampler_init(struct gb_core *core);
-void gb_sampler_done(struct gb_core *core);
+/* NULL when memory is exhausted. gb_sampler_free accepts NULL. */
+struct gb_sampler *gb_sampler_new(void);
+void gb_sampler_free(struct gb_sampler *sampler);
 
-/* Of everything, at one time. The lifetime counters are saved with it. False: the last one is still on its way, or memory is exhausted; then nothing is lost but
- * the look. The housekeeper's thread, or when that has ended. */
+/* Takes one sample of everything, and saves the lifetime counters with it. False: the last sample is still on its way,
+ * or memory is exhausted; then only this sample is lost. The housekeeper's thread, or after that has ended. */
 bool gb_sampler_take(struct gb_core *core);
 
-/* Until nothing is on its way. */
+/* Waits until no sample is on its way. */
 void gb_sampler_wait(struct gb_core *core);
 
 void gb_history_key_of_pool(const struct gb_core_pool *pool, struct gb_history_key *ret);

@@ -1,9 +1,11 @@
-/* Statistics: what the core counts. Comes with core.h. */
-#ifndef GB_CORE_STATS_H
-#define GB_CORE_STATS_H
+/* Statistics: the numbers that the core counts. Included by core.h. */
+#ifndef GB_CORE_OBSERVE_STATS_H
+#define GB_CORE_OBSERVE_STATS_H
 
-#include "core/memory/alloc_stats.h"
+#include "core/public/types.h"
 #include "model/model.h"
+
+struct gb_core;
 
 /* Transfers by direction and kind of memory, since start. */
 struct gb_kind_counters {

@@ -1,29 +1,25 @@
-/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked about. */
-#include <stdlib.h>
-
+/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked
+ * about. */
+#include "base/container.h"
+#include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
+#include "core/session/op.h"
 
 struct attr_op {
-    struct gb_task task; /* first */
-    struct gb_session *session;
-    struct gb_call *call;
+    struct gb_op base; /* first */
+    struct gb_task task;
+    struct gb_attributes_call *call;
     struct gb_content *content[2]; /* of a mirrored buffer: host side, device side */
 };
 
 static void finish(struct attr_op *op, const struct gb_error *error) {
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-
     gb_content_drop(op->content[0], NULL, NULL);
     gb_content_drop(op->content[1], NULL, NULL);
-    free(op);
-    gb_call_finish(call, error);
-    gb_session_unref(session);
+    gb_op_end(&op->base, error);
 }
 
 static int ask(struct gb_content *c, struct gb_mem_attr *ret, struct gb_error *err) {
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
 
     return gb_mem_attributes(c->device->core->backend, &place, c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL, ret,
                              err);
@@ -31,7 +27,7 @@ static int ask(struct gb_content *c, struct gb_mem_attr *ret, struct gb_error *e
 
 /* On the lane. */
 static void ask_all(struct gb_task *task) {
-    struct attr_op *op = (struct attr_op *)task;
+    struct attr_op *op = gb_container_of(task, struct attr_op, task);
     struct gb_mem_attr *attr = &op->call->attr;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_mem_attr host;
@@ -46,12 +42,11 @@ static void ask_all(struct gb_task *task) {
         r = ask(d, attr, &err);
     if (r == 0 && h && h->ptr && d && d->ptr)
         attr->host_address = host.host_address;
-    gb_core_note(op->session->core, r < 0 ? &err : NULL);
     finish(op, r < 0 ? &err : NULL);
 }
 
 static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_device, struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_find_locked(op->session, name, err);
+    struct gb_buffer *b = gb_buffer_find_locked(op->base.session, name, err);
     struct gb_content *c;
     int i;
 
@@ -63,34 +58,30 @@ static int hold_locked(struct attr_op *op, const struct gb_name *name, int *ret_
         c = b->rec.mirrored ? b->sides[i] : (i == GB_SIDE_DEVICE ? b->content : NULL);
         op->content[i] = c ? gb_content_ref(c) : NULL;
     }
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->call->buffer);
     *ret_device = b->rec.device;
     return 0;
 }
 
+static void result_done(struct gb_call *call) {
+    gb_buffer_rec_done(&gb_container_of(call, struct gb_attributes_call, base)->buffer);
+}
+
 void gb_buffer_attributes(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                          struct gb_call *call) {
+                          struct gb_attributes_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct attr_op *op = calloc(1, sizeof(*op));
-    struct gb_session *s = NULL;
+    struct attr_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
     int device = 0;
     int r;
 
     if (!op)
-        gb_no_memory(&err);
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (!s) {
-        free(op);
-        gb_call_finish(call, &err);
         return;
-    }
-    op->session = s;
     op->call = call;
+    call->base.free_result = result_done;
     call->attr = (struct gb_mem_attr){.type = GB_MEMORY_UNREGISTERED, .device = -1};
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&op->base.session->lock);
     r = hold_locked(op, name, &device, &err);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&op->base.session->lock);
     if (r < 0 || (!op->content[0] && !op->content[1])) {
         finish(op, r < 0 ? &err : NULL);
         return;

@@ -1,94 +1,45 @@
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "core/buffer/guard.h"
-#include "core/buffer/transaction.h"
+#include "core/buffer/op.h"
 #include "core/memory/kind.h"
 
-/* One call that changes a buffer. */
+/* One call that makes, changes or deletes a buffer. */
 struct buffer_op {
-    struct gb_change change;
-    struct gb_session *session;
-    struct gb_call *call;
+    struct gb_buffer_op base; /* first */
     struct gb_buffer_params params;
-    struct gb_buffer_check check;
     struct gb_alloc alloc;
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
     struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
-    bool unmapped;                 /* delete: the memory goes when nobody maps it any more */
+    bool unmapped;                 /* delete: the memory is freed when its last mapping ends */
     bool counted;                  /* create: a place in the quota is reserved */
 };
 
-static struct buffer_op *op_of(struct gb_change *change) {
-    return (struct buffer_op *)((char *)change - offsetof(struct buffer_op, change));
+static struct buffer_op *op_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct buffer_op, base);
 }
 
 /* error may be part of op; GB_OK in it is success. */
 static void op_end(struct buffer_op *op, const struct gb_error *error) {
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error copy = *error;
-
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
     gb_core_stream_unuse(op->stream);
     gb_core_pool_unref(op->pool);
-    free(op);
-    gb_call_finish(call, copy.code == GB_OK ? NULL : &copy);
-    gb_session_unref(session);
+    gb_text_unref(op->params.labels);
+    gb_buffer_op_end(&op->base, error);
 }
 
-/* NULL when the call has ended already. */
-static struct buffer_op *op_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                const struct gb_buffer_check *check, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    struct buffer_op *op = NULL;
+/* --- create ------------------------------------------------------------------------------------------------------- */
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s) {
-        op = calloc(1, sizeof(*op));
-        if (!op)
-            gb_no_memory(&err);
-    }
-    if (!op) {
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_session_unref(s);
-        gb_call_finish(call, &err);
-        return NULL;
-    }
-    op->session = s;
-    op->call = call;
-    if (check)
-        op->check = *check;
-    op->change.session = s;
-    op->change.call = call;
-    op->change.name = *name;
-    return op;
-}
-
-static int check(struct buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
-    if (!b)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->session->name.s, op->change.name.s);
-    return op->check.check ? op->check.check(op->check.arg, &b->rec, err) : 0;
-}
-
-/* --- create ------------------------------------------------------------------------------------------------------------------- */
-
-static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct buffer_op *op = op_of(change);
-    struct gb_buffer_rec *rec = &change->rec;
+static int create_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
+    struct gb_buffer_rec *rec = &transaction->rec;
     const struct gb_buffer_params *p = &op->params;
 
     (void)b;
     if (gb_core_pool_check(op->pool, err) < 0)
         return -1;
+    gb_buffer_rec_done(rec);
     *rec = (struct gb_buffer_rec){.name = p->name,
                                   .bytes = p->bytes,
                                   .dtype = p->dtype,
@@ -100,69 +51,66 @@ static int create_decide_locked(struct gb_change *change, struct gb_buffer *b, s
                                   .state = GB_BUFFER_READY,
                                   .generation = 1,
                                   .version = 1,
+                                  .labels = gb_text_ref(p->labels),
                                   .created_at_us = gb_wall_us()};
     rec->updated_at_us = rec->created_at_us;
     if (p->kind == GB_KIND_DEVICE)
         rec->pool = op->pool->rec.name;
-    if (p->has_labels)
-        memcpy(rec->labels, p->labels, sizeof(rec->labels));
-    else
-        strcpy(rec->labels, "{}");
     return 0;
 }
 
-static void create_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
-    gb_buffer_set_locked(op->session, b, &change->rec, op->content);
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, op->content);
     op->content = NULL;
     op->counted = false;
-    op->call->buffer = change->rec;
-    op->call->created = true;
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+    op->base.call->created = true;
 }
 
 static void content_gone(void *arg) {
     struct buffer_op *op = arg;
 
-    op_end(op, &op->change.error);
+    op_end(op, &op->base.transaction.error);
 }
 
-static void create_end(struct gb_change *change) {
-    struct buffer_op *op = op_of(change);
+static void create_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
 
     if (op->counted) {
-        pthread_mutex_lock(&op->session->lock);
-        gb_quota_give_locked(op->session, 0, 1);
-        pthread_mutex_unlock(&op->session->lock);
+        pthread_mutex_lock(&op->base.base.session->lock);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
+        pthread_mutex_unlock(&op->base.base.session->lock);
     }
     gb_content_drop(op->content, content_gone, op);
 }
 
-/* On the lane. Most buffers are written before they are read: across a bus their zeros wait until somebody needs them. */
+/* Runs on the lane. Most buffers are written before they are read. Memory that the CPU cannot access is therefore
+ * zeroed only when its bytes are needed. */
 static int zero(struct gb_content *c, struct gb_error *err) {
     if (c->bytes == 0)
         return 0;
     atomic_store(&c->blank, true);
-    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_settle(c, err);
+    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_materialize(c, err);
 }
 
 static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
-    struct buffer_op *op = (struct buffer_op *)((char *)alloc - offsetof(struct buffer_op, alloc));
+    struct buffer_op *op = gb_container_of(alloc, struct buffer_op, alloc);
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_call_withdraw(op->call, &err) == 0 && error)
+    if (gb_call_withdraw(op->base.base.call, &err) == 0 && error)
         err = *error;
     if (err.code == GB_OK)
         zero(op->content, &err);
     if (err.code == GB_OK) {
-        gb_change_proceed(&op->change);
+        gb_transaction_proceed(&op->base.transaction);
         return;
     }
-    gb_core_note(op->session->core, &err);
-    gb_change_abandon(&op->change, &err);
+    gb_transaction_abandon(&op->base.transaction, &err);
 }
 
-/* While it waits for memory. */
+/* Cancels a creation that waits for memory. */
 static bool create_cancel(void *arg, bool act) {
     struct buffer_op *op = arg;
 
@@ -173,14 +121,14 @@ static bool create_cancel(void *arg, bool act) {
 
 /* Everything that the call will need, or nothing. */
 static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.base.session;
     struct gb_core_pool *pool;
 
     if (gb_session_alive(s, err) < 0 || gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
         return -1;
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_core_pool_check(pool, err) < 0 || gb_core_offers(pool->device, op->params.kind, err) < 0 ||
-        gb_change_reserve_locked(&op->change, err) < 0)
+        gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
     if (gb_quota_take_locked(s, 0, 1, err) == 0) {
@@ -195,7 +143,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
 }
 
 static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.base.session;
     int r;
 
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
@@ -209,108 +157,110 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     if (r < 0)
         return -1;
     if (!op->content) { /* a mirrored buffer: each side comes when it is needed */
-        gb_change_proceed(&op->change);
+        gb_transaction_proceed(&op->base.transaction);
         return 0;
     }
     op->alloc.content = op->content;
     op->alloc.done = create_allocated;
     op->alloc.anywhere = true;
-    gb_call_offer(op->call, NULL, create_cancel, op);
+    gb_call_offer(op->base.base.call, NULL, create_cancel, op);
     gb_alloc_start(&op->alloc, wait_ms);
     return 0;
 }
 
 void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_call *call) {
-    struct buffer_op *op = op_new(core, &params->session, &params->name, NULL, call);
+                      struct gb_buffer_call *call) {
+    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, NULL, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!op)
         return;
     op->params = *params;
-    op->change.decide_locked = create_decide_locked;
-    op->change.apply_locked = create_apply_locked;
-    op->change.end = create_end;
+    gb_text_ref(op->params.labels);
+    op->base.transaction.validate_locked = create_decide_locked;
+    op->base.transaction.publish_locked = create_apply_locked;
+    op->base.transaction.end = create_end;
     if (create_start(op, wait_ms, &err) == 0)
         return;
-    if (op->change.buffer)
-        gb_change_abandon(&op->change, &err);
+    if (op->base.transaction.buffer)
+        gb_transaction_abandon(&op->base.transaction, &err);
     else
         op_end(op, &err);
 }
 
-/* --- patch -------------------------------------------------------------------------------------------------------------------- */
+/* --- patch -------------------------------------------------------------------------------------------------------- */
 
-static int patch_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct buffer_op *op = op_of(change);
+static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct buffer_op *op = op_of(transaction);
     const struct gb_buffer_params *p = &op->params;
 
-    if (check(op, b, err) < 0)
+    if (gb_buffer_op_check_locked(&op->base, b, err) < 0)
         return -1;
     if (p->has_shape && p->bytes != b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer has %llu bytes; shape and dtype give %llu",
                             (unsigned long long)b->rec.bytes, (unsigned long long)p->bytes);
-    change->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (p->has_shape) {
-        change->rec.dtype = p->dtype;
-        change->rec.shape = p->shape;
+        transaction->rec.dtype = p->dtype;
+        transaction->rec.shape = p->shape;
     }
     if (p->has_labels)
-        memcpy(change->rec.labels, p->labels, sizeof(p->labels));
-    change->rec.version++;
-    change->rec.updated_at_us = gb_wall_us();
+        gb_text_set(&transaction->rec.labels, p->labels);
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
     return 0;
 }
 
-static void patch_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
-    op->call->buffer = change->rec;
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, b->content);
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
 
-static void patch_end(struct gb_change *change) {
-    op_end(op_of(change), &change->error);
+static void patch_end(struct gb_transaction *transaction) {
+    op_end(op_of(transaction), &transaction->error);
 }
 
-void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check_,
-                     struct gb_call *call) {
-    struct buffer_op *op = op_new(core, &params->session, &params->name, check_, call);
+void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params, const struct gb_buffer_check *check,
+                     struct gb_buffer_call *call) {
+    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, &params->session, &params->name, check, call);
 
     if (!op)
         return;
     op->params = *params;
-    op->change.decide_locked = patch_decide_locked;
-    op->change.apply_locked = patch_apply_locked;
-    op->change.end = patch_end;
-    gb_change_start(&op->change);
+    gb_text_ref(op->params.labels);
+    op->base.transaction.validate_locked = patch_decide_locked;
+    op->base.transaction.publish_locked = patch_apply_locked;
+    op->base.transaction.end = patch_end;
+    gb_transaction_start(&op->base.transaction);
 }
 
-/* --- delete ------------------------------------------------------------------------------------------------------------------- */
+/* --- delete ------------------------------------------------------------------------------------------------------- */
 
-static int delete_decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    if (check(op_of(change), b, err) < 0)
+static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)
         return -1;
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    return op_of(change)->unmapped
+    return op_of(transaction)->unmapped
                ? 0
-               : gb_mapped_check_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
+               : gb_guard_check_unmapped_locked(b, "wait until it has ended, or delete it with when=unmapped", err);
 }
 
-static void delete_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(change);
+static void delete_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct buffer_op *op = op_of(transaction);
 
-    op->call->buffer = b->rec;
-    op->call->held_bytes = gb_mapped_bytes_locked(b);
-    op->content = gb_buffer_clear_locked(op->session, b);
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
+    op->base.call->held_bytes = gb_guard_mapped_bytes_locked(b);
+    op->content = gb_buffer_clear_locked(op->base.base.session, b);
 }
 
-static void delete_end(struct gb_change *change) {
-    struct buffer_op *op = op_of(change);
+static void delete_end(struct gb_transaction *transaction) {
+    struct buffer_op *op = op_of(transaction);
 
     if (op->content && !op->content->next)
         gb_content_retire(op->content, content_gone, op);
@@ -323,43 +273,49 @@ static void delete_start(struct buffer_op *op, bool unmapped) {
     if (!op)
         return;
     op->unmapped = unmapped;
-    op->change.removes = true;
-    op->change.decide_locked = delete_decide_locked;
-    op->change.apply_locked = delete_apply_locked;
-    op->change.end = delete_end;
-    gb_change_start(&op->change);
+    op->base.transaction.removes = true;
+    op->base.transaction.validate_locked = delete_decide_locked;
+    op->base.transaction.publish_locked = delete_apply_locked;
+    op->base.transaction.end = delete_end;
+    gb_transaction_start(&op->base.transaction);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                      const struct gb_buffer_check *check_, struct gb_call *call) {
-    delete_start(op_new(core, session, name, check_, call), false);
+                      const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), false);
 }
 
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check_, struct gb_call *call) {
-    delete_start(op_new(core, session, name, check_, call), true);
+                                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, session, name, check, call), true);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb_buffer_rec *ret,
+                     struct gb_error *err) {
+    struct gb_buffer *b;
+
+    ret->labels = NULL;
+    pthread_mutex_lock(&s->lock);
+    b = gb_session_alive(s, err) < 0 ? NULL : gb_buffer_find_locked(s, name, err);
+    if (b)
+        gb_buffer_copy_locked(b, ret);
+    pthread_mutex_unlock(&s->lock);
+    return b ? 0 : -1;
+}
 
 int gb_buffer_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                   struct gb_buffer_rec *ret, struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, session, err);
-    struct gb_buffer *b;
+    int r = s ? gb_buffer_get_in(s, name, ret, err) : -1;
 
-    if (!s)
-        return -1;
-    pthread_mutex_lock(&s->lock);
-    b = gb_buffer_find_locked(s, name, err);
-    if (b)
-        *ret = b->rec;
-    pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
-    return b ? 0 : -1;
+    return r;
 }
 
-/* The next one that can be seen. */
-static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *ret) {
+/* The next one that can be seen; as gb_buffer_copy_locked. */
+static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *rec) {
     struct gb_buffer *b;
     bool found;
 
@@ -369,7 +325,7 @@ static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *ret) {
     while (b && (!b->live || b->deleting));
     found = b != NULL;
     if (found)
-        *ret = b->rec;
+        gb_buffer_copy_locked(b, rec);
     pthread_mutex_unlock(&s->lock);
     return found;
 }
@@ -378,7 +334,7 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg, bool *ret_more,
                    struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, session, err);
-    struct gb_buffer_rec rec;
+    struct gb_buffer_rec rec = {.labels = NULL};
     unsigned n;
     int r = 0;
 
@@ -390,6 +346,7 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, int64_t 
     }
     if (r == 0)
         *ret_more = after(s, after_id, &rec);
+    gb_buffer_rec_done(&rec);
     gb_session_unref(s);
     return r;
 }

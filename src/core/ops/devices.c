@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "core/public/device.h"
 #include "core/session/session.h"
 
 int gb_device_count(struct gb_core *core) {

@@ -1,30 +1,17 @@
-/* Use cases of events. A record covers a stream's parts on all devices; what it covers is kept by a mark, which those who
- * wait for it hold while another record takes its place. */
+/* Use cases of events. A record covers a stream's parts on all devices; what it covers is kept by a mark, which those
+ * who wait for it hold while another record takes its place. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
+#include "base/container.h"
+#include "core/session/op.h"
+#include "core/session/streams.h"
 
-struct mark {
-    atomic_uint refs;
-    struct gb_core *core;
-    struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
-};
+/* --- marks and events --------------------------------------------------------------------------------------------- */
 
-struct gb_core_event {
-    atomic_uint refs; /* the session's, and of each call under way */
-    int64_t id;
-    struct gb_name name;
-    int64_t created_at_us;
-    struct gb_name stream; /* the session's lock, for these two: of the last record */
-    struct mark *mark;     /* NULL: none */
-};
-
-/* --- marks and events ------------------------------------------------------------------------------------------------------ */
-
-static struct mark *mark_new(struct gb_core *core) {
-    struct mark *m = calloc(1, sizeof(*m) + (size_t)core->device_count * sizeof(m->evs[0]));
+static struct gb_event_mark *mark_new(struct gb_core *core) {
+    struct gb_event_mark *m = calloc(1, sizeof(*m) + (size_t)core->device_count * sizeof(m->evs[0]));
 
     if (!m)
         return NULL;
@@ -33,46 +20,20 @@ static struct mark *mark_new(struct gb_core *core) {
     return m;
 }
 
-static struct mark *mark_ref(struct mark *m) {
+static struct gb_event_mark *mark_ref(struct gb_event_mark *m) {
     if (m)
         atomic_fetch_add(&m->refs, 1);
     return m;
 }
 
-/* A stream that waits for one of its events has taken note of it by then. */
-static void mark_unref(struct mark *m) {
-    int i;
-
-    if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
-        return;
-    for (i = 0; i < m->core->device_count; i++)
-        gb_events_give(&m->core->devices[i].events, m->evs[i]);
-    free(m);
-}
-
 /* One that cannot be asked counts as not done. */
-static bool mark_done(const struct mark *m) {
+static bool mark_done(const struct gb_event_mark *m) {
     bool done = true;
     int i;
 
     for (i = 0; m && i < m->core->device_count && done; i++)
         done = !m->evs[i] || (gb_event_query(m->core->backend, m->evs[i]->event, &done, NULL) == 0 && done);
     return done;
-}
-
-static void event_unref(struct gb_core_event *e) {
-    if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
-        return;
-    mark_unref(e->mark);
-    free(e);
-}
-
-void gb_events_forget(struct gb_session *session) {
-    struct gb_core_event *e;
-    size_t at = 0;
-
-    while ((e = gb_map_next(&session->events, &at)))
-        event_unref(e);
 }
 
 static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
@@ -83,10 +44,10 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     return e;
 }
 
-/* --- looking ----------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 /* *ret_mark is referenced: ask it, without the lock, whether it is done. */
-static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct mark **ret_mark) {
+static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct gb_event_mark **ret_mark) {
     *ret = (struct gb_event_view){.id = e->id,
                                   .name = e->name,
                                   .created_at_us = e->created_at_us,
@@ -95,16 +56,16 @@ static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret
     *ret_mark = mark_ref(e->mark);
 }
 
-static void view_end(struct gb_event_view *view, struct mark *mark) {
+static void view_end(struct gb_event_view *view, struct gb_event_mark *mark) {
     view->done = mark_done(mark);
-    mark_unref(mark);
+    gb_event_mark_unref(mark);
 }
 
 int gb_event_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                  struct gb_event_view *ret, struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, session, err);
     struct gb_core_event *e;
-    struct mark *mark;
+    struct gb_event_mark *mark;
 
     if (!s)
         return -1;
@@ -121,7 +82,7 @@ int gb_event_get(struct gb_core *core, const struct gb_name *session, const stru
 
 static bool after(struct gb_session *s, int64_t id, struct gb_event_view *ret) {
     struct gb_core_event *e;
-    struct mark *mark;
+    struct gb_event_mark *mark;
 
     pthread_mutex_lock(&s->lock);
     e = gb_idlist_after(&s->events_by_id, id, NULL);
@@ -153,7 +114,7 @@ int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t a
     return r;
 }
 
-/* --- making and removing --------------------------------------------------------------------------------------------------- */
+/* --- making and removing ------------------------------------------------------------------------------------------ */
 
 static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.events_max ? s->core->config.events_max : GB_EVENTS_MAX;
@@ -190,11 +151,11 @@ static struct gb_core_event *make_locked(struct gb_session *s, const struct gb_n
 }
 
 void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_call *call) {
+                   struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
-    struct mark *mark = NULL;
+    struct gb_event_mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -206,7 +167,7 @@ void gb_event_make(struct gb_core *core, const struct gb_name *session, const st
         call->created = e != NULL;
         gb_core_changed(core);
     }
-    gb_call_finish(call, e ? NULL : &err);
+    gb_call_finish(&call->base, e ? NULL : &err);
     gb_session_unref(s);
 }
 
@@ -215,7 +176,6 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_event *e = NULL;
-    struct mark *mark = NULL;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -223,48 +183,44 @@ void gb_event_remove(struct gb_core *core, const struct gb_name *session, const 
         if (e) {
             gb_map_take(&s->events, e->name.s);
             gb_idlist_take(&s->events_by_id, e->id);
-            view_locked(e, &call->event, &mark);
         }
         pthread_mutex_unlock(&s->lock);
-        if (e) {
-            view_end(&call->event, mark);
-            event_unref(e);
-        }
+        gb_core_event_unref(e);
         gb_core_changed(core);
     }
     gb_call_finish(call, e ? NULL : &err);
     gb_session_unref(s);
 }
 
-/* --- recording and waiting ------------------------------------------------------------------------------------------------- */
+/* --- recording and waiting ---------------------------------------------------------------------------------------- */
 
 /* Goes from lane to lane. */
 struct order_op {
-    struct gb_task task; /* first */
+    struct gb_op base; /* first */
+    struct gb_task task;
     int (*ask)(struct order_op *op, struct gb_error *err);
-    struct gb_session *session;
+    struct gb_event_call *call;
     struct gb_core_event *event;   /* a reference */
     struct gb_core_stream *stream; /* used */
-    struct mark *mark;             /* record: what becomes the event's; wait: what is waited for */
-    struct gb_call *call;
+    struct gb_event_mark *mark;    /* record: what becomes the event's; wait: what is waited for */
     bool records;
     int device;
 };
 
 static int record(struct order_op *op, struct gb_error *err) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
     struct gb_stream *part = gb_core_stream_part(op->stream, op->device);
     struct gb_ev *ev;
 
     if (!part)
         return 0;
-    ev = gb_events_take(&core->devices[op->device].events, err);
+    ev = gb_event_pool_take(&core->devices[op->device].events, err);
     op->mark->evs[op->device] = ev;
     return ev ? gb_event_record(core->backend, ev->event, part, err) : -1;
 }
 
 static int wait(struct order_op *op, struct gb_error *err) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
     struct gb_stream *part;
     int i;
 
@@ -280,11 +236,17 @@ static int wait(struct order_op *op, struct gb_error *err) {
 }
 
 static void op_end(struct order_op *op, const struct gb_error *error) {
-    struct gb_session *s = op->session;
-    struct gb_call *call = op->call;
-    struct mark *mark;
+    gb_event_mark_unref(op->mark);
+    gb_core_event_unref(op->event);
+    gb_core_stream_unuse(op->stream);
+    gb_op_end(&op->base, error);
+}
 
-    gb_core_note(s->core, error);
+/* error NULL: a record's mark becomes the event's. */
+static void ordered(struct order_op *op, const struct gb_error *error) {
+    struct gb_session *s = op->base.session;
+    struct gb_event_mark *mark;
+
     pthread_mutex_lock(&s->lock);
     if (op->records && !error) {
         mark = op->event->mark;
@@ -292,26 +254,21 @@ static void op_end(struct order_op *op, const struct gb_error *error) {
         op->event->stream = op->stream->name;
         op->mark = mark;
     }
-    view_locked(op->event, &call->event, &mark);
+    view_locked(op->event, &op->call->event, &mark);
     pthread_mutex_unlock(&s->lock);
-    view_end(&call->event, mark);
-    mark_unref(op->mark);
-    event_unref(op->event);
-    gb_core_stream_unuse(op->stream);
-    free(op);
+    view_end(&op->call->event, mark);
     gb_core_changed(s->core);
-    gb_call_finish(call, error);
-    gb_session_unref(s);
+    op_end(op, error);
 }
 
 static void op_next(struct order_op *op);
 
 static void op_run(struct gb_task *task) {
-    struct order_op *op = (struct order_op *)task;
+    struct order_op *op = gb_container_of(task, struct order_op, task);
     struct gb_error err = GB_ERROR_INIT;
 
     if (op->ask(op, &err) < 0) {
-        op_end(op, &err);
+        ordered(op, &err);
         return;
     }
     op->device++;
@@ -319,24 +276,24 @@ static void op_run(struct gb_task *task) {
 }
 
 static void op_next(struct order_op *op) {
-    struct gb_core *core = op->session->core;
+    struct gb_core *core = op->base.session->core;
 
     /* Where the stream has no part there is nothing to cover; for a wait it gets one, as work may come there. */
     while (op->records && op->device < core->device_count && !gb_core_stream_part(op->stream, op->device))
         op->device++;
     if (op->device == core->device_count || (!op->records && mark_done(op->mark)))
-        op_end(op, NULL);
+        ordered(op, NULL);
     else
         gb_lane_post(&core->devices[op->device].lane, &op->task);
 }
 
 static int take_locked(struct order_op *op, const struct gb_name *event, const struct gb_name *stream,
                        struct gb_error *err) {
-    struct gb_core_event *e = find_locked(op->session, event, err);
+    struct gb_core_event *e = find_locked(op->base.session, event, err);
 
-    if (!e || gb_core_stream_use_locked(op->session, stream, &op->stream, err) < 0)
+    if (!e || gb_core_stream_use_locked(op->base.session, stream, &op->stream, err) < 0)
         return -1;
-    op->mark = op->records ? mark_new(op->session->core) : mark_ref(e->mark);
+    op->mark = op->records ? mark_new(op->base.session->core) : mark_ref(e->mark);
     if (op->records && !op->mark)
         return gb_no_memory(err);
     op->event = e;
@@ -345,43 +302,32 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
 }
 
 static void order(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                  const struct gb_name *stream, bool records, struct gb_call *call) {
+                  const struct gb_name *stream, bool records, struct gb_event_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    struct order_op *op = NULL;
-    int r = -1;
+    struct order_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
+    int r;
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s && !(op = calloc(1, sizeof(*op))))
-        gb_no_memory(&err);
-    if (op) {
-        op->task.run = op_run;
-        op->ask = records ? record : wait;
-        op->records = records;
-        op->session = s;
-        op->call = call;
-        pthread_mutex_lock(&s->lock);
-        r = take_locked(op, event, stream, &err);
-        pthread_mutex_unlock(&s->lock);
-    }
-    if (r == 0) {
-        op_next(op);
+    if (!op)
         return;
-    }
-    if (op)
-        gb_core_stream_unuse(op->stream);
-    free(op);
-    gb_call_finish(call, &err);
-    gb_session_unref(s);
+    op->task.run = op_run;
+    op->ask = records ? record : wait;
+    op->records = records;
+    op->call = call;
+    pthread_mutex_lock(&op->base.session->lock);
+    r = take_locked(op, event, stream, &err);
+    pthread_mutex_unlock(&op->base.session->lock);
+    if (r == 0)
+        op_next(op);
+    else
+        op_end(op, &err);
 }
 
 void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_call *call) {
+                          const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, true, call);
 }
 
 void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_call *call) {
+                        const struct gb_name *stream, struct gb_event_call *call) {
     order(core, session, event, stream, false, call);
 }

@@ -4,41 +4,41 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
-#include "core/upload/upload.h"
+#include "core/upload/device_write_internal.h"
 #include "core/util/mirror.h"
+
+static int check_mirrored(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->rec.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
+                            b->name);
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.state == GB_BUFFER_LOST)
+        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
+    return 0;
+}
 
 static int find_locked(struct gb_session *s, const struct gb_name *name, const struct gb_buffer_check *check,
                        struct gb_buffer **ret, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_find_locked(s, name, err);
 
-    if (!b || (check && check->check && check->check(check->arg, &b->rec, err) < 0))
+    if (!b || gb_buffer_check_locked(check, b, err) < 0)
         return -1;
     *ret = b;
-    return gb_mirror_check(b, err);
+    return check_mirrored(b, err);
 }
 
-int gb_mirror_check(const struct gb_buffer *b, struct gb_error *err) {
-    if (!b->rec.mirrored)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
-                            b->name.s);
-    if (b->in_place)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b->rec.state == GB_BUFFER_LOST)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
-    return 0;
-}
-
-/* --- sync ---------------------------------------------------------------------------------------------------------------------- */
+/* --- sync --------------------------------------------------------------------------------------------------------- */
 
 struct sync {
-    struct gb_write *write;
+    struct gb_device_write *write;
     struct gb_upload_params params;
     bool stale;
 };
 
 /* What is to be copied, if anything. */
 static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, struct gb_error *err) {
-    struct gb_write *w = sync->write;
+    struct gb_device_write *w = sync->write;
     struct gb_buffer *b;
 
     if (find_locked(s, &sync->params.buffer.name, &sync->params.check, &b, err) < 0)
@@ -46,14 +46,14 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    w->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &w->call->buffer);
     sync->stale =
         gb_mirror_move(b->rec.head, to_host ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE).step == GB_MIRROR_COPY;
     if (!sync->stale)
         return 0;
-    if (gb_mapped_check_locked(b, "wait until it has ended", err) < 0)
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
-    w->source_rec = b->rec;
+    gb_buffer_copy_locked(b, &w->source_rec);
     w->bytes = b->rec.bytes;
     w->source = gb_content_ref(b->sides[to_host ? GB_SIDE_DEVICE : GB_SIDE_HOST]);
     return 0;
@@ -61,8 +61,8 @@ static int look_locked(struct gb_session *s, struct sync *sync, bool to_host, st
 
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                            bool to_host, const struct gb_name *stream, const struct gb_buffer_check *check,
-                           struct gb_call *call) {
-    struct sync sync = {.write = gb_write_new(GB_WRITE_SYNC, call)};
+                           struct gb_buffer_call *call) {
+    struct sync sync = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call)};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = NULL;
     int r = -1;
@@ -76,24 +76,25 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_name *session, 
         sync.params.check = *check;
     if (!sync.write)
         gb_no_memory(&err);
-    else if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
+    else
+        s = gb_op_session(core, session, &err);
     if (s) {
         pthread_mutex_lock(&s->lock);
         r = look_locked(s, &sync, to_host, &err);
         pthread_mutex_unlock(&s->lock);
     }
+    sync.params.session = s;
     if (r == 0 && sync.stale) {
-        gb_write_start(core, &sync.params, sync.write);
+        gb_device_write_start(core, &sync.params, sync.write);
     } else {
         if (r == 0)
-            GB_TALLY(core, s, mirror_copies_avoided, 1);
-        gb_write_fail(&sync.params.check, sync.write, call, &err);
+            GB_COUNT(core, s, mirror_copies_avoided, 1);
+        gb_device_write_fail(&sync.params.check, sync.write, call, &err);
     }
     gb_session_unref(s);
 }
 
-/* --- release ---------------------------------------------------------------------------------------------------------------------- */
+/* --- release ------------------------------------------------------------------------------------------------------ */
 
 struct release_op {
     struct gb_buffer_op base; /* first */
@@ -101,15 +102,19 @@ struct release_op {
     struct gb_content *gone;
 };
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct release_op *op = (struct release_op *)change;
+static struct release_op *release_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct release_op, base);
+}
+
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct release_op *op = release_of(transaction);
     bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
     enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(op->base.session, &change->name, &op->base.check, &b, err) < 0 ||
-        gb_mapped_check_locked(b, "wait until it has ended", err) < 0 ||
-        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_sealed_check_locked(b, err) < 0))
+    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
+        gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
+        (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
@@ -119,48 +124,49 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
         return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
                             "only the %s side has the buffer's bytes: sync the other first, or release both",
                             gb_head_name(b->rec.head));
-    change->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (all && (b->rec.head != GB_HEAD_UNINITIALIZED || b->rec.state != GB_BUFFER_READY)) {
-        change->rec.generation++;
-        change->rec.has_crc32c = false;
-        change->rec.crc32c = 0;
+        transaction->rec.generation++;
+        transaction->rec.has_crc32c = false;
+        transaction->rec.crc32c = 0;
     }
-    change->rec.state = GB_BUFFER_READY;
-    change->rec.head = move.next;
-    change->rec.version++;
-    change->rec.updated_at_us = gb_wall_us();
+    transaction->rec.state = GB_BUFFER_READY;
+    transaction->rec.head = move.next;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct release_op *op = (struct release_op *)change;
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct release_op *op = release_of(transaction);
     int side;
 
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->base.session, b, &change->rec, b->content);
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
-    op->base.call->buffer = change->rec;
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
 
 static void finish(void *arg) {
     struct release_op *op = arg;
 
-    gb_buffer_op_end(&op->base, &op->base.change.error);
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
 }
 
-static void end(struct gb_change *change) {
-    struct release_op *op = (struct release_op *)change;
+static void end(struct gb_transaction *transaction) {
+    struct release_op *op = release_of(transaction);
 
     gb_content_drop_list(op->gone, finish, op);
 }
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                              bool host, bool device, const struct gb_buffer_check *check, struct gb_call *call) {
+                              bool host, bool device, const struct gb_buffer_check *check,
+                              struct gb_buffer_call *call) {
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
     struct gb_error err = GB_ERROR_INIT;
 
@@ -173,8 +179,8 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_name *sessio
     }
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
-    op->base.change.decide_locked = decide_locked;
-    op->base.change.apply_locked = apply_locked;
-    op->base.change.end = end;
-    gb_change_start(&op->base.change);
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
+    gb_transaction_start(&op->base.transaction);
 }

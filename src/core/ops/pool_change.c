@@ -1,9 +1,9 @@
 /* What changing and removing a pool does once it is decided. */
 #include "core/ops/pool_op.h"
 
-/* --- patch ---------------------------------------------------------------------------------------------------------------- */
+/* --- patch -------------------------------------------------------------------------------------------------------- */
 
-/* The database would not have it: back. */
+/* The database refused the record: restores the old configuration. */
 static void unpatch_on_lane(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
 
@@ -13,7 +13,7 @@ static void unpatch_on_lane(struct gb_task *task) {
 
 static void patched(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_pool_config *c = &op->pool->rec.config;
 
     pthread_mutex_lock(&s->lock);
@@ -30,7 +30,7 @@ static void patched(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK) {
-        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
+        gb_notice_post_pool(s, op->pool, GB_NOTICE_POOL_CHANGED);
         gb_pool_op_leave(op);
         return;
     }
@@ -44,10 +44,10 @@ void gb_pool_patch_on_lane(struct gb_task *task) {
     if (gb_pool_configure(op->pool->core->backend, op->pool->pool, &op->rec.config, &op->error) < 0)
         gb_pool_op_leave(op);
     else
-        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->rec, gb_call_mark(op->call), patched, op);
+        gb_store_put_pool(op->base.session->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
 }
 
-/* --- remove --------------------------------------------------------------------------------------------------------------- */
+/* --- remove ------------------------------------------------------------------------------------------------------- */
 
 static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct gb_core_pool *p) {
     struct gb_content *list = NULL;
@@ -61,7 +61,8 @@ static struct gb_content *lose_buffers_locked(struct gb_session *s, const struct
     return list;
 }
 
-/* Once through the lane: the frees have been queued; twice: the backend's pool is destroyed, unless somebody reads. */
+/* Passes through the lane until the frees are queued, then drops the reference to the pool. The call ends one round
+ * later, when the backend's pool is destroyed, unless a reader still holds it. */
 static void behind_frees(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
 
@@ -75,10 +76,10 @@ static void behind_frees(struct gb_task *task) {
     gb_lane_post(&op->device->lane, &op->task);
 }
 
-/* Not written to the database that the buffers are lost: the next start says so of all. */
+/* The loss of the buffers is not written to the database, because the next start marks every buffer lost. */
 void gb_pool_removed(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_core_pool *p = op->pool;
     struct gb_core_pool *forgotten = NULL;
     struct gb_content *lost = NULL;
@@ -95,11 +96,11 @@ void gb_pool_removed(void *arg, const struct gb_error *error) {
         atomic_store(&p->state, GB_POOL_LIVE);
     }
     lost_buffers = s->lost_buffers - lost_buffers;
-    next = (struct gb_pool_op *)gb_turns_leave(&p->turns);
+    next = gb_pool_op_release_locked(op);
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK)
-        gb_note_pool(s, p, GB_NOTICE_POOL_DELETED);
-    gb_note_lost(s, lost_buffers, "their pool was deleted");
+        gb_notice_post_pool(s, p, GB_NOTICE_POOL_DELETED);
+    gb_notice_post_lost(s, lost_buffers, "their pool was deleted");
     gb_content_drop_all(lost);
     gb_core_pool_unref(forgotten);
     if (op->error.code == GB_OK && p->device) {

@@ -7,7 +7,7 @@
 
 static void made(void *arg, const struct gb_error *error) {
     struct gb_pool_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_core_pool *forgotten = NULL;
 
     pthread_mutex_lock(&s->lock);
@@ -21,7 +21,7 @@ static void made(void *arg, const struct gb_error *error) {
     }
     pthread_mutex_unlock(&s->lock);
     if (op->error.code == GB_OK)
-        gb_note_pool(s, op->pool, GB_NOTICE_POOL_CREATED);
+        gb_notice_post_pool(s, op->pool, GB_NOTICE_POOL_CREATED);
     gb_core_pool_unref(forgotten);
     gb_pool_op_leave(op);
 }
@@ -33,7 +33,7 @@ static void make_on_lane(struct gb_task *task) {
     if (gb_core_pool_create(op->pool, &err) < 0)
         made(op, &err);
     else
-        gb_store_change(op->session->core->store, GB_STORE_PUT_POOL, &op->pool->rec, gb_call_mark(op->call), made, op);
+        gb_store_put_pool(op->base.session->core->store, &op->pool->rec, gb_call_mark(op->base.call), made, op);
 }
 
 static int check_name(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
@@ -72,7 +72,7 @@ static struct gb_pool_rec new_record(struct gb_session *s, const struct gb_pool_
 
 /* The pool keeps its name from here on. */
 static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *params, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_core *core = s->core;
     uint64_t max = core->config.pools_max ? core->config.pools_max : GB_POOLS_MAX;
     struct gb_core_pool *p;
@@ -93,11 +93,11 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
         return -1;
     }
     op->pool = gb_core_pool_ref(p);
-    gb_turns_enter(&p->turns, &op->turn);
+    gb_fifo_lock_acquire(&p->fifo, &op->waiter);
     return 0;
 }
 
-void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_call *call) {
+void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, &params->session, GB_POOL_MAKES, NULL, call);
     int r;
 
@@ -109,9 +109,9 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
         gb_pool_op_end(op);
         return;
     }
-    pthread_mutex_lock(&op->session->lock);
+    pthread_mutex_lock(&op->base.session->lock);
     r = reserve_locked(op, params, &op->error);
-    pthread_mutex_unlock(&op->session->lock);
+    pthread_mutex_unlock(&op->base.session->lock);
     if (r < 0) {
         gb_pool_op_end(op);
         return;

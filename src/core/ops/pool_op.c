@@ -1,33 +1,20 @@
 /* Changes of one pool: in turn, on the device first, then in the database, then in sight. */
 #include "core/ops/pool_op.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 
 struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *session, enum gb_pool_what what,
-                                  const struct gb_pool_check *check, struct gb_call *call) {
+                                  const struct gb_pool_check *check, struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_pool_op *op = NULL;
-    struct gb_session *s = NULL;
+    struct gb_session *s;
+    struct gb_pool_op *op;
 
     /* What is dead can still be removed. */
-    if (what == GB_POOL_REMOVES || gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s) {
-        op = calloc(1, sizeof(*op));
-        if (!op)
-            gb_no_memory(&err);
-    }
-    if (!op) {
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_session_unref(s);
-        gb_call_finish(call, &err);
+    s = what == GB_POOL_REMOVES ? gb_session_use(core, session, &err) : gb_op_session(core, session, &err);
+    op = gb_op_new(sizeof(*op), s, &call->base, check ? check->free_arg : NULL, check ? check->arg : NULL, &err);
+    if (!op)
         return NULL;
-    }
     op->what = what;
-    op->session = s;
     op->call = call;
     if (check)
         op->check = *check;
@@ -35,27 +22,24 @@ struct gb_pool_op *gb_pool_op_new(struct gb_core *core, const struct gb_name *se
 }
 
 void gb_pool_op_end(struct gb_pool_op *op) {
-    struct gb_session *session = op->session;
-    struct gb_error error = op->error;
-    struct gb_call *call = op->call;
-
-    gb_core_note(session->core, &error);
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
+    gb_core_changed(op->base.session->core);
     gb_core_pool_unref(op->pool);
-    free(op);
-    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
-    gb_session_unref(session);
+    gb_op_end(&op->base, &op->error);
+}
+
+struct gb_pool_op *gb_pool_op_release_locked(struct gb_pool_op *op) {
+    struct gb_fifo_waiter *next = gb_fifo_lock_release(&op->pool->fifo);
+
+    return next ? gb_container_of(next, struct gb_pool_op, waiter) : NULL;
 }
 
 /* Gives the turn on, ends this one. */
 void gb_pool_op_leave(struct gb_pool_op *op) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_pool_op *next;
 
     pthread_mutex_lock(&s->lock);
-    next = (struct gb_pool_op *)gb_turns_leave(&op->pool->turns);
+    next = gb_pool_op_release_locked(op);
     pthread_mutex_unlock(&s->lock);
     gb_pool_op_end(op);
     gb_pool_op_run(next);
@@ -63,13 +47,13 @@ void gb_pool_op_leave(struct gb_pool_op *op) {
 
 /* A session that was deleted meanwhile took the record with it, or let it not in. */
 void gb_pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error *error) {
-    int state = atomic_load(&op->session->state);
+    int state = atomic_load(&op->base.session->state);
 
     if (error)
         op->error = *error;
     if (state == GB_SESSION_DEAD || (error && state != GB_SESSION_LIVE)) {
         op->error = GB_ERROR_INIT;
-        gb_session_alive(op->session, &op->error);
+        gb_session_alive(op->base.session, &op->error);
     }
 }
 
@@ -80,7 +64,7 @@ struct gb_core_pool *gb_pool_op_forget_locked(struct gb_session *s, struct gb_co
         return NULL;
     gb_map_take(&s->pools, p->rec.name.s);
     gb_idlist_take(&s->pools_by_id, p->rec.id);
-    gb_pooled_note_locked(&s->core->pooled, s);
+    gb_session_pools_update_locked(s->core->pool_sessions, s);
     return p;
 }
 
@@ -95,17 +79,17 @@ static void merge_params(const struct gb_pool_params *p, struct gb_pool_config *
         c->allow_internal_dependencies = p->config.allow_internal_dependencies;
 }
 
-/* --- in turn -------------------------------------------------------------------------------------------------------------- */
+/* --- in turn ------------------------------------------------------------------------------------------------------ */
 
-static int decide_locked(struct gb_pool_op *op, struct gb_error *err) {
+static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
     uint64_t occupants = atomic_load(&p->occupants);
 
-    if (gb_session_alive(op->session, err) < 0)
+    if (gb_session_alive(op->base.session, err) < 0)
         return -1;
     if (atomic_load(&p->state) != GB_POOL_LIVE)
-        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", op->session->name.s,
-                            p->rec.name.s);
+        return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"",
+                            op->base.session->name.s, p->rec.name.s);
     if (op->check.check && op->check.check(op->check.arg, &p->rec, err) < 0)
         return -1;
     if (op->what == GB_POOL_PATCHES) {
@@ -136,17 +120,16 @@ void gb_pool_op_run(struct gb_pool_op *op) {
     int r;
 
     for (; op; op = next) {
-        struct gb_session *s = op->session;
+        struct gb_session *s = op->base.session;
 
         pthread_mutex_lock(&s->lock);
-        r = decide_locked(op, &op->error);
-        next = r < 0 ? (struct gb_pool_op *)gb_turns_leave(&op->pool->turns) : NULL;
+        r = validate_locked(op, &op->error);
+        next = r < 0 ? gb_pool_op_release_locked(op) : NULL;
         pthread_mutex_unlock(&s->lock);
         if (r < 0) {
             gb_pool_op_end(op);
         } else if (op->what == GB_POOL_REMOVES) {
-            gb_store_change(s->core->store, GB_STORE_DEL_POOL, &op->pool->rec.id, gb_call_mark(op->call),
-                            gb_pool_removed, op);
+            gb_store_delete_pool(s->core->store, op->pool->rec.id, gb_call_mark(op->base.call), gb_pool_removed, op);
         } else {
             op->task.run = gb_pool_patch_on_lane;
             gb_lane_post(&op->pool->device->lane, &op->task);
@@ -155,7 +138,7 @@ void gb_pool_op_run(struct gb_pool_op *op) {
 }
 
 static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool *ret_mine, struct gb_error *err) {
-    struct gb_core_pool *p = gb_core_pool_find_locked(op->session, name, err);
+    struct gb_core_pool *p = gb_core_pool_find_locked(op->base.session, name, err);
 
     if (!p)
         return -1;
@@ -163,17 +146,17 @@ static int enter_locked(struct gb_pool_op *op, const struct gb_name *name, bool 
         return gb_error_set(err, GB_ERR_POOL_PROTECTED, "\"%s\" is a device's own pool, which all sessions share",
                             p->rec.name.s);
     op->pool = gb_core_pool_ref(p);
-    *ret_mine = gb_turns_enter(&p->turns, &op->turn);
+    *ret_mine = gb_fifo_lock_acquire(&p->fifo, &op->waiter);
     return 0;
 }
 
-static void change(struct gb_pool_op *op, const struct gb_name *name) {
+static void transaction(struct gb_pool_op *op, const struct gb_name *name) {
     bool mine = false;
     int r;
 
-    pthread_mutex_lock(&op->session->lock);
+    pthread_mutex_lock(&op->base.session->lock);
     r = enter_locked(op, name, &mine, &op->error);
-    pthread_mutex_unlock(&op->session->lock);
+    pthread_mutex_unlock(&op->base.session->lock);
     /* One that waits in line may have had its turn, and its end, by now. */
     if (r < 0)
         gb_pool_op_end(op);
@@ -182,21 +165,21 @@ static void change(struct gb_pool_op *op, const struct gb_name *name) {
 }
 
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
-                   struct gb_call *call) {
+                   struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, &params->session, GB_POOL_PATCHES, check, call);
 
     if (!op)
         return;
     op->params = *params;
-    change(op, &params->name);
+    transaction(op, &params->name);
 }
 
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_call *call) {
+                    struct gb_pool_call *call) {
     struct gb_pool_op *op = gb_pool_op_new(core, session, GB_POOL_REMOVES, NULL, call);
 
     if (!op)
         return;
     op->force = force;
-    change(op, pool);
+    transaction(op, pool);
 }

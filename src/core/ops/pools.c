@@ -1,34 +1,10 @@
 /* Use cases of pools that are there: looking, trimming, peaks, peers. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/session/session.h"
+#include "base/container.h"
+#include "core/session/op.h"
 
-/* --- looking ------------------------------------------------------------------------------------------------------------ */
-
-/* A device of CUDA's gives an explicit pool 32 MiB with its first allocation; measured. */
-#define CUDA_FIRST_USE_BYTES (32u << 20)
-
-static uint64_t first_use_bytes(const struct gb_core_pool *p) {
-    if (p->own || !p->device || strncmp(p->device->rec.uuid, "HOST-", 5) == 0)
-        return 0;
-    return CUDA_FIRST_USE_BYTES;
-}
-
-void gb_core_pool_view(struct gb_core_pool *p, struct gb_pool_view *ret) {
-    *ret = (struct gb_pool_view){.id = p->rec.id,
-                                 .name = p->rec.name,
-                                 .device = p->rec.device,
-                                 .config = p->rec.config,
-                                 .live_buffers = atomic_load(&p->live_buffers),
-                                 .first_use_bytes = first_use_bytes(p),
-                                 .version = p->rec.version,
-                                 .created_at_us = p->rec.created_at_us,
-                                 .updated_at_us = p->rec.updated_at_us,
-                                 .lost = !p->pool || gb_backend_dead(p->core->backend, NULL)};
-    gb_core_pool_stat(p, &ret->stat);
-    gb_memory_read(&p->memory, &ret->memory);
-}
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 unsigned gb_pool_count(struct gb_core *core) {
     return (unsigned)core->device_count;
@@ -105,14 +81,14 @@ int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const str
     return 0;
 }
 
-/* --- asking the device ---------------------------------------------------------------------------------------------------- */
+/* --- asking the device -------------------------------------------------------------------------------------------- */
 
 struct pool_op {
-    struct gb_task task; /* first */
+    struct gb_op base; /* first */
+    struct gb_task task;
     int (*ask)(struct pool_op *op, struct gb_error *err);
-    struct gb_session *session;
-    struct gb_core_pool *pool;
-    struct gb_call *call;
+    struct gb_pool_call *call;
+    struct gb_core_pool *pool; /* a reference */
     uint64_t keep_bytes;
     int device;
     enum gb_pool_access access;
@@ -123,13 +99,13 @@ struct pool_op {
 
 static void note_trimmed(const struct pool_op *op) {
     const struct gb_pool_trim *t = &op->call->trim;
-    struct gb_notice n = gb_notice_of(op->session, GB_NOTICE_POOL_TRIMMED);
+    struct gb_notice n = gb_notice_of(op->base.session, GB_NOTICE_POOL_TRIMMED);
 
     n.pool = op->pool->rec.name;
     n.device = op->pool->rec.device;
     n.has_bytes = true;
     n.bytes = t->before_bytes > t->after_bytes ? t->before_bytes - t->after_bytes : 0;
-    gb_note(op->session->core, &n);
+    gb_notice_post(op->base.session->core, &n);
 }
 
 static int trim(struct pool_op *op, struct gb_error *err) {
@@ -146,7 +122,7 @@ static int trim(struct pool_op *op, struct gb_error *err) {
     op->call->trim.after_bytes = stat.reserved_bytes;
     op->call->trim.kept =
         stat.reserved_bytes > op->keep_bytes && stat.reserved_bytes - stat.used_bytes > TRIM_SLACK_BYTES;
-    atomic_fetch_add(&p->core->tally.trims, 1);
+    atomic_fetch_add(&p->core->live_counters.trims, 1);
     atomic_fetch_add(&p->memory.trims, 1);
     note_trimmed(op);
     return 0;
@@ -163,24 +139,23 @@ static int set_access(struct pool_op *op, struct gb_error *err) {
     return 0;
 }
 
-static void run_op(struct gb_task *task) {
-    struct pool_op *op = (struct pool_op *)task;
-    struct gb_core_pool *p = op->pool;
-    struct gb_session *s = op->session;
-    struct gb_call *call = op->call;
-    struct gb_error err = GB_ERROR_INIT;
-    int r = op->ask(op, &err);
+static void op_end(struct pool_op *op, const struct gb_error *error) {
+    gb_core_pool_unref(op->pool);
+    gb_op_end(&op->base, error);
+}
 
-    free(op);
-    gb_core_pool_refresh(p);
-    gb_core_note(p->core, &err);
-    gb_core_changed(p->core);
+static void run_op(struct gb_task *task) {
+    struct pool_op *op = gb_container_of(task, struct pool_op, task);
+    struct gb_session *s = op->base.session;
+    struct gb_error err = GB_ERROR_INIT;
+
+    (void)op->ask(op, &err);
+    gb_core_pool_refresh(op->pool);
+    gb_core_changed(s->core);
     pthread_mutex_lock(&s->lock);
-    gb_core_pool_view(p, &call->pool);
+    gb_core_pool_view(op->pool, &op->call->pool);
     pthread_mutex_unlock(&s->lock);
-    gb_call_finish(call, r < 0 ? &err : NULL);
-    gb_core_pool_unref(p);
-    gb_session_unref(s);
+    op_end(op, &err);
 }
 
 /* A reference to a pool that can be asked; NULL: err says why. */
@@ -197,60 +172,60 @@ static struct gb_core_pool *take_pool(struct gb_session *s, const struct gb_name
     return p;
 }
 
-/* op is copied. */
-static void ask(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                const struct pool_op *op_, struct gb_call *call) {
+/* Not started. NULL: the call has ended. */
+static struct pool_op *op_new(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                              int (*ask)(struct pool_op *op, struct gb_error *err), struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    struct gb_core_pool *p = NULL;
-    struct pool_op *op = NULL;
+    struct pool_op *op = gb_op_new(sizeof(*op), gb_op_session(core, session, &err), &call->base, NULL, NULL, &err);
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
-    if (s)
-        p = take_pool(s, pool, &err);
-    if (p) {
-        op = malloc(sizeof(*op));
-        if (!op)
-            gb_no_memory(&err);
-    }
-    if (!op) {
-        gb_core_pool_unref(p);
-        gb_session_unref(s);
-        gb_call_finish(call, &err);
-        return;
-    }
-    *op = *op_;
+    if (!op)
+        return NULL;
     op->task.run = run_op;
-    op->session = s;
-    op->pool = p;
+    op->ask = ask;
     op->call = call;
-    gb_lane_post(&p->device->lane, &op->task);
+    op->pool = take_pool(op->base.session, pool, &err);
+    if (op->pool)
+        return op;
+    op_end(op, &err);
+    return NULL;
+}
+
+static void start(struct pool_op *op) {
+    gb_lane_post(&op->pool->device->lane, &op->task);
 }
 
 void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_call *call) {
-    struct pool_op op = {.ask = trim, .keep_bytes = keep_bytes};
+                     uint64_t keep_bytes, struct gb_pool_call *call) {
+    struct pool_op *op = op_new(core, session, pool, trim, call);
 
-    ask(core, session, pool, &op, call);
+    if (!op)
+        return;
+    op->keep_bytes = keep_bytes;
+    start(op);
 }
 
 void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_call *call) {
-    struct pool_op op = {.ask = reset_peak};
+                        struct gb_pool_call *call) {
+    struct pool_op *op = op_new(core, session, pool, reset_peak, call);
 
-    ask(core, session, pool, &op, call);
+    if (op)
+        start(op);
 }
 
 void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_call *call) {
-    struct pool_op op = {.ask = set_access, .device = device, .access = access};
+                      enum gb_pool_access access, struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
+    struct pool_op *op;
 
     if (device < 0 || device >= core->device_count) {
         gb_error_set(&err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device, core->device_count);
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
-    ask(core, session, pool, &op, call);
+    op = op_new(core, session, pool, set_access, call);
+    if (!op)
+        return;
+    op->device = device;
+    op->access = access;
+    start(op);
 }

@@ -1,15 +1,13 @@
 /* Reading a buffer for itself: every byte once, for checksums. Included by core.h. */
-#ifndef GB_CORE_SCAN_H
-#define GB_CORE_SCAN_H
+#ifndef GB_CORE_OPS_SCAN_H
+#define GB_CORE_OPS_SCAN_H
 
-#define GB_SCANS_MAX 64 /* under way at a time; as many again of uploads that are completed */
+#include "base/digest.h"
+#include "core/public/call.h"
+#include "core/public/types.h"
 
-/* Whom a reading serves. Each has places and lanes of its own, so that clients that only read never hold up a writer. */
-enum gb_reading_use {
-    GB_READING_LOOK,  /* a client wants to know */
-    GB_READING_WRITE, /* a change waits for it */
-    GB_READING_USES,
-};
+struct gb_call;
+struct gb_core;
 
 struct gb_scan_params {
     struct gb_name session;
@@ -22,10 +20,17 @@ struct gb_scan_params {
     struct gb_buffer_check check; /* asked once, of the bytes that are read */
 };
 
-/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the device's
- * memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
- * CONTENT_LOST; SATURATED beyond GB_SCANS_MAX; DRAINING when the core closes before the end. Result: call->buffer (as it was
- * read), call->scan. */
-void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_call *call);
+struct gb_scan_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer; /* as it was read */
+    bool had_crc32c;             /* of the record, when the reading began */
+    uint32_t crc32c;             /* as read, with verify */
+    struct gb_digest digest[GB_DIGEST_ALGS];
+};
+
+/* Reads the bytes as they are now, whatever becomes of the buffer meanwhile, in the order of the stream, out of the
+ * device's memory as a download does, on a thread for that. Not counted as a download. BUFFER_BUSY, BUFFER_PARTIAL,
+ * CONTENT_LOST; SATURATED beyond GB_SCANS_MAX; DRAINING when the core closes before the end. */
+void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_scan_call *call);
 
 #endif

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "core/buffer/guard.h"
 #include "core/buffer/op.h"
-#include "core/share/adoption.h"
 
 static int check_content(const struct gb_buffer *b, struct gb_error *err) {
     if (b->in_place)
@@ -15,52 +14,44 @@ static int check_content(const struct gb_buffer *b, struct gb_error *err) {
     if (gb_adopted_check_locked(
             b, "that one writes when it likes, so they are never sealed; copy them, and seal the copy", err) < 0)
         return -1;
-    return gb_mapped_check_writers_locked(b, err);
+    return gb_guard_check_writers_locked(b, err);
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
-
-    if (!b)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            op->session->name.s, change->name.s);
-    if (op->check.check && op->check.check(op->check.arg, &b->rec, err) < 0)
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 ||
+        (!b->rec.sealed && check_content(b, err) < 0))
         return -1;
-    if (!b->rec.sealed && check_content(b, err) < 0)
-        return -1;
-    change->rec = b->rec;
+    gb_buffer_copy_locked(b, &transaction->rec);
     if (b->rec.sealed)
         return 0;
-    change->rec.sealed = true;
-    change->rec.version++;
-    change->rec.updated_at_us = gb_wall_us();
+    transaction->rec.sealed = true;
+    transaction->rec.version++;
+    transaction->rec.updated_at_us = gb_wall_us();
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_buffer_op *op = (struct gb_buffer_op *)change;
-
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     /* What a dead device took while the database was busy stays taken. */
     if (b->rec.state == GB_BUFFER_LOST) {
-        change->rec.state = GB_BUFFER_LOST;
-        change->rec.head = GB_HEAD_UNINITIALIZED;
+        transaction->rec.state = GB_BUFFER_LOST;
+        transaction->rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(op->session, b, &change->rec, b->content);
-    op->call->buffer = b->rec;
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
 }
 
-static void end(struct gb_change *change) {
-    gb_buffer_op_end((struct gb_buffer_op *)change, &change->error);
+static void end(struct gb_transaction *transaction) {
+    gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
 }
 
 void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call) {
+                    const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, session, name, check, call);
 
     if (!op)
         return;
-    op->change.decide_locked = decide_locked;
-    op->change.apply_locked = apply_locked;
-    op->change.end = end;
-    gb_change_start(&op->change);
+    op->transaction.validate_locked = validate_locked;
+    op->transaction.publish_locked = publish_locked;
+    op->transaction.end = end;
+    gb_transaction_start(&op->transaction);
 }

@@ -1,14 +1,16 @@
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/buffer/guard.h"
+#include "core/multipart/internal.h"
+#include "core/session/op.h"
 
 /* One call that changes a session. */
 struct session_op {
-    struct gb_turn turn; /* first */
-    struct gb_session *session;
-    struct gb_call *call;
+    struct gb_op base; /* first */
+    struct gb_fifo_waiter waiter;
+    struct gb_session_view *ret; /* part of the call; NULL: a deletion has no result */
     struct gb_session_params params;
     struct gb_session_check check;
     bool removes;
@@ -19,15 +21,10 @@ struct session_op {
 };
 
 static void op_end(struct session_op *op, const struct gb_error *error) {
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
-
-    gb_core_changed(session->core);
-    if (op->check.free_arg)
-        op->check.free_arg(op->check.arg);
-    free(op);
-    gb_call_finish(call, error);
-    gb_session_unref(session);
+    gb_core_changed(op->base.session->core);
+    gb_session_rec_done(&op->rec);
+    gb_text_unref(op->params.labels);
+    gb_op_end(&op->base, error);
 }
 
 static void merge_params(const struct gb_session_params *p, struct gb_session_rec *rec) {
@@ -40,14 +37,14 @@ static void merge_params(const struct gb_session_params *p, struct gb_session_re
     if (p->has_idle_ttl)
         rec->idle_ttl_s = p->idle_ttl_s;
     if (p->has_labels)
-        memcpy(rec->labels, p->labels, sizeof(rec->labels));
+        gb_text_set(&rec->labels, p->labels);
 }
 
-/* --- create ------------------------------------------------------------------------------------------------------------------- */
+/* --- create ------------------------------------------------------------------------------------------------------- */
 
 static void created(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
 
     if (error) {
         atomic_store(&s->state, GB_SESSION_DEAD);
@@ -57,57 +54,68 @@ static void created(void *arg, const struct gb_error *error) {
     }
     gb_session_touch(s);
     pthread_mutex_lock(&s->lock);
-    gb_session_view_locked(s, &op->call->session);
+    gb_session_view_locked(s, op->ret);
     pthread_mutex_unlock(&s->lock);
-    op->call->created = true;
+    gb_container_of(op->base.call, struct gb_session_call, base)->created = true;
     atomic_fetch_add(&s->core->live_sessions, 1);
     atomic_store(&s->state, GB_SESSION_LIVE);
-    gb_note_session(s, GB_NOTICE_SESSION_CREATED);
+    gb_notice_post_session(s, GB_NOTICE_SESSION_CREATED);
     op_end(op, NULL);
 }
 
-void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_call *call) {
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call) {
     struct gb_session_rec rec = {.name = params->name, .quota = core->config.default_quota, .version = 1};
     struct gb_error err = GB_ERROR_INIT;
-    struct session_op *op = calloc(1, sizeof(*op));
-    struct gb_session *s = NULL;
+    struct session_op *op;
+    struct gb_session *s;
 
-    strcpy(rec.labels, "{}");
     merge_params(params, &rec);
     rec.id = atomic_fetch_add(&core->last_session_id, 1) + 1;
     rec.created_at_us = gb_wall_us();
     rec.updated_at_us = rec.created_at_us;
-    if (op)
-        s = gb_session_new(core, &rec, GB_SESSION_NEW);
+    s = gb_session_new(core, &rec, GB_SESSION_NEW);
     if (!s)
         gb_no_memory(&err);
-    if (!s || gb_session_enroll(s, core->config.sessions_max, &err) < 0) {
-        free(op);
-        gb_session_unref(s);
-        gb_call_finish(call, &err);
+    op = gb_op_new(sizeof(*op), s, &call->base, NULL, NULL, &err);
+    if (!op) {
+        gb_session_rec_done(&rec);
         return;
     }
-    op->session = gb_session_ref(s);
-    op->call = call;
-    gb_store_change(core->store, GB_STORE_PUT_SESSION, &rec, gb_call_mark(call), created, op);
+    op->ret = &call->session;
+    call->base.free_result = gb_session_call_done;
+    if (gb_session_enroll(gb_session_ref(s), core->config.sessions_max, &err) < 0) {
+        gb_session_rec_done(&rec);
+        gb_session_unref(s);
+        gb_op_end(&op->base, &err);
+        return;
+    }
+    gb_store_put_session(core->store, &rec, gb_call_mark(&call->base), created, op);
+    gb_session_rec_done(&rec);
 }
 
-/* --- patch and delete ----------------------------------------------------------------------------------------------------------- */
+/* --- patch and delete --------------------------------------------------------------------------------------------- */
 
 static void run(struct session_op *op);
 
-static int decide_locked(struct session_op *op, struct gb_error *err) {
-    struct gb_session *s = op->session;
+/* Gives the turn on: the operation that has it now, NULL where none waits. */
+static struct session_op *release_locked(struct gb_session *s) {
+    struct gb_fifo_waiter *next = gb_fifo_lock_release(&s->fifo);
+
+    return next ? gb_container_of(next, struct session_op, waiter) : NULL;
+}
+
+static int validate_locked(struct session_op *op, struct gb_error *err) {
+    struct gb_session *s = op->base.session;
 
     if (gb_session_alive(s, err) < 0 || (op->check.check && op->check.check(op->check.arg, &s->rec, err) < 0))
         return -1;
     if (op->removes) {
-        if (gb_mapped_check_session_locked(s, err) < 0)
+        if (gb_guard_check_session_locked(s, err) < 0)
             return -1;
         atomic_store(&s->state, GB_SESSION_DELETING);
         return 0;
     }
-    op->rec = s->rec;
+    gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
@@ -116,27 +124,27 @@ static int decide_locked(struct session_op *op, struct gb_error *err) {
 
 static void patched(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct session_op *next;
 
     pthread_mutex_lock(&s->lock);
     if (!error) {
-        s->rec = op->rec;
-        gb_session_view_locked(s, &op->call->session);
+        gb_session_rec_set(&s->rec, &op->rec);
+        gb_session_view_locked(s, op->ret);
     }
-    next = (struct session_op *)gb_turns_leave(&s->turns);
+    next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
     if (!error)
-        gb_note_session(s, GB_NOTICE_SESSION_CHANGED);
+        gb_notice_post_session(s, GB_NOTICE_SESSION_CHANGED);
     op_end(op, error);
     run(next);
 }
 
-/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which come
- * behind the last free; when it has been through again those have ended too. */
+/* When this has been through every lane, the session's frees have been queued there, and the ends of its pools, which
+ * come behind the last free; when it has been through again those have ended too. */
 static void behind_frees(struct gb_task *task) {
-    struct session_op *op = (struct session_op *)((char *)task - offsetof(struct session_op, task));
-    struct gb_session *s = op->session;
+    struct session_op *op = gb_container_of(task, struct session_op, task);
+    struct gb_session *s = op->base.session;
 
     while (op->lane < 2 * s->core->device_count) {
         int lane = op->lane++ % s->core->device_count;
@@ -153,12 +161,12 @@ static void end_intakes(struct gb_session *s) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_session_alive(s, &why);
-    gb_intakes_end(s, &why);
+    gb_multiparts_end(s, &why);
 }
 
 static void deleted(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.session;
     struct gb_content *contents = NULL;
     struct gb_idlist pools = {0};
     struct session_op *next;
@@ -177,8 +185,7 @@ static void deleted(void *arg, const struct gb_error *error) {
     } else {
         atomic_store(&s->state, GB_SESSION_LIVE);
     }
-    gb_session_view_locked(s, &op->call->session);
-    next = (struct session_op *)gb_turns_leave(&s->turns);
+    next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
     if (error) {
         op_end(op, error);
@@ -188,7 +195,7 @@ static void deleted(void *arg, const struct gb_error *error) {
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);
         gb_session_withdraw(s); /* op has a reference too */
-        gb_note(s->core, &notice);
+        gb_notice_post(s->core, &notice);
         op->task.run = behind_frees;
         behind_frees(&op->task);
     }
@@ -202,55 +209,52 @@ static void run(struct session_op *op) {
 
     for (; op; op = next) {
         struct gb_error err = GB_ERROR_INIT;
-        struct gb_session *s = op->session;
+        struct gb_session *s = op->base.session;
 
         pthread_mutex_lock(&s->lock);
-        r = decide_locked(op, &err);
-        next = r < 0 ? (struct session_op *)gb_turns_leave(&s->turns) : NULL;
+        r = validate_locked(op, &err);
+        next = r < 0 ? release_locked(s) : NULL;
         pthread_mutex_unlock(&s->lock);
         if (r < 0)
             op_end(op, &err);
         else if (op->removes)
-            gb_store_change(s->core->store, GB_STORE_DEL_SESSION, &s->id, gb_call_mark(op->call), deleted, op);
+            gb_store_delete_session(s->core->store, s->id, gb_call_mark(op->base.call), deleted, op);
         else
-            gb_store_change(s->core->store, GB_STORE_PUT_SESSION, &op->rec, gb_call_mark(op->call), patched, op);
+            gb_store_put_session(s->core->store, &op->rec, gb_call_mark(op->base.call), patched, op);
     }
 }
 
-/* Takes over the reference to the session; NULL: err says why. */
-static void change(struct gb_session *s, const struct gb_session_params *params, const struct gb_session_check *check,
-                   struct gb_error *err, struct gb_call *call) {
-    struct session_op *op = s ? calloc(1, sizeof(*op)) : NULL;
+/* Takes over the reference to the session; NULL: err says why. ret: part of the call; NULL: none. */
+static void transaction(struct gb_session *s, const struct gb_session_params *params,
+                        const struct gb_session_check *check, struct gb_error *err, struct gb_call *call,
+                        struct gb_session_view *ret) {
+    struct session_op *op =
+        gb_op_new(sizeof(*op), s, call, check ? check->free_arg : NULL, check ? check->arg : NULL, err);
     bool mine;
 
-    if (!op) {
-        if (s)
-            gb_no_memory(err);
-        if (check && check->free_arg)
-            check->free_arg(check->arg);
-        gb_session_unref(s);
-        gb_call_finish(call, err);
+    if (!op)
         return;
-    }
-    op->session = s;
-    op->call = call;
+    op->ret = ret;
+    if (ret)
+        call->free_result = gb_session_call_done;
     op->removes = !params;
     if (params)
         op->params = *params;
+    gb_text_ref(op->params.labels);
     if (check)
         op->check = *check;
     pthread_mutex_lock(&s->lock);
-    mine = gb_turns_enter(&s->turns, &op->turn);
+    mine = gb_fifo_lock_acquire(&s->fifo, &op->waiter);
     pthread_mutex_unlock(&s->lock);
     if (mine)
         run(op);
 }
 
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
-                      const struct gb_session_check *check, struct gb_call *call) {
+                      const struct gb_session_check *check, struct gb_session_call *call) {
     struct gb_error err = GB_ERROR_INIT;
 
-    change(gb_session_use(core, name, &err), params, check, &err, call);
+    transaction(gb_session_use(core, name, &err), params, check, &err, &call->base, &call->session);
 }
 
 void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
@@ -262,10 +266,10 @@ void gb_session_delete(struct gb_core *core, const struct gb_name *name, const s
         gb_error_set(&err, GB_ERR_SESSION_PROTECTED, "the session \"default\" always exists");
     else
         s = gb_session_find(core, name, &err);
-    change(s, NULL, check, &err, call);
+    transaction(s, NULL, check, &err, call, NULL);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------------------- */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 static int look(struct gb_session *s, struct gb_session_view *ret) {
     if (!s)
@@ -279,11 +283,13 @@ static int look(struct gb_session *s, struct gb_session_view *ret) {
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
+    ret->rec.labels = NULL;
     return look(gb_session_find(core, name, err), ret);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
+    ret->rec.labels = NULL;
     return look(gb_session_use(core, name, err), ret);
 }
 
@@ -305,7 +311,7 @@ static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret)
 int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
                     int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
                     struct gb_error *err) {
-    struct gb_session_view view;
+    struct gb_session_view view = {.rec = {.labels = NULL}};
     unsigned n;
     int r = 0;
 
@@ -315,5 +321,6 @@ int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
     }
     if (r == 0)
         *ret_more = after(core, after_id, &view);
+    gb_session_rec_done(&view.rec);
     return r;
 }

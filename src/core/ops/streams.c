@@ -6,7 +6,7 @@
 
 /* What cannot be asked counts as idle. */
 static bool busy(struct gb_core_stream *st) {
-    struct gb_core *core = st->session->core;
+    struct gb_core *core = st->core;
     bool idle = true;
     int i;
 
@@ -25,7 +25,7 @@ static void view(struct gb_core_stream *st, struct gb_stream_view *ret) {
 
     *ret =
         (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us, .busy = busy(st)};
-    for (i = 0; i < st->session->core->device_count; i++)
+    for (i = 0; i < st->core->device_count; i++)
         ret->devices += gb_core_stream_part(st, i) != NULL;
 }
 
@@ -90,7 +90,7 @@ int gb_stream_list(struct gb_core *core, const struct gb_name *session, int64_t 
     return r;
 }
 
-/* --- making and removing --------------------------------------------------------------------------------------------------- */
+/* --- making and removing ------------------------------------------------------------------------------------------ */
 
 static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.streams_max ? s->core->config.streams_max : GB_STREAMS_MAX;
@@ -107,7 +107,7 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
                      s->name.s, (unsigned long long)s->streams_held);
         return NULL;
     }
-    st = gb_core_stream_new(s, name, s->last_order_id + 1);
+    st = gb_session_stream_new(s, name, s->last_order_id + 1);
     if (st && gb_idlist_put(&s->streams_by_id, st->id, st) == 0) {
         if (gb_map_put(&s->streams, st->name.s, st) == 0) {
             s->last_order_id++;
@@ -122,7 +122,7 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
 }
 
 void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_call *call) {
+                    struct gb_stream_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, session, &err);
     struct gb_core_stream *st = NULL;
@@ -130,14 +130,12 @@ void gb_stream_make(struct gb_core *core, const struct gb_name *session, const s
     if (s) {
         pthread_mutex_lock(&s->lock);
         st = make_locked(s, name, &err);
-        if (st) {
+        if (st)
             call->stream = (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us};
-            call->created = true;
-        }
         pthread_mutex_unlock(&s->lock);
         gb_core_changed(core);
     }
-    gb_call_finish(call, st ? NULL : &err);
+    gb_call_finish(&call->base, st ? NULL : &err);
     gb_session_unref(s);
 }
 
@@ -159,7 +157,7 @@ void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const
                          name->s);
         pthread_mutex_unlock(&s->lock);
         if (st) {
-            call->stream = (struct gb_stream_view){.id = st->id, .name = st->name, .created_at_us = st->created_at_us};
+            gb_session_ref(s); /* until the stream has drained */
             gb_core_stream_unuse(st);
         }
         gb_core_changed(core);

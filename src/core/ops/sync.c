@@ -1,10 +1,12 @@
-/* Waiting for work: a record on everything that is meant, a watch on each record, and nobody waits. */
+/* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched;
+ * the call ends with the last event. */
 #include <stdlib.h>
 
-#include "core/session/session.h"
+#include "base/container.h"
+#include "core/session/op.h"
 
 struct sync_part {
-    struct gb_task task; /* first */
+    struct gb_task task;
     struct sync_op *op;
     struct gb_core_stream *stream; /* used; NULL: the whole device */
     int device;
@@ -51,8 +53,8 @@ static void synced(void *arg, const struct gb_error *error) {
     struct sync_part *part = arg;
     struct sync_op *op = part->op;
 
-    gb_core_note(op->core, error);
-    gb_events_give(&op->core->devices[part->device].events, part->ev);
+    gb_core_report_error(op->core, error);
+    gb_event_pool_give(&op->core->devices[part->device].events, part->ev);
     if (error) {
         pthread_mutex_lock(&op->lock);
         if (op->error.code == GB_OK)
@@ -64,13 +66,13 @@ static void synced(void *arg, const struct gb_error *error) {
 }
 
 static void sync_part(struct gb_task *task) {
-    struct sync_part *part = (struct sync_part *)task;
+    struct sync_part *part = gb_container_of(task, struct sync_part, task);
     struct gb_core *core = part->op->core;
     struct gb_backend *be = core->backend;
     struct gb_error err = GB_ERROR_INIT;
     int r = -1;
 
-    part->ev = gb_events_take(&core->devices[part->device].events, &err);
+    part->ev = gb_event_pool_take(&core->devices[part->device].events, &err);
     if (part->ev && part->stream)
         r = gb_event_record(be, part->ev->event, gb_core_stream_part(part->stream, part->device), &err);
     else if (part->ev)
@@ -114,12 +116,10 @@ static void refuse(struct gb_session *session, struct gb_error *err, struct gb_c
 void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
                          struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
+    struct gb_session *s = gb_op_session(core, session, &err);
     struct gb_core_stream *st = NULL;
     struct sync_op *op = NULL;
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
     if (s) {
         pthread_mutex_lock(&s->lock);
         if (gb_core_stream_use_locked(s, stream, &st, &err) == 0) {
@@ -142,11 +142,9 @@ void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, co
 
 void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
+    struct gb_session *s = gb_op_session(core, session, &err);
     struct sync_op *op = NULL;
 
-    if (gb_core_alive(core, &err) == 0)
-        s = gb_session_use(core, session, &err);
     if (s) {
         struct gb_core_stream *st;
         size_t at = 0;

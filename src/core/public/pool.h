@@ -1,17 +1,17 @@
-/* Pools: what users can do with them. Comes with core.h.
+/* Memory pools. Included by core.h.
  *
- * Every session sees the devices' own pools, "default" (device 0) and "default.N", and has those that it made. Those are
- * persisted and made again at the next start, empty. */
-#ifndef GB_CORE_POOL_H
-#define GB_CORE_POOL_H
+ * Every session sees the devices' own pools, "default" (device 0) and "default.N", and the pools that it made. A
+ * session's pools are persisted; the next start makes them again, empty. */
+#ifndef GB_CORE_PUBLIC_POOL_H
+#define GB_CORE_PUBLIC_POOL_H
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "core/memory/alloc_stats.h"
+#include "core/public/call.h"
+#include "core/public/types.h"
 #include "model/model.h"
 
 struct gb_core;
-struct gb_call;
 
 #define GB_POOLS_MAX 64 /* of one session, unless configured */
 
@@ -21,88 +21,97 @@ struct gb_pool_view {
     int device;
     struct gb_pool_config config;
     struct gb_pool_stat stat;
-    struct gb_memory_numbers memory; /* since it was made or loaded */
-    uint64_t live_buffers;           /* that have their bytes here */
-    uint64_t first_use_bytes;        /* what its first allocation takes from the device, beyond the bytes asked for */
+    struct gb_memory_numbers memory; /* since the pool was made or loaded */
+    uint64_t live_buffers;           /* with their bytes in this pool */
+    uint64_t first_use_bytes;        /* what the first allocation reserves on the device beyond its size */
     int64_t version;                 /* 0: a device's own pool */
     int64_t created_at_us;
     int64_t updated_at_us;
-    bool lost; /* its device is missing, refused to make it, or is dead */
+    bool lost; /* its device is missing, has failed, or refused to make it */
 };
 
 struct gb_pool_trim {
     uint64_t before_bytes; /* reserved */
     uint64_t after_bytes;
-    bool kept; /* much that is not in use could not go */
+    bool kept; /* much unused memory could not be released */
+};
+
+struct gb_pool_call {
+    struct gb_call base;
+    bool created; /* the call has created the pool */
+    struct gb_pool_view pool;
+    struct gb_pool_trim trim;
 };
 
 struct gb_pool_params {
     struct gb_name session;
     struct gb_name name;
     int device; /* make only */
-    /* make: all of it, but what has no has_ is the default then: keep everything, policies on. */
+    /* make: all fields; those whose has_ flag is false get the default: keep all memory, policies on. */
     struct gb_pool_config config;
     bool has_threshold, has_follow, has_opportunistic, has_internal;
 };
 
-/* A precondition, as struct gb_buffer_check. Not asked of a device's own pool. */
+/* A precondition, as struct gb_buffer_check. It is not evaluated for a device's own pool. */
 struct gb_pool_check {
     int (*check)(void *arg, const struct gb_pool_rec *rec, struct gb_error *err);
     void *arg;
     void (*free_arg)(void *arg);
 };
 
-/* config.max_bytes (0: the device) is the device's own hard limit. POOL_EXISTS, POOL_PROTECTED for the names of devices'
- * own pools, LIMIT_REACHED, DEVICE_NOT_FOUND. Result: call->pool. */
-void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_call *call);
+/* Creates a pool. config.max_bytes is a hard limit that the device enforces; 0: the device's memory. Result:
+ * call->pool. Errors: POOL_EXISTS; POOL_PROTECTED for the names of devices' own pools; LIMIT_REACHED,
+ * DEVICE_NOT_FOUND. */
+void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_call *call);
 
-/* Changes what a device lets change: threshold and policies. POOL_PROTECTED for a device's own pool, which all share.
- * check may be NULL. Result: call->pool. */
+/* Changes the release threshold and the reuse policies. check may be NULL. Result: call->pool. Errors: POOL_PROTECTED
+ * for a device's own pool, which all sessions share. */
 void gb_pool_patch(struct gb_core *core, const struct gb_pool_params *params, const struct gb_pool_check *check,
-                   struct gb_call *call);
+                   struct gb_pool_call *call);
 
-/* MAPPED while other processes map memory of it. POOL_BUSY while buffers have or get their bytes there; with force those buffers are lost. Readers finish undisturbed,
- * and the memory goes when the last is through. POOL_PROTECTED for a device's own pool. Result: call->pool, as it was. */
+/* Deletes a pool. force: buffers in the pool are lost. Reads that have begun finish undisturbed, and the memory is
+ * freed when the last one ends. Result: call->pool, as it was. Errors: MAPPED while other processes map its memory;
+ * without force POOL_BUSY while buffers have or get their bytes there; POOL_PROTECTED for a device's own pool. */
 void gb_pool_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, bool force,
-                    struct gb_call *call);
+                    struct gb_pool_call *call);
 
-/* [now] SESSION_NOT_FOUND, POOL_NOT_FOUND. Numbers include every acknowledged change. */
+/* [now] Reads a pool. Its numbers include every acknowledged change. Errors: SESSION_NOT_FOUND, POOL_NOT_FOUND. */
 int gb_pool_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                 struct gb_pool_view *ret, struct gb_error *err);
 
-/* [now] The devices' own pools first, all of them, when after_id is 0; then at most limit of the session's with
+/* [now] If after_id is 0, all of the devices' own pools come first. Then come at most limit pools of the session with
  * id > after_id. Otherwise as gb_session_list. */
 int gb_pool_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                  int (*visit)(void *, const struct gb_pool_view *, struct gb_error *), void *arg, bool *ret_more,
                  struct gb_error *err);
 
-/* [now] The devices' own pools alone. */
+/* [now] Only the devices' own pools. */
 unsigned gb_pool_count(struct gb_core *core);
 int gb_pool_at(struct gb_core *core, unsigned index, struct gb_pool_view *ret, struct gb_error *err);
 
-/* [now] Those that sessions made, with the session's name: of the oldest session first. At most limit; the others are counted.
- * Costs nothing for sessions without. */
+/* [now] The pools that sessions made, with the session's name, from the oldest session on. At most limit are visited;
+ * *ret_omitted counts the others. Sessions without pools cost nothing. */
 int gb_pool_list_owned(struct gb_core *core, unsigned limit,
                        int (*visit)(void *, const struct gb_name *, const struct gb_pool_view *, struct gb_error *),
                        void *arg, uint64_t *ret_omitted, struct gb_error *err);
 
-/* The following are for every pool that the session sees. DEVICE_NOT_FOUND where it is lost. */
+/* The functions below take every pool that the session sees. Errors: DEVICE_NOT_FOUND for a lost pool. */
 
-/* Gives unused reserved memory beyond keep_bytes back to the system; what was exported of an exportable
- * pool goes back only with the pool. Result: call->trim, call->pool. */
+/* Gives unused reserved memory beyond keep_bytes back to the system. Exported memory of an exportable pool goes back
+ * only with the pool. Result: call->trim, call->pool. */
 void gb_pool_trim_to(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                     uint64_t keep_bytes, struct gb_call *call);
+                     uint64_t keep_bytes, struct gb_pool_call *call);
 
-/* Both peaks become the present values. Result: call->pool. */
+/* Resets both peaks to the present values. Result: call->pool. */
 void gb_pool_peak_reset(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
-                        struct gb_call *call);
+                        struct gb_pool_call *call);
 
-/* Lets another device read and write the pool's memory, or no longer. Not persisted. UNSUPPORTED without peer access,
- * INVALID_ARGUMENT for the pool's own device, DEVICE_NOT_FOUND. Result: call->pool. */
+/* Grants or revokes another device's access to the pool's memory. The setting is not persisted. Result: call->pool.
+ * Errors: UNSUPPORTED without peer access, INVALID_ARGUMENT for the pool's own device, DEVICE_NOT_FOUND. */
 void gb_pool_peer_set(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool, int device,
-                      enum gb_pool_access access, struct gb_call *call);
+                      enum gb_pool_access access, struct gb_pool_call *call);
 
-/* [now] access[i] for device i < count. */
+/* [now] Sets access[i] to the access of device i, for each i < count. */
 int gb_pool_peers(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
                   enum gb_pool_access *access, int count, struct gb_error *err);
 

@@ -1,18 +1,18 @@
-/* Streams, events and waiting for work. Comes with core.h.
+/* Streams, events and synchronization. Included by core.h.
  *
- * A stream is an order of work by name inside a session, with a part on each device, made when first needed there. Work
- * queued through a name is in order on each device; across devices and streams events order it. The stream "default" is
- * always there. Streams and events are not persisted. */
-#ifndef GB_CORE_STREAM_H
-#define GB_CORE_STREAM_H
+ * A stream orders work under a name inside a session. It has a part on each device, made when it is first needed there.
+ * Work queued on a stream runs in order on each device; events order work across devices and streams. The stream
+ * "default" always exists. Streams and events are not persisted. */
+#ifndef GB_CORE_PUBLIC_STREAM_H
+#define GB_CORE_PUBLIC_STREAM_H
 
 #include "base/error.h"
+#include "core/public/call.h"
 #include "model/model.h"
 
 struct gb_core;
-struct gb_call;
 
-#define GB_STREAMS_MAX 64 /* of one session, besides "default", unless configured; those that drain count too */
+#define GB_STREAMS_MAX 64 /* of one session, besides "default" and unless configured; draining streams count */
 #define GB_EVENTS_MAX 256
 
 struct gb_stream_view {
@@ -20,29 +20,35 @@ struct gb_stream_view {
     struct gb_name name;
     int64_t created_at_us;
     bool busy;        /* work is queued on it */
-    unsigned devices; /* on which it has a part */
+    unsigned devices; /* number of devices with a part of it */
 };
 
-/* STREAM_EXISTS, LIMIT_REACHED. Result: call->stream. */
-void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    struct gb_call *call);
+struct gb_stream_call {
+    struct gb_call base;
+    struct gb_stream_view stream;
+};
 
-/* Out of sight at once, which is when the call ends; what is queued finishes, then the parts are destroyed.
- * STREAM_PROTECTED for "default", STREAM_NOT_FOUND. */
+/* Creates a stream. Result: call->stream. Errors: STREAM_EXISTS, LIMIT_REACHED. */
+void gb_stream_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                    struct gb_stream_call *call);
+
+/* Deletes a stream. The call ends when the name is gone, which is at once. The stream's parts are destroyed when the
+ * queued work has finished. Errors: STREAM_PROTECTED for "default", STREAM_NOT_FOUND. */
 void gb_stream_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                       struct gb_call *call);
 
-/* [now] "" is "default". */
+/* [now] Reads a stream; the name "" stands for "default". */
 int gb_stream_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                   struct gb_stream_view *ret, struct gb_error *err);
 
-/* [now] "default" first when after_id is 0; then at most limit with id > after_id. */
+/* [now] If after_id is 0, "default" comes first. Then come at most limit streams with id > after_id. Otherwise as
+ * gb_session_list. */
 int gb_stream_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                    int (*visit)(void *, const struct gb_stream_view *, struct gb_error *), void *arg, bool *ret_more,
                    struct gb_error *err);
 
-/* Done when all work queued so far on the stream, on any stream of the session, on the device by anyone, is done. They
- * wait as long as that takes and hold nobody up; who wants to wait less stops listening. */
+/* Wait for all work queued so far: on the stream, on every stream of the session, or on the device by any session. The
+ * calls have no time limit and block no thread. A caller that gives up earlier ignores the call's end. */
 void gb_stream_sync_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *stream,
                          struct gb_call *call);
 void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call);
@@ -53,32 +59,39 @@ struct gb_event_view {
     struct gb_name name;
     int64_t created_at_us;
     bool recorded;
-    bool done;             /* what the last record covers is done; true when there is none */
+    bool done;             /* the work that the last record covers is done; true if there is no record */
     struct gb_name stream; /* of the last record */
 };
 
-/* EVENT_EXISTS, LIMIT_REACHED. Result: call->event. */
-void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                   struct gb_call *call);
+struct gb_event_call {
+    struct gb_call base;
+    bool created; /* the call has created the event */
+    struct gb_event_view event;
+};
 
-/* Who waits for its last record goes on waiting. EVENT_NOT_FOUND. */
+/* Creates an event. Result: call->event. Errors: EVENT_EXISTS, LIMIT_REACHED. */
+void gb_event_make(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
+                   struct gb_event_call *call);
+
+/* Deletes an event. Work that waits for its last record goes on waiting. Errors: EVENT_NOT_FOUND. */
 void gb_event_remove(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                      struct gb_call *call);
 
-/* [now] */
+/* [now] Read an event, or list events as gb_session_list does. */
 int gb_event_get(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                  struct gb_event_view *ret, struct gb_error *err);
 int gb_event_list(struct gb_core *core, const struct gb_name *session, int64_t after_id, unsigned limit,
                   int (*visit)(void *, const struct gb_event_view *, struct gb_error *), void *arg, bool *ret_more,
                   struct gb_error *err);
 
-/* Covers what is queued on the stream so far, on every device. Result: call->event. */
+/* Records the event: it covers the work queued on the stream so far, on every device. Result: call->event. */
 void gb_event_record_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                          const struct gb_name *stream, struct gb_call *call);
+                          const struct gb_name *stream, struct gb_event_call *call);
 
-/* What is queued on the stream from now on waits, on every device, for what the event's last record covers; a no-op for
- * one never recorded. Done when that is arranged, not when the wait is over. Result: call->event. */
+/* Makes work queued on the stream from now on wait, on every device, for the work that the event's last record covers.
+ * An event that was never recorded has no effect. The call ends when the wait is queued, not when it is over. Result:
+ * call->event. */
 void gb_event_wait_call(struct gb_core *core, const struct gb_name *session, const struct gb_name *event,
-                        const struct gb_name *stream, struct gb_call *call);
+                        const struct gb_name *stream, struct gb_event_call *call);
 
 #endif

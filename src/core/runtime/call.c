@@ -1,9 +1,11 @@
+#include "core/runtime/call.h"
+
 #include <stdlib.h>
 
-#include "core/runtime/runtime.h"
+#include "base/container.h"
 
-struct gb_call *gb_call_new(void (*done)(void *arg), void *arg) {
-    struct gb_call *call = calloc(1, sizeof(*call));
+void *gb_call_new(size_t size, void (*done)(void *arg), void *arg) {
+    struct gb_call *call = calloc(1, size);
 
     if (!call)
         return NULL;
@@ -18,11 +20,17 @@ void gb_call_unref(struct gb_call *call) {
     if (!call || atomic_fetch_sub(&call->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&call->lock);
-    gb_gather_unref(call->gather);
-    if (call->lease)
-        gb_export_done(&call->lease->export);
-    free(call->lease);
+    if (call->free_result)
+        call->free_result(call);
     free(call);
+}
+
+void gb_session_call_done(struct gb_call *call) {
+    gb_session_rec_done(&gb_container_of(call, struct gb_session_call, base)->session.rec);
+}
+
+void gb_buffer_call_done(struct gb_call *call) {
+    gb_buffer_rec_done(&gb_container_of(call, struct gb_buffer_call, base)->buffer);
 }
 
 const struct gb_store_mark *gb_call_mark(const struct gb_call *call) {
@@ -73,7 +81,8 @@ bool gb_call_cancel(struct gb_call *call, bool act) {
 void gb_call_finish(struct gb_call *call, const struct gb_error *error) {
     if (error && call->error.code == GB_OK)
         call->error = *error;
-    gb_gather_leave(call);
+    if (call->on_finish)
+        call->on_finish(call);
     atomic_store(&call->finished, true);
     if (call->done)
         call->done(call->arg);

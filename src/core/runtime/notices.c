@@ -1,13 +1,12 @@
 #include "core/runtime/notices.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/session/session.h"
-#include "core/share/lease_internal.h"
+#include "core/runtime/runtime.h"
 
-struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_type type) {
+struct gb_notice gb_notice_new(enum gb_notice_type type) {
     struct gb_notice n;
 
     /* Not zeroed as a whole: the texts are most of it, and it is made for every change. */
@@ -16,31 +15,59 @@ struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_t
     n.type = type;
     n.device = -1;
     n.session.s[0] = n.pool.s[0] = n.buffer.s[0] = n.detail[0] = '\0';
-    if (session)
-        strcpy(n.session.s, session->name.s);
     n.has_bytes = false;
     n.bytes = n.count = 0;
     n.generation = n.lease = 0;
     return n;
 }
 
-void gb_note(struct gb_core *core, const struct gb_notice *notice) {
+void gb_notice_post(struct gb_core *core, const struct gb_notice *notice) {
     gb_store_note(core->store, notice);
 }
 
-/* --- storms --------------------------------------------------------------------------------------------------------- */
+/* --- limiters ----------------------------------------------------------------------------------------------------- */
+
+#define LIMITERS 64
+
+/* The first of a burst is posted at once; then, once a second, the number of those that followed. */
+struct gb_rate_limiter {
+    bool active;
+    uint64_t until_ns;
+    uint64_t more; /* since the last that was posted */
+    struct gb_notice notice;
+};
+
+struct gb_notice_limiters {
+    pthread_mutex_t lock; /* a leaf */
+    struct gb_rate_limiter limiters[LIMITERS];
+};
+
+struct gb_notice_limiters *gb_notice_limiters_new(void) {
+    struct gb_notice_limiters *l = calloc(1, sizeof(*l));
+
+    if (l)
+        pthread_mutex_init(&l->lock, NULL);
+    return l;
+}
+
+void gb_notice_limiters_free(struct gb_notice_limiters *l) {
+    if (!l)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
 
 static bool same(const struct gb_notice *a, const struct gb_notice *b) {
     return a->type == b->type && gb_name_equal(&a->session, &b->session);
 }
 
 /* The one of its kind, else a free one, else NULL. */
-static struct gb_storm *find_locked(struct gb_feed *f, const struct gb_notice *notice) {
-    struct gb_storm *room = NULL;
+static struct gb_rate_limiter *find_locked(struct gb_notice_limiters *l, const struct gb_notice *notice) {
+    struct gb_rate_limiter *room = NULL;
     size_t i;
 
-    for (i = 0; i < GB_FEED_STORMS; i++) {
-        struct gb_storm *s = &f->storms[i];
+    for (i = 0; i < LIMITERS; i++) {
+        struct gb_rate_limiter *s = &l->limiters[i];
 
         if (s->active && same(&s->notice, notice))
             return s;
@@ -50,101 +77,41 @@ static struct gb_storm *find_locked(struct gb_feed *f, const struct gb_notice *n
     return room;
 }
 
-void gb_note_often(struct gb_core *core, const struct gb_notice *notice) {
-    struct gb_feed *f = &core->feed;
-    struct gb_storm *s;
+void gb_notice_post_limited(struct gb_core *core, const struct gb_notice *notice) {
+    struct gb_notice_limiters *l = core->limiters;
+    struct gb_rate_limiter *s;
 
-    pthread_mutex_lock(&f->storm_lock);
-    s = find_locked(f, notice);
+    pthread_mutex_lock(&l->lock);
+    s = find_locked(l, notice);
     if (s && !s->active) {
-        *s = (struct gb_storm){.active = true, .until_ns = gb_clock_ns() + GB_NS_PER_S};
-        gb_note(core, notice);
+        *s = (struct gb_rate_limiter){.active = true, .until_ns = gb_clock_ns() + GB_NS_PER_S};
+        gb_notice_post(core, notice);
     } else if (s) {
         s->more++;
     }
     if (s)
         s->notice = *notice;
-    pthread_mutex_unlock(&f->storm_lock);
+    pthread_mutex_unlock(&l->lock);
 }
 
-void gb_feed_tick(struct gb_core *core) {
-    struct gb_feed *f = &core->feed;
+void gb_notices_tick(struct gb_core *core) {
+    struct gb_notice_limiters *l = core->limiters;
     uint64_t now_ns = gb_clock_ns();
     size_t i;
 
-    pthread_mutex_lock(&f->storm_lock);
-    for (i = 0; i < GB_FEED_STORMS; i++) {
-        struct gb_storm *s = &f->storms[i];
+    pthread_mutex_lock(&l->lock);
+    for (i = 0; i < LIMITERS; i++) {
+        struct gb_rate_limiter *s = &l->limiters[i];
 
         if (!s->active || now_ns < s->until_ns)
             continue;
         s->active = s->more > 0;
         if (s->active) {
             s->notice.count = s->more;
-            gb_note(core, &s->notice);
+            gb_notice_post(core, &s->notice);
         }
         s->more = 0;
         s->until_ns = now_ns + GB_NS_PER_S;
     }
-    pthread_mutex_unlock(&f->storm_lock);
-}
-
-/* --- of what -------------------------------------------------------------------------------------------------------- */
-
-void gb_note_session(struct gb_session *session, enum gb_notice_type type) {
-    struct gb_notice n = gb_notice_of(session, type);
-
-    gb_note(session->core, &n);
-}
-
-void gb_note_pool(struct gb_session *session, const struct gb_core_pool *pool, enum gb_notice_type type) {
-    struct gb_notice n = gb_notice_of(session, type);
-
-    n.pool = pool->rec.name;
-    n.device = pool->rec.device;
-    if (type == GB_NOTICE_POOL_LOST)
-        snprintf(n.detail, sizeof(n.detail), "%s",
-                 pool->device ? "the device could not make it again" : "the device that it was on is not here");
-    gb_note(session->core, &n);
-}
-
-void gb_note_lease(const struct gb_lease *lease, enum gb_notice_type type) {
-    struct gb_notice n = gb_notice_of(lease->session, type);
-
-    n.buffer = lease->buffer;
-    n.lease = lease->id;
-    snprintf(n.detail, sizeof(n.detail), "%s", lease->write ? "for writing" : "for reading");
-    gb_note(lease->core, &n);
-}
-
-void gb_note_lost(struct gb_session *session, uint64_t count, const char *why) {
-    struct gb_notice n = gb_notice_of(session, GB_NOTICE_BUFFER_LOST);
-
-    if (count == 0)
-        return;
-    n.count = count;
-    snprintf(n.detail, sizeof(n.detail), "%s", why);
-    gb_note(session->core, &n);
-}
-
-struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
-                                     enum gb_notice_type type) {
-    struct gb_notice n = gb_notice_of(session, type);
-
-    strcpy(n.buffer.s, rec->name.s);
-    if (rec->kind == GB_KIND_DEVICE)
-        strcpy(n.pool.s, rec->pool.s);
-    n.device = rec->device;
-    n.has_bytes = true;
-    n.bytes = rec->bytes;
-    n.generation = rec->generation;
-    return n;
-}
-
-void gb_feed_health(struct gb_core *core, int device, const char *detail) {
-    struct gb_notice n = gb_notice_of(NULL, GB_NOTICE_DEVICE_HEALTH);
-
-    n.device = device;
-    snprintf(n.detail, sizeof(n.detail), "%s", detail);
-    gb_note(core, &n);
+    pthread_mutex_unlock(&l->lock);
 }

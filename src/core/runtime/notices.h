@@ -1,61 +1,26 @@
-/* Noting what happened, inside the core. [any thread, never blocks; a leaf: whatever locks are held] Each when it is true and can
- * be seen, not before. */
-#ifndef GB_CORE_NOTE_H
-#define GB_CORE_NOTE_H
+/* Posting notices of what happened, inside the core. A notice is posted when its fact is true and visible, not before.
+ * [any thread, never blocks; a leaf: whatever locks are held] */
+#ifndef GB_CORE_RUNTIME_NOTICES_H
+#define GB_CORE_RUNTIME_NOTICES_H
 
-#include <pthread.h>
+#include "model/notice.h"
 
-#include "core/observe/feed.h"
+struct gb_core;
+struct gb_notice_limiters;
 
-struct gb_session;
-struct gb_core_pool;
-struct gb_buffer_rec;
-struct gb_lease;
+/* NULL when memory is exhausted. gb_notice_limiters_free accepts NULL. */
+struct gb_notice_limiters *gb_notice_limiters_new(void);
+void gb_notice_limiters_free(struct gb_notice_limiters *limiters);
 
-#define GB_FEED_TAIL 2048
-#define GB_FEED_STORMS 64
+/* A notice with its type and time; its device is -1. */
+struct gb_notice gb_notice_new(enum gb_notice_type type);
+void gb_notice_post(struct gb_core *core, const struct gb_notice *notice);
 
-/* What comes many times a second: the first is told at once, then how many there were, once a second. */
-struct gb_storm {
-    bool active;
-    uint64_t until_ns;
-    uint64_t more; /* since the last that was told */
-    struct gb_notice notice;
-};
+/* The same for what may happen many times a second: the first of its type and session is posted at once, then one a
+ * second with the number of those that came meanwhile. */
+void gb_notice_post_limited(struct gb_core *core, const struct gb_notice *notice);
 
-struct gb_feed {
-    pthread_mutex_t lock; /* for all up to the storms */
-    pthread_cond_t grown;
-    struct gb_notice *tail; /* a ring of GB_FEED_TAIL */
-    size_t first;
-    size_t count;
-    int64_t floor; /* all that is above is in the tail */
-    int64_t last;
-    void (*wake)(void *arg);
-    void *wake_arg;
-
-    pthread_mutex_t storm_lock;
-    struct gb_storm storms[GB_FEED_STORMS];
-};
-
-/* Loads the newest from the database, notes daemon.started. */
-int gb_feed_init(struct gb_core *core, struct gb_error *err);
-void gb_feed_done(struct gb_core *core);
-
-/* Once a second: storms. */
-void gb_feed_tick(struct gb_core *core);
-
-/* Sets type and time; device -1; session may be NULL. */
-struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_type type);
-void gb_note(struct gb_core *core, const struct gb_notice *notice);
-void gb_note_often(struct gb_core *core, const struct gb_notice *notice);
-
-void gb_note_session(struct gb_session *session, enum gb_notice_type type);
-void gb_note_pool(struct gb_session *session, const struct gb_core_pool *pool, enum gb_notice_type type);
-void gb_note_lease(const struct gb_lease *lease, enum gb_notice_type type);
-/* Buffers that lost their bytes, and why. */
-void gb_note_lost(struct gb_session *session, uint64_t count, const char *why);
-struct gb_notice gb_notice_of_buffer(struct gb_session *session, const struct gb_buffer_rec *rec,
-                                     enum gb_notice_type type);
+/* Once a second: posts what the limiters have counted. */
+void gb_notices_tick(struct gb_core *core);
 
 #endif

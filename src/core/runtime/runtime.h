@@ -1,37 +1,40 @@
-/* What the files of this layer share: the core and its devices.
+/* The core and its devices, as all folders of the core know them. The parts that folders above own lie behind pointers.
  *
- * Threads: one lane per device (lane.h), one housekeeper (housekeeper.h), the backend's watch threads, the store's writer, and
- * the callers'. Locks, in this order: the sessions map, one session, one transfer, then the leaves (slots, events, lanes,
- * a pool's numbers, tokens). None is held across a call of the backend or the store, nor across a caller's callback,
- * but for a transfer's wake lock, which is held across wake alone. */
-#ifndef GB_CORE_CORE_INTERNAL_H
-#define GB_CORE_CORE_INTERNAL_H
+ * Threads: three lanes for each device (util/lane.h), the compute lanes, one housekeeper (lifecycle/housekeeper.h), the
+ * backend's watch threads, the store's writer, and the callers'.
+ *
+ * Locks, in this order: the sessions' map; one session; one transfer; then the leaves (slots, events, lanes, a pool's
+ * numbers, tokens). No lock is held across a call of the backend or the store, nor across a caller's callback. The
+ * exception is a transfer's wake lock, which is held across wake alone. */
+#ifndef GB_CORE_RUNTIME_RUNTIME_H
+#define GB_CORE_RUNTIME_RUNTIME_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/map.h"
-#include "core/access/key_table.h"
-#include "core/access/tokens.h"
-#include "core/core.h"
-#include "core/device/pool.h"
-#include "core/device/stream.h"
-#include "core/lifecycle/housekeeper.h"
-#include "core/memory/alloc_log.h"
-#include "core/memory/alloc_stats.h"
-#include "core/memory/free_cache.h"
-#include "core/observe/health.h"
-#include "core/observe/sampler.h"
-#include "core/runtime/notices.h"
-#include "core/session/pools.h"
-#include "core/share/lease_table.h"
+#include "core/public/types.h"
+#include "core/runtime/call.h"
 #include "core/util/counters.h"
 #include "core/util/event_pool.h"
 #include "core/util/idlist.h"
 #include "core/util/lane.h"
+#include "core/util/retry_queue.h"
 #include "core/util/staging_slots.h"
 
-struct gb_alloc;
+struct gb_alloc_log;
+struct gb_core_pool;
+struct gb_feed;
+struct gb_free_cache;
+struct gb_health_watch;
+struct gb_housekeeper;
+struct gb_keys;
+struct gb_lease;
+struct gb_leases;
+struct gb_notice_limiters;
+struct gb_sampler;
+struct gb_session_pools;
+struct gb_tokens;
 
 struct gb_core_device {
     struct gb_core *core;
@@ -41,23 +44,21 @@ struct gb_core_device {
     _Atomic uint64_t pools_live; /* as of the last housekeeping, as the next two */
     _Atomic uint64_t pools_used_bytes;
     _Atomic uint64_t reserved_bytes;
-    struct gb_memory_tally memory;
+    struct gb_alloc_counters memory;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
     struct gb_task relief;      /* gives back what pools keep above their threshold */
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
-    struct gb_lane slow;           /* for calls that block: memory that is not from a pool */
-    struct gb_lane ends;           /* for its frees: CUDA may wait for all work of the device, also that of others */
-    struct gb_alloc *slow_starved; /* the slow lane's alone */
-    uint64_t slow_next_ns;
-    struct gb_events events;
-    struct gb_kept kept;
-    struct gb_alloc *starved; /* waiting for memory; the lane's alone */
-    uint64_t starved_next_ns;
-    uint64_t starved_trim_ns;
-    struct gb_lease *mapping;     /* leases that wait for their bytes; the lane's alone */
-    bool memory_freed;            /* since the last try; the lane's alone */
+    struct gb_lane slow; /* for calls that block: memory that is not from a pool */
+    struct gb_lane ends; /* for its frees: CUDA may wait for all work of the device, also of other clients */
+    struct gb_retry_queue slow_waiting; /* allocations without memory; the slow lane's alone */
+    struct gb_event_pool events;
+    struct gb_free_cache *free_cache;
+    struct gb_retry_queue
+        waiting;                  /* allocations that their pool has no memory for; the lane's alone, as the next two */
+    uint64_t trim_next_ns;        /* what other pools keep may be trimmed for them again */
+    struct gb_lease *mapping;     /* leases that wait for their bytes */
     struct gb_health health_seen; /* as the housekeeper saw it last; its alone */
 };
 
@@ -68,7 +69,7 @@ struct gb_core {
     struct gb_backend *backend;
     struct gb_store *store;
     int64_t started_at_us;
-    uint32_t run; /* of this process: a record lost with the power must not bring an old entity tag back */
+    uint32_t run; /* of this process: if a record is lost with the power, its entity tag must not come back */
 
     int device_count;
     struct gb_core_device *devices;
@@ -78,43 +79,47 @@ struct gb_core {
     pthread_mutex_t sessions_lock; /* for the two below */
     struct gb_map sessions;        /* by name, those being made and deleted included */
     struct gb_idlist sessions_by_id;
-    struct gb_pooled pooled;
+    struct gb_session_pools *pool_sessions;
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_intake;
-    _Atomic uint64_t intake_bytes; /* that open ones hold */
+    _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */
 
     _Atomic uint64_t sequence;
-    struct gb_tally tally;
+    struct gb_live_counters live_counters;
     _Atomic uint64_t live_sessions;
     _Atomic uint64_t live_buffers;
     _Atomic uint64_t counted_buffers; /* live and reserved, against buffers_max */
     _Atomic uint64_t buffer_bytes;    /* of buffers that have their bytes */
     _Atomic uint64_t lost_buffers;
+    _Atomic uint64_t held_bytes; /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;
-    struct gb_trace trace;
-    struct gb_kind_tally kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
+    struct gb_alloc_log *alloc_log;
+    struct gb_kind_live_counters kinds[GB_DIRECTION_COUNT][GB_KIND_COUNT];
     struct gb_level level;
-    struct gb_memory_tally memory[GB_KIND_COUNT];
+    struct gb_alloc_counters memory[GB_KIND_COUNT];
 
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
-    struct gb_lane inspect;                   /* the same that a change waits for */
-    atomic_uint scans[GB_READING_USES];
+    struct gb_lane inspect;                   /* the same, if a change waits for it */
+    atomic_uint scans[GB_HASH_READER_USES];
     atomic_uint scan_number;
     atomic_bool closing;
 
-    struct gb_house house;
-    struct gb_health_watch *health; /* NULL: nobody looks */
-    struct gb_sampler sampler;
-    struct gb_tokens tokens;
-    struct gb_keys keys;
-    struct gb_leases leases;
-    struct gb_feed feed;
+    /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
+    void (*on_device_lost)(struct gb_core *core);
+    struct gb_housekeeper *housekeeper;
+    struct gb_health_watch *health; /* NULL: health is not watched */
+    struct gb_sampler *sampler;
+    struct gb_tokens *tokens;
+    struct gb_keys *keys;
+    struct gb_leases *leases;
+    struct gb_feed *feed;
+    struct gb_notice_limiters *limiters;
 
     pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */
@@ -122,51 +127,20 @@ struct gb_core {
     uint64_t objects; /* sessions and calls that still use the core */
 };
 
-/* Something that uses the core begins and ends; gb_core_close waits for the last. */
+/* An object that uses the core begins and ends; gb_core_wait returns after the last. */
 void gb_core_enter(struct gb_core *core);
 void gb_core_leave(struct gb_core *core);
+void gb_core_wait(struct gb_core *core);
 
-/* Before every acknowledgement. */
+/* Called before every acknowledgement of a change. */
 static inline void gb_core_changed(struct gb_core *core) {
     atomic_fetch_add(&core->sequence, 1);
 }
 
-/* Tells the housekeeper when err says that the device died. */
-void gb_core_note(struct gb_core *core, const struct gb_error *err);
+/* Calls on_device_lost if err says that the device died. err may be NULL. */
+void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
-/* -1 with DEVICE_LOST when the device is dead. Cheap. */
+/* Is the device alive? -1 with DEVICE_LOST if not. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
-
-/* Is this kind of memory to be had? UNSUPPORTED with the reason. */
-int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
-
-/* open_devices.c */
-int gb_core_devices_open(struct gb_core *core, struct gb_error *err);
-void gb_core_devices_close(struct gb_core *core);
-
-/* restore.c */
-int gb_core_load(struct gb_core *core, struct gb_error *err);
-bool gb_core_has_default(struct gb_core *core);
-void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
-
-/* From now on the call can be cancelled: cancel(arg, act) says whether, under the call's lock; where hold is given it is
- * called in its place, and where that says true cancel without the lock, which must let go of what hold has kept. */
-void gb_call_offer(struct gb_call *call, bool (*hold)(void *arg), bool (*cancel)(void *arg, bool act), void *arg);
-/* Not any more, before arg ends. -1 with CANCELLED when it was cancelled (not where hold is given: arg knows). */
-int gb_call_withdraw(struct gb_call *call, struct gb_error *err);
-/* For the store: NULL when the call has no key, or is NULL. */
-const struct gb_store_mark *gb_call_mark(const struct gb_call *call);
-/* transaction_batch.c. True: the change waits for the others of its call's gather, and goes on with them. */
-struct gb_change;
-bool gb_gather_put(struct gb_change *change);
-/* The call ends: one that has put no change is not waited for any more. */
-void gb_gather_leave(struct gb_call *call);
-int gb_cancelled(struct gb_error *err); /* sets CANCELLED; -1 */
-
-/* Marks the call as ended, tells its owner, drops the core's reference. error may be NULL. */
-void gb_call_finish(struct gb_call *call, const struct gb_error *error);
-
-/* For the many places where memory may end. Returns -1. */
-int gb_no_memory(struct gb_error *err);
 
 #endif

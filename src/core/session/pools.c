@@ -1,41 +1,123 @@
 #include "core/session/pools.h"
 
+#include <stdlib.h>
+
+#include "core/device/pool.h"
 #include "core/session/session.h"
 
-void gb_pooled_init(struct gb_pooled *pooled) {
-    pthread_mutex_init(&pooled->lock, NULL);
-    pooled->sessions = (struct gb_idlist){0};
+struct gb_session_pools {
+    pthread_mutex_t lock; /* a leaf */
+    struct gb_idlist sessions;
+};
+
+struct gb_session_pools *gb_session_pools_new(void) {
+    struct gb_session_pools *pool_sessions = calloc(1, sizeof(*pool_sessions));
+
+    if (pool_sessions)
+        pthread_mutex_init(&pool_sessions->lock, NULL);
+    return pool_sessions;
 }
 
-void gb_pooled_done(struct gb_pooled *pooled) {
-    gb_idlist_done(&pooled->sessions);
-    pthread_mutex_destroy(&pooled->lock);
+void gb_session_pools_free(struct gb_session_pools *pool_sessions) {
+    if (!pool_sessions)
+        return;
+    gb_idlist_done(&pool_sessions->sessions);
+    pthread_mutex_destroy(&pool_sessions->lock);
+    free(pool_sessions);
 }
 
-int gb_pooled_note_locked(struct gb_pooled *pooled, struct gb_session *s) {
+int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *s) {
     int64_t found = 0;
     int r = 0;
 
-    pthread_mutex_lock(&pooled->lock);
-    gb_idlist_after(&pooled->sessions, s->id - 1, &found);
+    pthread_mutex_lock(&pool_sessions->lock);
+    gb_idlist_after(&pool_sessions->sessions, s->id - 1, &found);
     if (s->pools_by_id.count == 0)
-        gb_idlist_take(&pooled->sessions, s->id);
+        gb_idlist_take(&pool_sessions->sessions, s->id);
     else if (found != s->id)
-        r = gb_idlist_put(&pooled->sessions, s->id, s);
-    pthread_mutex_unlock(&pooled->lock);
+        r = gb_idlist_put(&pool_sessions->sessions, s->id, s);
+    pthread_mutex_unlock(&pool_sessions->lock);
     return r;
 }
 
-/* The next one that can be seen, with a reference. What stands in the list may be on its way out: it is asked for by its id. */
+/* --- the pools of a session --------------------------------------------------------------------------------------- */
+
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err) {
+    struct gb_core *core = session->core;
+    struct gb_core_pool *p;
+    int i;
+
+    if (name->s[0] == '\0')
+        return core->devices[0].pool;
+    for (i = 0; i < core->device_count; i++) {
+        if (gb_name_equal(name, &core->devices[i].pool->rec.name))
+            return core->devices[i].pool;
+    }
+    p = gb_map_get(&session->pools, name->s);
+    if (p && atomic_load(&p->state) == GB_POOL_LIVE)
+        return p;
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", session->name.s, name->s);
+    return NULL;
+}
+
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err) {
+    struct gb_session *s = gb_session_find(core, session, err);
+    struct gb_core_pool *p;
+
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    p = gb_core_pool_find_locked(s, pool, err);
+    if (p)
+        *ret_session = s;
+    else
+        gb_core_pool_unlock(s);
+    return p;
+}
+
+void gb_core_pool_unlock(struct gb_session *session) {
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+int gb_core_pool_enroll_locked(struct gb_session *s, struct gb_core_pool *p, struct gb_error *err) {
+    if (gb_idlist_put(&s->pools_by_id, p->rec.id, p) < 0)
+        return gb_no_memory(err);
+    if (gb_map_put(&s->pools, p->rec.name.s, p) == 0) {
+        if (gb_session_pools_update_locked(s->core->pool_sessions, s) == 0)
+            return 0;
+        gb_map_take(&s->pools, p->rec.name.s);
+    }
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    return gb_no_memory(err);
+}
+
+struct gb_core_pool *gb_session_pool_after(struct gb_session *s, int64_t *id) {
+    struct gb_core_pool *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = gb_idlist_after(&s->pools_by_id, *id, id);
+    if (p)
+        gb_core_pool_ref(p);
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* --- of all sessions ---------------------------------------------------------------------------------------------- */
+
+/* The next live session, with a reference. An entry of the list may be about to end, so the session is looked up by its
+ * id. */
 static struct gb_session *after(struct gb_core *core, int64_t *id) {
-    struct gb_pooled *pooled = &core->pooled;
+    struct gb_session_pools *pool_sessions = core->pool_sessions;
     struct gb_session *s;
     void *next;
 
     for (;;) {
-        pthread_mutex_lock(&pooled->lock);
-        next = gb_idlist_after(&pooled->sessions, *id, id);
-        pthread_mutex_unlock(&pooled->lock);
+        pthread_mutex_lock(&pool_sessions->lock);
+        next = gb_idlist_after(&pool_sessions->sessions, *id, id);
+        pthread_mutex_unlock(&pool_sessions->lock);
         if (!next)
             return NULL;
         s = gb_session_after(core, *id - 1);

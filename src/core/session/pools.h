@@ -1,22 +1,43 @@
-/* Which sessions have pools of their own: few of what may be ten thousand, so that a poll of the statistics need not visit the others. */
-#ifndef GB_CORE_POOLED_H
-#define GB_CORE_POOLED_H
+/* The pools of sessions, and which sessions have any: few of what may be ten thousand, so that a poll of the statistics
+ * need not visit the others. */
+#ifndef GB_CORE_SESSION_POOLS_H
+#define GB_CORE_SESSION_POOLS_H
 
-#include <pthread.h>
+#include <stdint.h>
 
-#include "core/util/idlist.h"
+#include "base/error.h"
+#include "base/name.h"
 
 struct gb_session;
+struct gb_core;
+struct gb_core_pool;
 
-struct gb_pooled {
-    pthread_mutex_t lock; /* a leaf */
-    struct gb_idlist sessions;
-};
+struct gb_session_pools;
 
-void gb_pooled_init(struct gb_pooled *pooled);
-void gb_pooled_done(struct gb_pooled *pooled);
+/* NULL when memory is exhausted. gb_session_pools_free accepts NULL. */
+struct gb_session_pools *gb_session_pools_new(void);
+void gb_session_pools_free(struct gb_session_pools *pool_sessions);
 
-/* After each change of the session's pools, under its lock. -1: memory is exhausted; only where it has its first one. */
-int gb_pooled_note_locked(struct gb_pooled *pooled, struct gb_session *session);
+/* Called after each change of the session's pools, under its lock. -1: memory is exhausted; only if the pool is its
+ * first. */
+int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struct gb_session *session);
+
+/* The pool that the session sees under that name, lost ones included; no reference is taken. "" is the first device's
+ * own. The session's lock is held. POOL_NOT_FOUND. */
+struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
+                                              struct gb_error *err);
+
+/* The same by the names of session and pool. On success the session's lock is held and *ret_session is the session,
+ * until gb_core_pool_unlock. NULL: no lock is held. */
+struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_name *session, const struct gb_name *pool,
+                                       struct gb_session **ret_session, struct gb_error *err);
+
+void gb_core_pool_unlock(struct gb_session *session);
+
+/* Puts the pool into the session's map and list, which take a reference on success. The session's lock is held. */
+int gb_core_pool_enroll_locked(struct gb_session *session, struct gb_core_pool *pool, struct gb_error *err);
+
+/* The next pool of the session by id, with a reference; NULL at the end. Takes the session's lock. */
+struct gb_core_pool *gb_session_pool_after(struct gb_session *session, int64_t *id);
 
 #endif

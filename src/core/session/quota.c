@@ -1,9 +1,9 @@
-/* What a session may hold. Reserved before the device is asked, given back when it is not held any more. */
+/* The quota of a session: reserved before the device is asked, given back when the memory is. */
 #include <stdio.h>
 
 #include "core/session/session.h"
 
-/* The numbers by the names that the refusal has. */
+/* The detail names the numbers as the refusal does. */
 static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
                           uint64_t requested) {
     struct gb_notice n = gb_notice_of(session, GB_NOTICE_QUOTA_EXCEEDED);
@@ -13,7 +13,7 @@ static void note_exceeded(struct gb_session *session, uint64_t bytes, const char
     n.bytes = bytes;
     snprintf(n.detail, sizeof(n.detail), "%s: limit%s %llu, used%s %llu, requested%s %llu", which, unit,
              (unsigned long long)limit, unit, (unsigned long long)used, unit, (unsigned long long)requested);
-    gb_note_often(session->core, &n);
+    gb_notice_post_limited(session->core, &n);
 }
 
 static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, struct gb_error *err) {
@@ -55,8 +55,17 @@ int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t c
     return check_limit(session->core, atomic_load(&session->core->counted_buffers), count, err);
 }
 
+void gb_quota_denied(struct gb_session *s, const struct gb_error *error) {
+    enum gb_failure why = gb_failure_of(error->code, GB_FAILED_ALLOCATION);
+
+    if (why != GB_FAILURE_quota_exceeded && why != GB_FAILURE_limit_reached)
+        return;
+    gb_live_counters_failed(&s->core->live_counters, GB_FAILED_ALLOCATION, why);
+    gb_live_counters_failed(&s->live_counters, GB_FAILED_ALLOCATION, why);
+}
+
 static int refuse(struct gb_session *session, const struct gb_error *why, struct gb_error *err) {
-    gb_memory_denied(session, why);
+    gb_quota_denied(session, why);
     if (err && err->code == GB_OK)
         *err = *why;
     return -1;

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "core/session/streams.h"
 
-/* --- one session ---------------------------------------------------------------------------------------------------------- */
+/* --- one session -------------------------------------------------------------------------------------------------- */
 
 struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_rec *rec, enum gb_session_state state) {
     static const struct gb_name standard = {"default"};
@@ -17,12 +18,12 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->core = core;
     s->id = rec->id;
     s->name = rec->name;
-    s->rec = *rec;
-    s->standard = gb_core_stream_new(s, &standard, 0);
+    s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);
         return NULL;
     }
+    gb_session_rec_set(&s->rec, rec);
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -49,8 +50,9 @@ void gb_session_release(struct gb_session *s) {
     gb_idlist_done(&s->pools_by_id);
     gb_map_done(&s->events);
     gb_idlist_done(&s->events_by_id);
-    gb_idlist_done(&s->intakes);
+    gb_idlist_done(&s->multiparts);
     pthread_mutex_destroy(&s->lock);
+    gb_session_rec_done(&s->rec);
     free(s);
     gb_core_leave(core);
 }
@@ -62,9 +64,9 @@ void gb_session_unref(struct gb_session *session) {
 
     if (!session || atomic_fetch_sub(&session->refs, 1) != 1)
         return;
-    pools = gb_session_take_pools_locked(session); /* nobody else is left */
+    pools = gb_session_take_pools_locked(session); /* no other user is left */
     gb_session_drop_pools(&pools);
-    gb_events_forget(session);
+    gb_session_forget_events(session);
     atomic_store(&session->streams_open, 2 + (unsigned)session->streams.count);
     while ((st = gb_map_next(&session->streams, &at))) {
         gb_core_stream_take_down(st);
@@ -82,7 +84,7 @@ struct gb_idlist gb_session_take_pools_locked(struct gb_session *session) {
 
     session->pools_by_id = (struct gb_idlist){0};
     if (pools.count > 0)
-        gb_pooled_note_locked(&session->core->pooled, session);
+        gb_session_pools_update_locked(session->core->pool_sessions, session);
     for (i = 0; i < pools.count; i++) {
         struct gb_core_pool *p = pools.items[i].value;
 
@@ -106,7 +108,7 @@ int gb_session_alive(struct gb_session *session, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "there is no session named \"%s\"", session->name.s);
 }
 
-/* --- idle time ------------------------------------------------------------------------------------------------------------ */
+/* --- idle time ---------------------------------------------------------------------------------------------------- */
 
 void gb_session_touch(struct gb_session *session) {
     atomic_store(&session->touched_ns, gb_clock_ns());
@@ -124,7 +126,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
 
-    ret->rec = session->rec;
+    gb_session_rec_set(&ret->rec, &session->rec);
     ret->used_bytes = session->used_bytes;
     ret->used_pinned_bytes = session->used_pinned_bytes;
     ret->buffers = session->live_buffers;
@@ -134,7 +136,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
                              (int64_t)((now_ns - (seen_ns < now_ns ? seen_ns : now_ns)) / 1000);
 }
 
-/* --- all sessions --------------------------------------------------------------------------------------------------------- */
+/* --- all sessions ------------------------------------------------------------------------------------------------- */
 
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err) {
     struct gb_core *core = session->core;
@@ -189,6 +191,16 @@ struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *na
     if (s)
         gb_session_touch(s);
     return s;
+}
+
+struct gb_session *gb_session_use_held(struct gb_core *core, struct gb_session *held, const struct gb_name *name,
+                                       struct gb_error *err) {
+    if (!held)
+        return gb_session_use(core, name, err);
+    if (gb_session_alive(held, err) < 0)
+        return NULL;
+    gb_session_touch(held);
+    return gb_session_ref(held);
 }
 
 struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {

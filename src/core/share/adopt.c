@@ -1,34 +1,30 @@
-/* Adopting: from the question to the buffer. What asks the device is on its slow lane, as it may take long. */
+/* Adopting, from the call to the buffer. The device is asked on its slow lane, because that may take long. */
 #include "core/share/adopt.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/closer.h"
 #include "core/buffer/guard.h"
-#include "core/buffer/transaction.h"
+#include "core/buffer/op.h"
 #include "core/memory/kind.h"
 #include "core/share/adoption.h"
 
 struct adopt_op {
-    struct gb_task task; /* first */
-    struct gb_change change;
-    struct gb_core *core;
-    struct gb_session *session; /* a reference */
+    struct gb_buffer_op base; /* first */
+    struct gb_task task;
     struct gb_core_device *device;
-    struct gb_call *call;
     struct gb_adopt_params params;
-    struct gb_content *content; /* until the buffer has it; its adoption goes with it */
+    struct gb_content *content; /* until the buffer has it; it owns its adoption */
     bool counted;               /* a new buffer's place in the quota is reserved; the session's lock */
 };
 
-static struct adopt_op *op_of(struct gb_change *change) {
-    return (struct adopt_op *)((char *)change - offsetof(struct adopt_op, change));
+static struct adopt_op *op_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct adopt_op, base);
 }
 
-/* A stranger's: closing it may take as long as they like. */
+/* A client's descriptor: closing it may take as long as the client likes. */
 static void put_fd(struct gb_core *core, int fd) {
     if (fd >= 0 && core->config.closer)
         gb_closer_put(core->config.closer, fd);
@@ -36,35 +32,28 @@ static void put_fd(struct gb_core *core, int fd) {
         close(fd);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void finish(void *arg) {
     struct adopt_op *op = arg;
-    struct gb_error error = op->change.error;
-    struct gb_session *session = op->session;
-    struct gb_call *call = op->call;
 
-    gb_core_changed(op->core);
-    free(op);
-    gb_call_finish(call, error.code == GB_OK ? NULL : &error);
-    gb_session_unref(session);
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
 }
 
-static void end(struct gb_change *change) {
-    struct adopt_op *op = op_of(change);
+static void end(struct gb_transaction *transaction) {
+    struct adopt_op *op = op_of(transaction);
     struct gb_content *c = op->content;
 
-    gb_core_note(op->core, &change->error);
     if (op->counted) {
-        pthread_mutex_lock(&op->session->lock);
-        gb_quota_give_locked(op->session, 0, 1);
-        pthread_mutex_unlock(&op->session->lock);
+        pthread_mutex_lock(&op->base.base.session->lock);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
+        pthread_mutex_unlock(&op->base.base.session->lock);
     }
     op->content = NULL;
     gb_content_drop(c, finish, op);
 }
 
-/* --- the record ----------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 static int cut(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CANCELLED, "the connection has ended, and with it what it would own");
@@ -77,8 +66,8 @@ static int check_name(const struct gb_buffer *b, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
                             "there is a buffer named \"%s\", and its bytes are not lost: delete it first, or choose "
                             "another name",
-                            b->name.s);
-    return gb_sealed_check_locked(b, err);
+                            b->name);
+    return gb_guard_check_unsealed_locked(b, err);
 }
 
 static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
@@ -88,7 +77,7 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->kind = op->content->kind;
     rec->device = op->device->index;
     rec->pool = (struct gb_name){""};
-    rec->stream = op->session->standard->name;
+    rec->stream = op->base.base.session->standard->name;
     rec->state = GB_BUFFER_READY;
     rec->mirrored = false;
     rec->head = GB_HEAD_UNINITIALIZED;
@@ -100,67 +89,71 @@ static void describe(const struct adopt_op *op, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct adopt_op *op = op_of(change);
+static const struct gb_adoption *adoption_of(const struct gb_content *content) {
+    return content->owner;
+}
 
-    if (op->content->adoption->cut)
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct adopt_op *op = op_of(transaction);
+
+    if (adoption_of(op->content)->cut)
         return cut(err);
     if (check_name(b, err) < 0)
         return -1;
     /* The lost buffer may have been deleted since. */
     if (!b && !op->counted) {
-        if (gb_quota_take_locked(op->session, 0, 1, err) < 0)
+        if (gb_quota_take_locked(op->base.base.session, 0, 1, err) < 0)
             return -1;
         op->counted = true;
     }
-    if (b) {
-        change->rec = b->rec;
-    } else {
-        change->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
-        strcpy(change->rec.labels, "{}");
-    }
-    describe(op, &change->rec);
+    gb_buffer_rec_done(&transaction->rec);
+    if (b)
+        gb_buffer_copy_locked(b, &transaction->rec);
+    else
+        transaction->rec = (struct gb_buffer_rec){.name = op->params.name, .created_at_us = gb_wall_us()};
+    describe(op, &transaction->rec);
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct adopt_op *op = op_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct adopt_op *op = op_of(transaction);
     struct gb_content *c = op->content;
 
-    op->call->created = !b->live;
+    op->base.call->created = !b->live;
     if (b->live && op->counted)
-        gb_quota_give_locked(op->session, 0, 1);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
     op->counted = false;
     /* The owner may have gone while the database was busy: then it ends as it would have ended after. */
-    if (c->adoption->cut)
-        change->rec.state = GB_BUFFER_LOST;
-    gb_buffer_set_locked(op->session, b, &change->rec, c->adoption->cut ? NULL : c);
-    if (!c->adoption->cut)
+    if (adoption_of(c)->cut)
+        transaction->rec.state = GB_BUFFER_LOST;
+    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, adoption_of(c)->cut ? NULL : c);
+    if (!adoption_of(c)->cut)
         op->content = NULL;
-    op->call->buffer = b->rec;
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
 }
 
-/* --- the memory ----------------------------------------------------------------------------------------------------- */
+/* --- the memory --------------------------------------------------------------------------------------------------- */
 
 /* On the slow lane. */
 static void import(struct gb_task *task) {
-    struct adopt_op *op = (struct adopt_op *)task;
+    struct adopt_op *op = gb_container_of(task, struct adopt_op, task);
+    struct gb_core *core = op->base.base.session->core;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_place place;
-    int r = gb_mem_import(op->core->backend, &op->params.import, &place, &err);
+    struct gb_location place;
+    int r = gb_mem_import(core->backend, &op->params.import, &place, &err);
 
-    put_fd(op->core, op->params.import.fd);
+    put_fd(core, op->params.import.fd);
     if (r < 0) {
-        op->change.error = err;
-        end(&op->change);
+        op->base.transaction.error = err;
+        end(&op->base.transaction);
         return;
     }
     op->content->kind = place.kind;
     op->content->ptr = place.ptr;
-    gb_change_start(&op->change);
+    gb_transaction_start(&op->base.transaction);
 }
 
-/* --- the beginning -------------------------------------------------------------------------------------------------- */
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
 
 static int check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
     const struct gb_import *what = &p->import;
@@ -189,7 +182,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
     if (r == 0)
         r = gb_quota_check_locked(s, 0, b ? 0 : 1, true, err);
     if (r < 0 && err)
-        gb_memory_denied(s, err);
+        gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
@@ -197,7 +190,7 @@ int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *p, struct
 
 /* Everything that the call will need, or nothing. */
 static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
-    struct gb_session *s = op->session;
+    struct gb_session *s = op->base.base.session;
     const struct gb_buffer *b = gb_buffer_find_locked(s, &op->params.name, NULL);
 
     if (gb_session_alive(s, err) < 0 || check_name(b, err) < 0 || (!b && gb_quota_take_locked(s, 0, 1, err) < 0))
@@ -207,56 +200,48 @@ static int reserve_locked(struct adopt_op *op, struct gb_error *err) {
     if (!op->content)
         return gb_no_memory(err);
     return gb_adoption_new_locked(s, op->params.holder, &op->params.name,
-                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0,
-                                  &op->content->adoption, err);
+                                  op->params.import.way == GB_EXPORT_MEMFD ? op->params.import.bytes : 0, op->content,
+                                  err);
 }
 
-/* NULL: err says why. */
-static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params *p, struct gb_call *call,
-                              struct gb_error *err) {
-    struct adopt_op *op = check(core, p, err) == 0 ? calloc(1, sizeof(*op)) : NULL;
+/* NULL: the call has ended. */
+static struct adopt_op *begin(struct gb_core *core, const struct gb_adopt_params *p, struct gb_buffer_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct adopt_op *op;
 
-    if (!op) {
-        gb_no_memory(err); /* unless it was something else */
+    if (check(core, p, &err) < 0) {
+        gb_call_finish(&call->base, &err);
         return NULL;
     }
-    op->core = core;
-    op->call = call;
+    op = gb_buffer_op_new(sizeof(*op), core, &p->session, &p->name, NULL, call);
+    if (!op)
+        return NULL;
     op->params = *p;
     op->device = &core->devices[p->import.device];
-    op->session = gb_session_use(core, &p->session, err);
-    if (!op->session) {
-        free(op);
-        return NULL;
-    }
-    op->change = (struct gb_change){.session = op->session,
-                                    .name = p->name,
-                                    .call = call,
-                                    .decide_locked = decide_locked,
-                                    .apply_locked = apply_locked,
-                                    .end = end};
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
     return op;
 }
 
-void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct adopt_op *op = begin(core, params, call, &err);
+void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_buffer_call *call) {
+    struct adopt_op *op = begin(core, params, call);
+    struct gb_session *s;
     int r;
 
     if (!op) {
         put_fd(core, params->import.fd);
-        gb_call_finish(call, &err);
         return;
     }
-    pthread_mutex_lock(&op->session->lock);
-    r = reserve_locked(op, &err);
-    pthread_mutex_unlock(&op->session->lock);
+    s = op->base.base.session;
+    pthread_mutex_lock(&s->lock);
+    r = reserve_locked(op, &op->base.transaction.error);
+    pthread_mutex_unlock(&s->lock);
     if (r == 0) {
         op->task.run = import;
         gb_lane_post(&op->device->slow, &op->task);
         return;
     }
     put_fd(core, params->import.fd);
-    op->change.error = err;
-    end(&op->change);
+    end(&op->base.transaction);
 }

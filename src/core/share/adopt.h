@@ -1,14 +1,16 @@
-/* Adopted memory: buffers over memory that another process owns. Comes with core.h.
+/* Adopted memory: buffers over memory that another process owns. Included by core.h.
  *
- * The owner is a holder (lease.h), and its connection is the owner's lease: when it ends the buffer is lost, and what the
- * daemon has mapped goes once nothing uses it. The owner's memory is never freed, and never anything but written in place:
- * an upload, a copy or a fill of an adopted buffer is in place whatever it asked for, and what wants fresh memory (parts,
- * groups) is refused with ADOPTED. As the owner writes when it likes, its bytes have no checksum; nor can they be sealed, or
- * mapped by others. They count as a buffer, and not among the session's bytes. */
-#ifndef GB_CORE_ADOPT_H
-#define GB_CORE_ADOPT_H
+ * The owner is a holder (lease.h), and its connection is the owner's lease. When it ends the buffer is lost, and the
+ * daemon's mapping goes once nothing uses it. The owner's memory is never freed by the daemon, and is written only in
+ * place: an upload, a copy or a fill of an adopted buffer is always in place. An operation that needs fresh memory
+ * (parts, groups) is refused with ADOPTED.
+ *
+ * Adopted memory has no checksum and cannot be sealed, because its owner may write at any time; nor can others map it.
+ * It counts as a buffer, but not among the session's bytes. */
+#ifndef GB_CORE_SHARE_ADOPT_H
+#define GB_CORE_SHARE_ADOPT_H
 
-#include "core/core.h"
+#include "core/public/call.h"
 #include "model/export.h"
 
 struct gb_holder;
@@ -29,12 +31,12 @@ struct gb_adopt_params {
     struct gb_shape shape; /* of import.bytes bytes */
 };
 
-/* [now] What can be said before there is a descriptor: 0, or -1 with what gb_buffer_adopt would say. */
+/* Everything that can be refused without a descriptor: 0, or -1 as gb_buffer_adopt would fail. [now] */
 int gb_adopt_check(struct gb_core *core, const struct gb_adopt_params *params, struct gb_error *err);
 
-/* A buffer over that memory, under a new name or that of a lost buffer. BUFFER_EXISTS, SEALED (a lost one that was),
- * CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, QUOTA_EXCEEDED (of buffers), CANCELLED when the holder ends. Result:
+/* Makes a buffer over that memory, under a new name or that of a lost buffer. BUFFER_EXISTS, SEALED (a lost buffer that
+ * was), CANNOT_ADOPT, UNSUPPORTED, LIMIT_REACHED, QUOTA_EXCEEDED (of buffers), CANCELLED if the holder ends. Result:
  * call->buffer, created. */
-void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_call *call);
+void gb_buffer_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct gb_buffer_call *call);
 
 #endif

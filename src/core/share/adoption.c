@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+#include "core/share/adopt.h"
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static void adoption_unref(struct gb_adoption *adoption) {
     if (atomic_fetch_sub(&adoption->refs, 1) != 1)
@@ -48,9 +50,9 @@ static int enter(struct gb_leases *table, struct gb_adoption *adoption, struct g
 }
 
 int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder, const struct gb_name *buffer,
-                           uint64_t host_bytes, struct gb_adoption **ret, struct gb_error *err) {
+                           uint64_t host_bytes, struct gb_content *content, struct gb_error *err) {
     struct gb_adoption *adoption = calloc(1, sizeof(*adoption));
-    struct gb_leases *table = &session->core->leases;
+    struct gb_leases *table = session->core->leases;
     int r;
 
     if (!adoption)
@@ -70,7 +72,8 @@ int gb_adoption_new_locked(struct gb_session *session, struct gb_holder *holder,
     gb_holder_ref(holder);
     adoption->session = gb_session_ref(session);
     session->adopted++;
-    *ret = adoption;
+    content->owner = adoption;
+    content->on_freed = gb_adoption_over;
     return 0;
 }
 
@@ -93,13 +96,14 @@ static bool unlist(struct gb_adoption *adoption) {
     return listed;
 }
 
-void gb_adoption_over(struct gb_adoption *adoption) {
+void gb_adoption_over(void *arg) {
+    struct gb_adoption *adoption = arg;
     struct gb_leases *table;
     bool listed;
 
     if (!adoption)
         return;
-    table = &adoption->core->leases;
+    table = adoption->core->leases;
     pthread_mutex_lock(&adoption->session->lock);
     adoption->session->adopted--;
     pthread_mutex_unlock(&adoption->session->lock);
@@ -116,11 +120,11 @@ void gb_adoption_over(struct gb_adoption *adoption) {
     adoption_unref(adoption);
 }
 
-/* --- the owner goes ------------------------------------------------------------------------------------------------- */
+/* --- the owner goes ----------------------------------------------------------------------------------------------- */
 
-/* One that its end has not come to yet, with the list's reference. */
+/* An adoption that the holder's end has not reached yet, with the list's reference. */
 static struct gb_adoption *next_of(struct gb_holder *holder) {
-    struct gb_leases *table = &holder->core->leases;
+    struct gb_leases *table = holder->core->leases;
     struct gb_adoption *adoption;
 
     pthread_mutex_lock(&table->lock);
@@ -136,16 +140,18 @@ static void cut(struct gb_adoption *adoption) {
     struct gb_session *s = adoption->session;
     struct gb_content *lost = NULL;
     struct gb_content *next;
+    struct gb_buffer_rec rec;
     struct gb_notice notice;
     struct gb_buffer *b;
 
     pthread_mutex_lock(&s->lock);
     adoption->cut = true;
     b = gb_map_get(&s->buffers, adoption->buffer.s);
-    if (b && b->live && b->content && b->content->adoption == adoption) {
+    if (b && b->live && b->content && b->content->owner == adoption) {
         lost = gb_buffer_lose_locked(s, b);
-        notice = gb_notice_of_buffer(s, &b->rec, GB_NOTICE_BUFFER_LOST);
-        gb_note(s->core, &notice);
+        gb_buffer_look_locked(b, &rec);
+        notice = gb_notice_of_buffer(s, &rec, GB_NOTICE_BUFFER_LOST);
+        gb_notice_post(s->core, &notice);
     }
     pthread_mutex_unlock(&s->lock);
     for (; lost; lost = next) { /* this may be a thread that must not wait for a device */
@@ -161,22 +167,4 @@ void gb_adoptions_end(struct gb_holder *holder) {
 
     while ((adoption = next_of(holder)))
         cut(adoption);
-}
-
-/* --- what it forbids ------------------------------------------------------------------------------------------------ */
-
-int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {
-    if (!b->content || !b->content->adoption)
-        return 0;
-    return gb_error_set(err, GB_ERR_ADOPTED, "the bytes of \"%s\" are in memory of another process: %s", b->name.s,
-                        what);
-}
-
-int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
-    if (b->rec.adopted)
-        return gb_error_set(err, GB_ERR_CONTENT_LOST,
-                            "the bytes of \"%s\" were in memory of another process, whose connection has ended; adopt "
-                            "or upload it again",
-                            b->name.s);
-    return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name.s);
 }

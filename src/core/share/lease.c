@@ -1,4 +1,5 @@
 /* Leases in memory: holders, the table, and what a content has of them. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -23,7 +24,7 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
         return gb_no_memory(err);
     atomic_init(&holder->refs, 1);
     holder->core = core;
-    holder->id = atomic_fetch_add(&core->leases.last_holder, 1) + 1;
+    holder->id = atomic_fetch_add(&core->leases->last_holder, 1) + 1;
     holder->pid = pid;
     holder->uid = uid;
     holder->gid = gid;
@@ -38,7 +39,7 @@ uint64_t gb_holder_id(const struct gb_holder *holder) {
 }
 
 bool gb_holder_maps(struct gb_holder *holder) {
-    struct gb_leases *table = &holder->core->leases;
+    struct gb_leases *table = holder->core->leases;
     bool maps;
 
     pthread_mutex_lock(&table->lock);
@@ -47,9 +48,9 @@ bool gb_holder_maps(struct gb_holder *holder) {
     return maps;
 }
 
-/* One that its end has not come to yet, with a reference. */
+/* A lease that the holder's end has not reached yet, with a reference. */
 static struct gb_lease *next_of(struct gb_holder *holder) {
-    struct gb_leases *table = &holder->core->leases;
+    struct gb_leases *table = holder->core->leases;
     struct gb_lease *lease;
 
     pthread_mutex_lock(&table->lock);
@@ -77,7 +78,7 @@ void gb_holder_end(struct gb_holder *holder) {
     gb_holder_unref(holder);
 }
 
-/* --- one lease ------------------------------------------------------------------------------------------------------ */
+/* --- one lease ---------------------------------------------------------------------------------------------------- */
 
 struct gb_lease *gb_lease_ref(struct gb_lease *lease) {
     atomic_fetch_add(&lease->refs, 1);
@@ -88,7 +89,9 @@ void gb_lease_unref(struct gb_lease *lease) {
     if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
         return;
     gb_holder_unref(lease->holder);
-    free(lease->change);
+    if (lease->transaction)
+        gb_transaction_done(&lease->transaction->transaction);
+    free(lease->transaction);
     gb_session_unref(lease->session);
     free(lease);
 }
@@ -96,8 +99,8 @@ void gb_lease_unref(struct gb_lease *lease) {
 static bool has(const struct gb_buffer *b, const struct gb_content *c) {
     int i;
 
-    for (i = 0; i < GB_BUFFER_PLACES; i++) {
-        if (gb_buffer_place(b, i) == c)
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        if (gb_buffer_content_at(b, i) == c)
             return true;
     }
     return false;
@@ -123,16 +126,24 @@ struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_
     return *ret_head == b->rec.head || b->rec.head == GB_HEAD_SYNCED ? b : NULL;
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------ */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
-void gb_leases_init(struct gb_core *core) {
-    pthread_mutex_init(&core->leases.lock, NULL);
-    core->leases.last_id = gb_wall_us();
+struct gb_leases *gb_leases_new(void) {
+    struct gb_leases *leases = calloc(1, sizeof(*leases));
+
+    if (!leases)
+        return NULL;
+    pthread_mutex_init(&leases->lock, NULL);
+    leases->last_id = gb_wall_us();
+    return leases;
 }
 
-void gb_leases_done(struct gb_leases *leases) {
+void gb_leases_free(struct gb_leases *leases) {
+    if (!leases)
+        return;
     gb_idlist_done(&leases->by_id);
     pthread_mutex_destroy(&leases->lock);
+    free(leases);
 }
 
 void gb_leases_end(struct gb_core *core) {
@@ -140,11 +151,11 @@ void gb_leases_end(struct gb_core *core) {
     int64_t id = 0;
 
     do {
-        pthread_mutex_lock(&core->leases.lock);
-        lease = gb_idlist_after(&core->leases.by_id, id, &id);
+        pthread_mutex_lock(&core->leases->lock);
+        lease = gb_idlist_after(&core->leases->by_id, id, &id);
         if (lease)
             gb_lease_ref(lease);
-        pthread_mutex_unlock(&core->leases.lock);
+        pthread_mutex_unlock(&core->leases->lock);
         if (lease)
             gb_lease_close(lease, false);
         gb_lease_unref(lease);
@@ -167,22 +178,22 @@ static int enter(struct gb_leases *table, struct gb_lease *lease, struct gb_erro
     if (table->by_id.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED, "there are %zu leases, the permitted number",
                             table->by_id.count);
-    if (lease->ttl_s > 0 && table->exports >= GB_EXPORTS_MAX)
+    if (lease->pin.ttl_s > 0 && table->exports >= GB_EXPORTS_MAX)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
                             "there are %llu exports, the permitted number; end one, or wait until one's time is over",
                             (unsigned long long)table->exports);
     if (gb_idlist_put(&table->by_id, table->last_id + 1, lease) < 0)
         return gb_no_memory(err);
-    lease->id = ++table->last_id;
+    lease->pin.id = ++table->last_id;
     TAILQ_INSERT_TAIL(&holder->leases, lease, of_holder);
     lease->listed = true;
     holder->count++;
-    table->exports += lease->ttl_s > 0;
+    table->exports += lease->pin.ttl_s > 0;
     return 0;
 }
 
 int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
-    struct gb_leases *table = &lease->core->leases;
+    struct gb_leases *table = lease->core->leases;
     struct gb_content *c = lease->content;
     int r;
 
@@ -192,33 +203,21 @@ int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
     if (r < 0)
         return -1;
     lease->since_us = gb_wall_us();
-    TAILQ_INSERT_TAIL(&c->leases, lease, of_content);
-    c->lease_count++;
-    c->lease_writers += lease->write;
-    atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+    gb_content_pin_locked(c, &lease->pin);
     lease->session->leases++;
-    gb_mapped_count_locked(gb_lease_buffer_locked(lease));
+    gb_guard_count_locked(gb_lease_buffer_locked(lease));
     return 0;
 }
 
 static void leave(struct gb_leases *table, struct gb_lease *lease) {
     pthread_mutex_lock(&table->lock);
-    gb_idlist_take(&table->by_id, lease->id);
+    gb_idlist_take(&table->by_id, lease->pin.id);
     if (lease->listed)
         TAILQ_REMOVE(&lease->holder->leases, lease, of_holder);
     lease->listed = false;
     lease->holder->count--;
-    table->exports -= lease->ttl_s > 0;
+    table->exports -= lease->pin.ttl_s > 0;
     pthread_mutex_unlock(&table->lock);
-}
-
-/* Held bytes are counted as long as a lease has them. */
-static void let_go_locked(struct gb_session *s, struct gb_content *c) {
-    if (c->lease_count > 0 || !c->held)
-        return;
-    c->held = false;
-    s->held_bytes -= c->bytes;
-    atomic_fetch_sub(&s->core->leases.held_bytes, c->bytes);
 }
 
 /* Drops a reference that is not the last. */
@@ -234,17 +233,24 @@ bool gb_lease_withdraw_locked(struct gb_lease *lease) {
     struct gb_content *c = lease->content;
     struct gb_buffer *b;
 
-    leave(&lease->core->leases, lease);
-    TAILQ_REMOVE(&c->leases, lease, of_content);
-    c->lease_count--;
-    c->lease_writers -= lease->write;
-    atomic_fetch_sub(&c->pool->leases, c->kind == GB_KIND_DEVICE);
+    leave(lease->core->leases, lease);
+    gb_content_unpin_locked(c, &lease->pin);
     lease->session->leases--;
     lease->step = GB_LEASE_OVER;
-    let_go_locked(lease->session, c);
     b = gb_lease_buffer_locked(lease);
     if (b)
-        gb_mapped_count_locked(b);
-    /* At once: who counts references under this lock finds as many as there are users. */
+        gb_guard_count_locked(b);
+    /* At once: a count of references under this lock then equals the number of users. */
     return drop_one(c);
+}
+
+/* --- notices ------------------------------------------------------------------------------------------------------ */
+
+void gb_notice_post_lease(const struct gb_lease *lease, enum gb_notice_type type) {
+    struct gb_notice n = gb_notice_of(lease->session, type);
+
+    n.buffer = lease->buffer;
+    n.lease = lease->pin.id;
+    snprintf(n.detail, sizeof(n.detail), "%s", lease->pin.write ? "for writing" : "for reading");
+    gb_notice_post(lease->core, &n);
 }

@@ -1,45 +1,50 @@
-/* Leases: other processes map the bytes of buffers. Comes with core.h.
+/* Leases: other processes map the bytes of buffers. Included by core.h.
  *
- * A holder stands for one connection of a client on this machine; every lease belongs to one and ends with it at the latest.
- * While a lease lives its memory is neither freed nor written by the daemon, nor moved: a write in place (but by a copy or a
- * fill that the one who alone maps it asks for itself), a delete, a sync or release of a mirrored buffer is refused with
- * MAPPED, and a full replacement goes into memory of its own beside it. What
- * is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last lease ends. */
-#ifndef GB_CORE_LEASE_H
-#define GB_CORE_LEASE_H
+ * A holder stands for one connection of a client on this machine. Every lease belongs to one holder and ends with it at
+ * the latest.
+ *
+ * While a lease lives, the daemon neither frees, writes nor moves its memory. A write in place, a delete, and a sync or
+ * release of a mirrored buffer are refused with MAPPED. The exception is a copy or a fill in place that the holder of
+ * all leases on the buffer asks for itself. A full replacement goes into memory of its own beside the mapped memory.
+ * Memory that is replaced or deleted and still mapped (held_bytes) counts against the session's quota until its last
+ * lease ends. */
+#ifndef GB_CORE_SHARE_LEASE_H
+#define GB_CORE_SHARE_LEASE_H
 
 #include <sys/types.h>
 
-#include "core/core.h"
+#include "core/public/call.h"
 #include "model/export.h"
 
 #define GB_LEASES_MAX 65536       /* in all */
 #define GB_HOLDER_LEASES_MAX 1024 /* of one holder */
 #define GB_EXPORTS_MAX 1024       /* without a connection */
 
-#define GB_EXPORT_TTL_S 300       /* of an export that says nothing */
+#define GB_EXPORT_TTL_S 300       /* of an export that names none */
 #define GB_EXPORT_TTL_MAX_S 86400 /* unless the daemon's options say otherwise */
 
-/* --- holders ------------------------------------------------------------------------------------------------------------------ */
+/* --- holders ------------------------------------------------------------------------------------------------------ */
 
 struct gb_holder;
 
-/* [now] Who is at the other end, for those who ask what maps a buffer. */
+/* Makes a holder; process and user are shown to clients that ask for the leases of a buffer. [now] */
 int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct gb_holder **ret, struct gb_error *err);
 
-/* [now] Never 0, never reused by this process: what a write in place says who it is with (gb_write_params). */
+/* The holder's number, which names the client of a write in place (gb_device_write_params). Never 0, never reused by
+ * this process. [now] */
 uint64_t gb_holder_id(const struct gb_holder *holder);
 
-/* [now] Whether it has a lease, or owns the memory of a buffer; those that are being made or ended included. */
+/* Does it have a lease, or own the memory of a buffer? Those that are being made or ended count. [now] */
 bool gb_holder_maps(struct gb_holder *holder);
 
-/* [now] Once, from any thread; NULL is accepted. All its leases end, those being made included, which end with CANCELLED; the buffers
- * over memory that it owns are lost.
- * Frees it: nobody may name it to another call any more; calls under way keep what they need. Every holder must have ended
- * before gb_core_close. */
+/* Ends the holder, once; NULL is accepted. All its leases end; those being made end with CANCELLED. The buffers over
+ * memory that it owns are lost.
+ *
+ * The caller may not name the holder to another call; calls under way keep what they need. Every holder must have ended
+ * before gb_core_close. [now, any thread] */
 void gb_holder_end(struct gb_holder *holder);
 
-/* --- mapping ------------------------------------------------------------------------------------------------------------------ */
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
 
 struct gb_lease_params {
     struct gb_name session;
@@ -66,23 +71,29 @@ struct gb_lease_grant {
     } passed[GB_EXPORT_WAYS]; /* tried before, in order, and why not */
 };
 
-/* A mapping of the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd. Of a mirrored
- * buffer the current side.
+struct gb_lease_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer;
+    struct gb_lease_grant lease;
+};
+
+/* Maps the buffer's present bytes, in the first way that is possible of vmm, pool, legacy, memfd; of a mirrored buffer
+ * the current side.
  *
- * For writing: several may at once. The generation is raised and the checksum forgotten when the lease begins and when it
- * ends; meanwhile readers get what is there at that moment. Nobody may be reading the bytes already: BUFFER_BUSY.
+ * For writing: several leases at once are permitted. The generation is raised and the checksum forgotten when the lease
+ * begins and when it ends; meanwhile readers get the bytes of that moment. BUFFER_BUSY while others read the bytes.
  *
  * BUFFER_NOT_FOUND, BUFFER_BUSY while it is written in place, BUFFER_PARTIAL, CONTENT_LOST, SEALED (for writing),
- * UNSUPPORTED with all reasons when there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED when the holder ends. Result:
- * call->lease, call->buffer. Where the answer cannot be delivered: gb_lease_end. */
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call);
+ * UNSUPPORTED with all reasons if there is no way, TIMED_OUT, LIMIT_REACHED, CANCELLED if the holder ends. Result:
+ * call->lease, call->buffer. If the answer cannot be delivered, gb_lease_end must follow. */
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call);
 
-/* The grant's descriptor becomes the caller's; -1 when there is none, or it was taken. */
-int gb_lease_take_fd(const struct gb_call *call);
+/* The grant's descriptor becomes the caller's; -1 if there is none, or it was taken. */
+int gb_lease_take_fd(struct gb_lease_call *call);
 
-/* The same without a connection, by CUDA's older handle alone: for those who get it by way of others, and cannot wait for an
- * event, so the bytes are complete. Ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above GB_EXPORTS_MAX. uid, gid: of
- * who asks, -1 where nobody knows. */
+/* The same without a connection, by CUDA's older handle alone. The handle may reach its user by way of others and
+ * without an event, so the bytes are complete. The lease ends after ttl_s, or by gb_lease_end. LIMIT_REACHED above
+ * GB_EXPORTS_MAX. uid, gid: of the client, -1 if unknown. */
 struct gb_export_params {
     struct gb_name session;
     struct gb_name name;
@@ -92,17 +103,17 @@ struct gb_export_params {
     gid_t gid;
     unsigned wait_ms;
 };
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call);
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call);
 
-/* Ends one. holder: only its own, else MAP_NOT_PERMITTED; NULL: anybody's. LEASE_NOT_FOUND. The memory is given back and,
- * for one that wrote, the new generation is committed when the call ends.
+/* Ends a lease. holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
+ * memory is given back and the new generation of a lease for writing is committed.
  *
- * outside: its process was not asked, and may go on. The content of one that wrote has escaped then, as it has when the
- * time of an export is over: until other memory takes its place it has no checksum and no lasting entity tag, and seal
- * refuses it with ESCAPED. */
+ * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
+ * is when the time of an export is over: until other memory takes its place it has no checksum and no lasting entity
+ * tag, and seal refuses it with ESCAPED. */
 void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
 
-/* --- looking ------------------------------------------------------------------------------------------------------------------ */
+/* --- looking ------------------------------------------------------------------------------------------------------ */
 
 enum gb_lease_state {
     GB_LEASE_PRESENT,  /* the bytes are the buffer's */
@@ -130,30 +141,17 @@ struct gb_lease_view {
     enum gb_lease_state state;
 };
 
-/* [now] As gb_session_list: of all sessions, those that were granted and have not ended. */
+/* Visits the leases of all sessions that were granted and have not ended, as gb_session_list. [now] */
 int gb_lease_list(struct gb_core *core, int64_t after_id, unsigned limit,
                   int (*visit)(void *, const struct gb_lease_view *, struct gb_error *), void *arg, bool *ret_more,
                   struct gb_error *err);
 
-/* [now] One as the list has it. LEASE_NOT_FOUND. */
+/* One lease as the list has it. LEASE_NOT_FOUND. [now] */
 int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, struct gb_error *err);
 
-/* [now] Who maps the bytes that the buffer has now, oldest first, at most max; those being made included. Returns how many
- * were written to ret; 0 too when there is no such buffer. For the problem document of MAPPED. */
+/* The leases on the buffer's present bytes, oldest first, at most max; those being made included. Returns how many were
+ * written to ret; 0 also if there is no such buffer. For the problem document of MAPPED. [now] */
 unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                           struct gb_lease_view *ret, unsigned max);
-
-/* --- beside leases ------------------------------------------------------------------------------------------------------------ */
-
-/* The content never changes again: later writes, and leases for writing, are refused with SEALED. Deleting is permitted, and so
- * are labels, and another shape of the same bytes. check as gb_buffer_patch. MAPPED while a lease for writing lives; BUFFER_BUSY
- * while it is written in place; BUFFER_PARTIAL, CONTENT_LOST, ESCAPED. Twice is once. Result: call->buffer. */
-void gb_buffer_seal(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                    const struct gb_buffer_check *check, struct gb_call *call);
-
-/* As gb_buffer_delete, but mapped bytes do not stand in the way: the buffer is gone when the call ends, its memory is freed
- * when the last lease ends. Result: call->buffer, and call->held_bytes: how much of it is still mapped. */
-void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
-                                    const struct gb_buffer_check *check, struct gb_call *call);
 
 #endif

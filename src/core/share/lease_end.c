@@ -1,21 +1,22 @@
-/* The end of a lease: what was written gets a generation, the memory goes when nobody else has it. */
+/* The end of a lease: written bytes get a generation, the memory is freed after its last user. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/share/lease_internal.h"
 
-/* --- a new generation ---------------------------------------------------------------------------------------------- */
+/* --- a new generation --------------------------------------------------------------------------------------------- */
 
-void gb_lease_commit(struct gb_lease *lease, const struct gb_change *how) {
-    lease->change->decided = false;
-    lease->change->change = *how;
-    lease->change->change.session = lease->session;
-    lease->change->change.name = lease->buffer;
-    gb_change_start(&lease->change->change);
+void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how) {
+    lease->transaction->decided = false;
+    gb_transaction_done(&lease->transaction->transaction);
+    lease->transaction->transaction = *how;
+    lease->transaction->transaction.session = lease->session;
+    lease->transaction->transaction.name = lease->buffer;
+    gb_transaction_start(&lease->transaction->transaction);
 }
 
 void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_buffer_rec *ret) {
-    *ret = b->rec;
+    gb_buffer_copy_locked(b, ret);
     ret->head = head;
     ret->generation++;
     ret->version++;
@@ -24,45 +25,45 @@ void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_b
     ret->updated_at_us = gb_wall_us();
 }
 
-void gb_lease_apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    /* What a dead device took while the database was busy stays taken. */
+void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    /* If the device died while the database was busy, the bytes stay lost. */
     if (b->rec.state == GB_BUFFER_LOST) {
-        change->rec.state = GB_BUFFER_LOST;
-        change->rec.head = GB_HEAD_UNINITIALIZED;
+        transaction->rec.state = GB_BUFFER_LOST;
+        transaction->rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(change->session, b, &change->rec, b->content);
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
 }
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_lease *lease = gb_lease_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     enum gb_head head;
 
     (void)b;
     b = gb_lease_current_locked(lease, &head);
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer has other bytes by now");
-    gb_lease_describe(b, head, &change->rec);
-    lease->change->decided = true;
+    gb_lease_describe(b, head, &transaction->rec);
+    lease->transaction->decided = true;
     return 0;
 }
 
-static void left(struct gb_change *change) {
-    struct gb_lease *lease = gb_lease_of(change);
+static void left(struct gb_transaction *transaction) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     struct gb_session *s = lease->session;
     struct gb_error none = GB_ERROR_INIT;
 
-    /* The database would not have it: true in memory all the same, and the next start calls the bytes lost anyway. */
-    if (change->error.code != GB_OK && lease->change->decided) {
-        lease->error = change->error;
+    /* The database write failed; apply the change in memory anyway, because a restart loses the content. */
+    if (transaction->error.code != GB_OK && lease->transaction->decided) {
+        lease->error = transaction->error;
         pthread_mutex_lock(&s->lock);
-        if (decide_locked(change, NULL, &none) == 0)
-            gb_lease_apply_locked(change, gb_lease_buffer_locked(lease));
+        if (validate_locked(transaction, NULL, &none) == 0)
+            gb_lease_apply_locked(transaction, gb_lease_buffer_locked(lease));
         pthread_mutex_unlock(&s->lock);
     }
     gb_lease_over(lease);
 }
 
-/* --- over ---------------------------------------------------------------------------------------------------------- */
+/* --- over --------------------------------------------------------------------------------------------------------- */
 
 static void gone(void *arg) {
     struct gb_lease *lease = arg;
@@ -106,9 +107,9 @@ void gb_lease_over(struct gb_lease *lease) {
         lease->content = NULL;
     pthread_mutex_unlock(&s->lock);
     if (lease->granted) {
-        atomic_fetch_sub(&lease->core->leases.live, 1);
-        GB_TALLY(lease->core, s, unmaps, 1);
-        gb_note_lease(lease, GB_NOTICE_LEASE_ENDED);
+        atomic_fetch_sub(&lease->core->leases->live, 1);
+        GB_COUNT(lease->core, s, unmaps, 1);
+        gb_notice_post_lease(lease, GB_NOTICE_LEASE_ENDED);
     }
     if (!lease->event) {
         drop(lease);
@@ -118,7 +119,7 @@ void gb_lease_over(struct gb_lease *lease) {
     gb_lane_post(lane, &lease->task);
 }
 
-/* --- asking for it -------------------------------------------------------------------------------------------------- */
+/* --- asking for it ------------------------------------------------------------------------------------------------ */
 
 /* True when there is something to do for the caller: *ret_commit: gb_lease_commit, else gb_lease_over. */
 static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
@@ -128,16 +129,17 @@ static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit)
         lease->cut = true;
     if (lease->step != GB_LEASE_LIVE)
         return false;
-    if (outside && lease->write) /* the record says so when the lease is withdrawn: until then it is one that writes */
-        lease->content->escaped = true;
-    *ret_commit = lease->write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
+    if (outside &&
+        lease->pin.write) /* the record says so when the lease is withdrawn: until then it is one that writes */
+        lease->content->tainted = true;
+    *ret_commit = lease->pin.write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
     lease->step = *ret_commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
     return true;
 }
 
 static void leave(struct gb_lease *lease, bool commit) {
-    static const struct gb_change how = {
-        .decide_locked = decide_locked, .apply_locked = gb_lease_apply_locked, .end = left};
+    static const struct gb_transaction how = {
+        .validate_locked = validate_locked, .publish_locked = gb_lease_apply_locked, .end = left};
 
     if (commit)
         gb_lease_commit(lease, &how);
@@ -163,13 +165,13 @@ int gb_lease_not_found(int64_t id, struct gb_error *err) {
 struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error *err) {
     struct gb_lease *lease;
 
-    pthread_mutex_lock(&core->leases.lock);
-    lease = id > 0 ? gb_idlist_after(&core->leases.by_id, id - 1, NULL) : NULL;
-    if (lease && lease->id == id)
+    pthread_mutex_lock(&core->leases->lock);
+    lease = id > 0 ? gb_idlist_after(&core->leases->by_id, id - 1, NULL) : NULL;
+    if (lease && lease->pin.id == id)
         gb_lease_ref(lease);
     else
         lease = NULL;
-    pthread_mutex_unlock(&core->leases.lock);
+    pthread_mutex_unlock(&core->leases->lock);
     if (!lease)
         gb_lease_not_found(id, err);
     return lease;
@@ -178,11 +180,11 @@ struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error
 static int end_locked(struct gb_lease *lease, const struct gb_holder *holder, bool outside, struct gb_call *call,
                       bool *ret_commit, struct gb_error *err) {
     if (lease->step != GB_LEASE_LIVE)
-        return gb_lease_not_found(lease->id, err);
+        return gb_lease_not_found(lease->pin.id, err);
     if (holder && lease->holder != holder)
         return gb_error_set(err, GB_ERR_MAP_NOT_PERMITTED,
                             "lease %lld belongs to another connection: that one ends it, or a token of scope admin",
-                            (long long)lease->id);
+                            (long long)lease->pin.id);
     lease->call = call;
     close_locked(lease, outside, ret_commit);
     return 0;

@@ -1,8 +1,8 @@
-/* Leases without a connection: memory goes to whoever has its handle, for a time. */
+/* Leases without a connection: any process that has the handle maps the memory, for a time. */
 #include "base/clock.h"
 #include "core/share/lease_internal.h"
 
-void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_call *call) {
+void gb_lease_export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_call *call) {
     struct gb_lease_params map = {.session = params->session,
                                   .name = params->name,
                                   .write = params->write,
@@ -12,17 +12,17 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_holder_new(core, 0, params->uid, params->gid, &map.holder, &err) < 0) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     gb_lease_map(core, &map, call);
-    gb_holder_unref(map.holder); /* nobody ends it: the lease has it, and a time of its own */
+    gb_holder_unref(map.holder); /* its holder has no connection: the lease has a time of its own */
 }
 
 static bool due(struct gb_lease *lease, uint64_t now_ns) {
     bool is;
 
-    if (lease->ttl_s == 0)
+    if (lease->pin.ttl_s == 0)
         return false;
     pthread_mutex_lock(&lease->session->lock);
     is = lease->step == GB_LEASE_LIVE && lease->expires_ns <= now_ns;
@@ -48,7 +48,7 @@ void gb_leases_expire(struct gb_core *core) {
     struct gb_lease *lease;
     int64_t id = 0;
 
-    while ((lease = next(&core->leases, &id))) {
+    while ((lease = next(core->leases, &id))) {
         if (due(lease, now_ns))
             gb_lease_close(lease, true);
         gb_lease_unref(lease);

@@ -4,14 +4,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "core/buffer/guard.h"
 #include "core/share/adoption.h"
 
-/* --- the bytes are held --------------------------------------------------------------------------------------------- */
+/* --- the bytes are held ------------------------------------------------------------------------------------------- */
 
-/* Nobody may be reading what is about to change; one reference is the buffer's, and each lease has one. */
+/* BUFFER_BUSY if the bytes are being read. One reference is the buffer's, and each lease has one. */
 static int check_unread_locked(const struct gb_content *c, struct gb_error *err) {
-    if (atomic_load(&c->refs) > 1 + c->lease_count)
+    if (atomic_load(&c->refs) > 1 + c->pin_count)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others read the buffer's bytes; try again");
     return 0;
 }
@@ -31,43 +32,43 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
         return -1;
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
-    if ((lease->write && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(lease->content->pool, err) < 0)
+    if ((lease->pin.write && gb_guard_check_unsealed_locked(b, err) < 0) ||
+        gb_core_pool_check(lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
 }
 
-static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_params *p, struct gb_call *call) {
+static struct gb_lease *lease_new(struct gb_core *core, const struct gb_lease_params *p, struct gb_lease_call *call) {
     struct gb_lease *lease = calloc(1, sizeof(*lease));
 
     if (!lease)
         return NULL;
     atomic_init(&lease->refs, 1);
     lease->core = core;
-    lease->call = call;
+    lease->map = call;
+    lease->call = &call->base;
     lease->holder = p->holder;
     atomic_fetch_add(&p->holder->refs, 1);
     lease->buffer = p->name;
-    lease->write = p->write;
+    lease->pin = (struct gb_pin){
+        .holder = p->holder->id, .pid = p->holder->pid, .uid = p->holder->uid, .write = p->write, .ttl_s = p->ttl_s};
     lease->ways = p->ways ? p->ways : (1u << GB_EXPORT_WAYS) - 1;
-    lease->ttl_s = p->ttl_s;
     lease->deadline_ns = gb_clock_ns() + p->wait_ms * GB_NS_PER_MS;
     lease->export = GB_EXPORT_INIT;
-    call->lease = calloc(1, sizeof(*call->lease));
+    call->lease.write = p->write;
     if (p->write)
-        lease->change = calloc(1, sizeof(*lease->change));
-    if (lease->change)
-        lease->change->lease = lease;
-    if (call->lease && (lease->change || !p->write)) {
-        call->lease->export = GB_EXPORT_INIT;
-        call->lease->write = p->write;
-        return lease;
+        lease->transaction = calloc(1, sizeof(*lease->transaction));
+    if (lease->transaction) {
+        lease->transaction->lease = lease;
+    } else if (p->write) {
+        gb_lease_unref(lease);
+        return NULL;
     }
-    gb_lease_unref(lease);
-    return NULL;
+    return lease;
 }
 
 /* NULL: err says why. */
-static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params *p, struct gb_call *call,
+static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params *p, struct gb_lease_call *call,
                               struct gb_error *err) {
     struct gb_lease *lease;
     int r = -1;
@@ -92,10 +93,10 @@ static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params
     return NULL;
 }
 
-/* --- the answer ----------------------------------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------------------------------- */
 
 static void fail(struct gb_lease *lease, const struct gb_error *error) {
-    gb_core_note(lease->core, error);
+    gb_core_report_error(lease->core, error);
     lease->error = *error;
     gb_lease_over(lease);
 }
@@ -105,54 +106,55 @@ static int cut(struct gb_error *err) {
 }
 
 /* From here on it can end at any moment. */
-static int publish_locked(struct gb_lease *lease, struct gb_error *err) {
+static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
     if (lease->cut)
         return cut(err);
     lease->step = GB_LEASE_LIVE;
     lease->granted = true;
     lease->way = lease->export.way;
-    if (lease->ttl_s > 0) {
-        lease->expires_ns = gb_clock_ns() + lease->ttl_s * GB_NS_PER_S;
-        lease->expires_at_us = gb_wall_us() + (int64_t)lease->ttl_s * 1000000;
+    if (lease->pin.ttl_s > 0) {
+        lease->expires_ns = gb_clock_ns() + lease->pin.ttl_s * GB_NS_PER_S;
+        lease->expires_at_us = gb_wall_us() + (int64_t)lease->pin.ttl_s * 1000000;
     }
-    lease->call->lease->expires_at_us = lease->expires_at_us;
+    lease->map->lease.expires_at_us = lease->expires_at_us;
     lease->export = GB_EXPORT_INIT; /* the call's */
+    lease->map = NULL;
     lease->call = NULL;
-    gb_note_lease(lease, GB_NOTICE_LEASE_GRANTED);
+    gb_notice_post_lease(lease, GB_NOTICE_LEASE_GRANTED);
     return 0;
 }
 
 static void grant(struct gb_lease *lease) {
     struct gb_core *core = lease->core;
     struct gb_session *s = gb_session_ref(lease->session);
-    struct gb_call *call = lease->call;
+    struct gb_lease_call *call = lease->map;
     struct gb_error err = GB_ERROR_INIT;
     int r;
 
-    call->lease->id = lease->id;
-    call->lease->kind = lease->content->kind;
-    call->lease->export = lease->export;
-    atomic_fetch_add(&core->leases.live, 1);
+    call->lease.id = lease->pin.id;
+    call->lease.kind = lease->content->kind;
+    call->lease.export = lease->export;
+    atomic_fetch_add(&core->leases->live, 1);
     pthread_mutex_lock(&s->lock);
-    r = publish_locked(lease, &err);
+    r = publish_grant_locked(lease, &err);
     pthread_mutex_unlock(&s->lock);
     if (r == 0) {
-        GB_TALLY(core, s, maps, 1);
+        GB_COUNT(core, s, maps, 1);
         gb_core_changed(core);
-        gb_call_finish(call, NULL);
+        gb_call_finish(&call->base, NULL);
     } else {
-        atomic_fetch_sub(&core->leases.live, 1);
-        call->lease->export = GB_EXPORT_INIT;
-        call->lease->id = 0;
+        atomic_fetch_sub(&core->leases->live, 1);
+        call->lease.export = GB_EXPORT_INIT;
+        call->lease.id = 0;
         fail(lease, &err);
     }
     gb_session_unref(s);
 }
 
-/* --- for writing: a generation of its own ------------------------------------------------------------------------------ */
+/* --- for writing: a generation of its own ------------------------------------------------------------------------- */
 
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_lease *lease = gb_lease_of(change);
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_lease *lease = gb_lease_of(transaction);
     enum gb_head head;
 
     (void)b;
@@ -161,30 +163,30 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
     b = gb_lease_current_locked(lease, &head);
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    if (gb_sealed_check_locked(b, err) < 0 || check_unread_locked(lease->content, err) < 0)
+    if (gb_guard_check_unsealed_locked(b, err) < 0 || check_unread_locked(lease->content, err) < 0)
         return -1;
-    gb_lease_describe(b, head, &change->rec);
-    lease->content->granting = true;
+    gb_lease_describe(b, head, &transaction->rec);
+    lease->content->mapping_for_write = true;
     return 0;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_lease *lease = gb_lease_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_lease *lease = gb_lease_of(transaction);
 
-    lease->content->granting = false;
-    gb_lease_apply_locked(change, b);
-    lease->generation = change->rec.generation;
-    lease->call->buffer = b->rec;
+    lease->content->mapping_for_write = false;
+    gb_lease_apply_locked(transaction, b);
+    lease->generation = transaction->rec.generation;
+    gb_buffer_copy_locked(b, &lease->map->buffer);
 }
 
-static void revert_locked(struct gb_change *change, struct gb_buffer *b) {
+static void rollback_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     (void)b;
-    gb_lease_of(change)->content->granting = false;
+    gb_lease_of(transaction)->content->mapping_for_write = false;
 }
 
-static void committed(struct gb_change *change) {
-    struct gb_lease *lease = gb_lease_of(change);
-    struct gb_error error = change->error;
+static void committed(struct gb_transaction *transaction) {
+    struct gb_lease *lease = gb_lease_of(transaction);
+    struct gb_error error = transaction->error;
 
     if (error.code == GB_OK)
         grant(lease);
@@ -193,23 +195,25 @@ static void committed(struct gb_change *change) {
 }
 
 static void proceed(struct gb_lease *lease) {
-    static const struct gb_change how = {
-        .decide_locked = decide_locked, .apply_locked = apply_locked, .revert_locked = revert_locked, .end = committed};
+    static const struct gb_transaction how = {.validate_locked = validate_locked,
+                                              .publish_locked = publish_locked,
+                                              .rollback_locked = rollback_locked,
+                                              .end = committed};
 
-    if (lease->write)
+    if (lease->pin.write)
         gb_lease_commit(lease, &how);
     else
         grant(lease);
 }
 
-/* --- until the bytes are complete -------------------------------------------------------------------------------------- */
+/* --- until the bytes are complete --------------------------------------------------------------------------------- */
 
 /* An event that the importer can wait for, on the device. */
 static int share_event(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     struct gb_backend *be = lease->core->backend;
-    struct gb_lease_grant *g = lease->call->lease;
-    struct gb_stream *part = gb_core_stream_part(c->home, c->device->index);
+    struct gb_lease_grant *g = &lease->map->lease;
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
 
     if (!part && gb_core_stream_part_make(lease->session->standard, c->device->index, &part, err) < 0)
         return -1;
@@ -227,7 +231,7 @@ static int complete(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
     bool done = true;
 
-    if (c->ready && !lease->call->lease->has_event &&
+    if (c->ready && !lease->map->lease.has_event &&
         gb_event_query(lease->core->backend, c->ready->event, &done, err) < 0)
         return -1;
     return done;
@@ -243,7 +247,7 @@ static int ask(struct gb_lease *lease, struct gb_error *why, struct gb_error *er
     pthread_mutex_lock(&lease->session->lock);
     if (r >= 0 && lease->cut)
         r = cut(err);
-    if (r > 0 && lease->write)
+    if (r > 0 && lease->pin.write)
         r = check_unread_locked(lease->content, why) == 0;
     pthread_mutex_unlock(&lease->session->lock);
     return r;
@@ -281,7 +285,7 @@ bool gb_lease_again(struct gb_core_device *device) {
     return device->mapping != NULL;
 }
 
-/* --- the ways --------------------------------------------------------------------------------------------------------- */
+/* --- the ways ----------------------------------------------------------------------------------------------------- */
 
 static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const char *why) {
     unsigned n = g->passed_count++;
@@ -291,7 +295,7 @@ static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const ch
 }
 
 static int no_way(const struct gb_lease *lease, struct gb_error *err) {
-    const struct gb_lease_grant *g = lease->call->lease;
+    const struct gb_lease_grant *g = &lease->map->lease;
     char why[sizeof(err->detail)] = "";
     size_t n = 0;
     unsigned i;
@@ -299,17 +303,17 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     for (i = 0; i < g->passed_count && n < sizeof(why); i++)
         n += (size_t)snprintf(why + n, sizeof(why) - n, "%s%s: %s", i > 0 ? "; " : "",
                               gb_export_way_name(g->passed[i].way), g->passed[i].reason);
-    if (lease->ttl_s > 0)
+    if (lease->pin.ttl_s > 0)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "\"%s\" cannot be exported: %s. Map it instead: POST .../map over the UNIX socket",
                             lease->buffer.s, why);
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 
-/* In order; what was tried in vain keeps its reason. */
+/* Tries the ways in order, and keeps the reason of each that failed. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
     struct gb_pool *pool = c->kind == GB_KIND_DEVICE ? c->pool->pool : NULL;
     enum gb_export_way way;
 
@@ -320,14 +324,14 @@ static int find_way(struct gb_lease *lease, struct gb_error *err) {
             continue;
         if (!c->ptr)
             gb_error_set(&why, GB_ERR_UNSUPPORTED, "the buffer has no bytes");
-        else if (gb_mem_export(lease->core->backend, &place, c->bytes, pool, way, lease->write, &lease->export, &why) ==
-                 0)
+        else if (gb_mem_export(lease->core->backend, &place, c->bytes, pool, way, lease->pin.write, &lease->export,
+                               &why) == 0)
             return 0;
         if (why.code != GB_ERR_UNSUPPORTED) {
             *err = why;
             return -1;
         }
-        pass_over(lease->call->lease, way, why.detail);
+        pass_over(&lease->map->lease, way, why.detail);
     }
     return no_way(lease, err);
 }
@@ -339,36 +343,46 @@ static void make(struct gb_task *task) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_content_settle(lease->content, &err) < 0 || find_way(lease, &err) < 0) {
+    if (gb_content_materialize(lease->content, &err) < 0 || find_way(lease, &err) < 0) {
         fail(lease, &err);
         return;
     }
-    /* Where no event can be had, or given, it is waited for here. */
-    if (complete(lease, &err) == 0 && lease->ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
+    /* If no event can be made or given, the lane waits for the bytes here. */
+    if (complete(lease, &err) == 0 && lease->pin.ttl_s == 0 && lease->export.way != GB_EXPORT_MEMFD &&
         share_event(lease, &why) < 0)
-        gb_core_note(lease->core, &why);
+        gb_core_report_error(lease->core, &why);
     if (look(lease))
         return;
     lease->next_waiting = device->mapping;
     device->mapping = lease;
 }
 
-void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_call *call) {
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_lease *lease = begin(core, params, call, &err);
+/* Descriptors that the client did not take are closed. */
+static void result_done(struct gb_call *call) {
+    struct gb_lease_call *c = gb_container_of(call, struct gb_lease_call, base);
 
+    gb_export_done(&c->lease.export);
+    gb_buffer_rec_done(&c->buffer);
+}
+
+void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_lease *lease;
+
+    call->lease.export = GB_EXPORT_INIT;
+    call->base.free_result = result_done;
+    lease = begin(core, params, call, &err);
     if (!lease) {
-        gb_call_finish(call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
     lease->task.run = make;
     gb_lane_post(&lease->content->device->lane, &lease->task);
 }
 
-int gb_lease_take_fd(const struct gb_call *call) {
-    int fd = call->lease ? call->lease->export.fd : -1;
+int gb_lease_take_fd(struct gb_lease_call *call) {
+    int fd = call->lease.export.fd;
 
-    if (call->lease)
-        call->lease->export.fd = -1;
+    call->lease.export.fd = -1;
     return fd;
 }

@@ -1,11 +1,12 @@
 /* The table behind lease.h. */
-#ifndef GB_CORE_LEASE_TABLE_H
-#define GB_CORE_LEASE_TABLE_H
+#ifndef GB_CORE_SHARE_LEASE_TABLE_H
+#define GB_CORE_SHARE_LEASE_TABLE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "core/public/types.h"
 #include "core/util/idlist.h"
 
 struct gb_core;
@@ -16,24 +17,24 @@ TAILQ_HEAD(gb_adoption_list, gb_adoption);
 struct gb_leases {
     pthread_mutex_t lock;   /* a leaf: for the four below, and every holder's */
     struct gb_idlist by_id; /* those being made included */
-    int64_t last_id;        /* begins with the clock: an export of an earlier process is nobody's */
+    int64_t last_id;        /* begins with the clock, so that an id of an earlier process names no lease */
     uint64_t exports;       /* of them, without a connection */
     uint64_t adopted;       /* contents of memory of others, of all holders */
     uint64_t adopted_bytes; /* of them, the CPU's memory */
     atomic_uint_fast64_t last_holder;
-    _Atomic uint64_t live;       /* granted, not ended */
-    _Atomic uint64_t held_bytes; /* of contents that no buffer has any more */
+    _Atomic uint64_t live; /* granted, not ended */
 };
 
-void gb_leases_init(struct gb_core *core);
-/* Ends all of them, without new generations. Their memory goes by way of the lanes. */
+/* NULL when memory is exhausted. gb_leases_free accepts NULL. */
+struct gb_leases *gb_leases_new(void);
+void gb_leases_free(struct gb_leases *leases);
+/* Ends all leases, without new generations. Their memory is freed by way of the lanes. */
 void gb_leases_end(struct gb_core *core);
-void gb_leases_done(struct gb_leases *leases);
-/* The housekeeper's: ends those whose time is over. */
+/* Ends the leases whose time is over. The housekeeper's thread. */
 void gb_leases_expire(struct gb_core *core);
 uint64_t gb_leases_adopted(struct gb_leases *leases);
 
-/* On a device's lane: asks again for those that wait for their bytes. True while there are any. */
+/* Looks again at the leases that wait for their bytes. True while there are any. On the device's lane. */
 struct gb_core_device;
 bool gb_lease_again(struct gb_core_device *device);
 

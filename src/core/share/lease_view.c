@@ -1,11 +1,11 @@
-/* Leases as others see them. */
+/* Leases as clients see them. */
 #include "core/share/lease_internal.h"
 
 static void view_of(const struct gb_lease *lease, enum gb_lease_state state, struct gb_lease_view *ret) {
-    *ret = (struct gb_lease_view){.id = lease->id,
+    *ret = (struct gb_lease_view){.id = lease->pin.id,
                                   .session = lease->session->name,
                                   .buffer = lease->buffer,
-                                  .write = lease->write,
+                                  .write = lease->pin.write,
                                   .way = lease->way,
                                   .pid = lease->holder->pid,
                                   .uid = lease->holder->uid,
@@ -28,13 +28,15 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_name *session, c
         return 0;
     pthread_mutex_lock(&s->lock);
     b = gb_map_get(&s->buffers, name->s);
-    for (i = 0; i < GB_BUFFER_PLACES && b && b->live; i++) {
-        const struct gb_content *c = gb_buffer_place(b, i);
-        const struct gb_lease *lease;
+    for (i = 0; i < GB_BUFFER_CONTENTS && b && b->live; i++) {
+        const struct gb_content *c = gb_buffer_content_at(b, i);
+        const struct gb_pin *pin;
 
         if (!c)
             continue;
-        TAILQ_FOREACH(lease, &c->leases, of_content) {
+        TAILQ_FOREACH(pin, &c->pins, link) {
+            const struct gb_lease *lease = gb_lease_of_pin(pin);
+
             if (n < max)
                 view_of(lease, lease->step == GB_LEASE_LEAVING ? GB_LEASE_ENDING : GB_LEASE_PRESENT, &ret[n++]);
         }
@@ -57,7 +59,7 @@ static enum gb_lease_state state_locked(const struct gb_lease *lease) {
     return b->rec.state == GB_BUFFER_LOST ? GB_LEASE_LOST : GB_LEASE_REPLACED;
 }
 
-/* False: nobody was told of it yet, or it has ended. */
+/* False: it was not granted yet, or it has ended. */
 static bool look(struct gb_lease *lease, struct gb_lease_view *ret) {
     bool seen;
 
@@ -79,17 +81,17 @@ int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, st
     return seen ? 0 : -1;
 }
 
-/* The next one that can be seen. */
+/* The next lease that can be seen. */
 static bool after(struct gb_core *core, int64_t id, struct gb_lease_view *ret) {
     struct gb_lease *lease;
     bool seen = false;
 
     while (!seen) {
-        pthread_mutex_lock(&core->leases.lock);
-        lease = gb_idlist_after(&core->leases.by_id, id, &id);
+        pthread_mutex_lock(&core->leases->lock);
+        lease = gb_idlist_after(&core->leases->by_id, id, &id);
         if (lease)
             gb_lease_ref(lease);
-        pthread_mutex_unlock(&core->leases.lock);
+        pthread_mutex_unlock(&core->leases->lock);
         if (!lease)
             return false;
         seen = look(lease, ret);

@@ -1,28 +1,28 @@
 /* One slot and its copy. */
 #include "core/transfer/transfer.h"
 
-static int take_events(struct gb_flight *f, struct gb_error *err) {
-    struct gb_transfer *t = f->transfer;
-    struct gb_events *events = &t->device->events;
+static int take_events(struct gb_staged_copy *f, struct gb_error *err) {
+    struct gb_core_transfer *t = f->transfer;
+    struct gb_event_pool *events = &t->device->events;
 
-    f->start = gb_events_take(events, err);
+    f->start = gb_event_pool_take(events, err);
     if (!f->start)
         return -1;
-    f->end = gb_events_take(events, err);
+    f->end = gb_event_pool_take(events, err);
     if (!f->end)
         return -1;
     f->first = !t->mark;
     if (!f->first)
         return 0;
-    t->mark = gb_events_take(events, err);
+    t->mark = gb_event_pool_take(events, err);
     return t->mark ? gb_event_mark(t->core->backend, t->mark->event, err) : -1;
 }
 
-static int copy(struct gb_flight *f, const struct gb_place *place, size_t at, size_t bytes,
+static int copy(struct gb_staged_copy *f, const struct gb_location *place, size_t at, size_t bytes,
                 enum gb_copy_direction direction, struct gb_error *err) {
     struct gb_backend *be = f->transfer->core->backend;
     bool in = direction == GB_COPY_TO_DEVICE;
-    const struct gb_place slot = {GB_KIND_PINNED, place->device, (char *)f->slot + at};
+    const struct gb_location slot = {GB_KIND_PINNED, place->device, (char *)f->slot + at};
     enum gb_copy_way way;
 
     if (place->kind != GB_KIND_DEVICE)
@@ -30,33 +30,33 @@ static int copy(struct gb_flight *f, const struct gb_place *place, size_t at, si
     return gb_mem_copy(be, in ? place->ptr : slot.ptr, in ? slot.ptr : place->ptr, bytes, direction, f->stream, err);
 }
 
-int gb_flight_open(struct gb_flight *f, struct gb_stream *stream, struct gb_error *err) {
+int gb_staged_copy_open(struct gb_staged_copy *f, struct gb_stream *stream, struct gb_error *err) {
     f->stream = stream;
     if (take_events(f, err) < 0)
         return -1;
     return gb_event_record(f->transfer->core->backend, f->start->event, stream, err);
 }
 
-int gb_flight_shut(struct gb_flight *f, struct gb_error *err) {
+int gb_staged_copy_close(struct gb_staged_copy *f, struct gb_error *err) {
     return gb_event_record(f->transfer->core->backend, f->end->event, f->stream, err);
 }
 
-int gb_flight_box(struct gb_flight *f, const struct gb_place *place, size_t at, const struct gb_box *box,
-                  enum gb_copy_direction direction, struct gb_error *err) {
+int gb_staged_copy_box(struct gb_staged_copy *f, const struct gb_location *place, size_t at, const struct gb_box *box,
+                       enum gb_copy_direction direction, struct gb_error *err) {
     if (box->rows == 1 && box->planes == 1)
         return copy(f, place, at, box->width, direction, err);
     return gb_mem_box(f->transfer->core->backend, place, (char *)f->slot + at, box, direction, f->stream, err);
 }
 
-int gb_flight_copy(struct gb_flight *f, const struct gb_place *place, enum gb_copy_direction direction,
-                   struct gb_stream *stream, struct gb_error *err) {
-    if (gb_flight_open(f, stream, err) < 0 || copy(f, place, 0, f->bytes, direction, err) < 0)
+int gb_staged_copy_copy(struct gb_staged_copy *f, const struct gb_location *place, enum gb_copy_direction direction,
+                        struct gb_stream *stream, struct gb_error *err) {
+    if (gb_staged_copy_open(f, stream, err) < 0 || copy(f, place, 0, f->bytes, direction, err) < 0)
         return -1;
-    return gb_flight_shut(f, err);
+    return gb_staged_copy_close(f, err);
 }
 
-void gb_flight_account(struct gb_flight *f) {
-    struct gb_transfer *t = f->transfer;
+void gb_staged_copy_account(struct gb_staged_copy *f) {
+    struct gb_core_transfer *t = f->transfer;
     struct gb_backend *be = t->core->backend;
     uint64_t copy_ns = 0;
     uint64_t queue_ns = 0;
@@ -71,11 +71,11 @@ void gb_flight_account(struct gb_flight *f) {
     pthread_mutex_unlock(&t->lock);
 }
 
-void gb_flight_release(struct gb_flight *f) {
-    struct gb_transfer *t = f->transfer;
+void gb_staged_copy_release(struct gb_staged_copy *f) {
+    struct gb_core_transfer *t = f->transfer;
 
-    gb_events_give(&t->device->events, f->start);
-    gb_events_give(&t->device->events, f->end);
+    gb_event_pool_give(&t->device->events, f->start);
+    gb_event_pool_give(&t->device->events, f->end);
     f->start = NULL;
     f->end = NULL;
     if (f->slot)
@@ -84,16 +84,16 @@ void gb_flight_release(struct gb_flight *f) {
 }
 
 static void settled(void *arg, const struct gb_error *error) {
-    struct gb_flight *f = arg;
-    struct gb_transfer *t = f->transfer;
+    struct gb_staged_copy *f = arg;
+    struct gb_core_transfer *t = f->transfer;
 
-    gb_core_note(t->core, error);
-    gb_flight_release(f);
-    gb_transfer_unref(t);
+    gb_core_report_error(t->core, error);
+    gb_staged_copy_release(f);
+    gb_core_transfer_unref(t);
 }
 
 static void settle(struct gb_task *task) {
-    struct gb_flight *f = (struct gb_flight *)((char *)task - offsetof(struct gb_flight, task));
+    struct gb_staged_copy *f = (struct gb_staged_copy *)((char *)task - offsetof(struct gb_staged_copy, task));
     struct gb_backend *be = f->transfer->core->backend;
 
     /* Others use the lane, so it waits itself only where the device gives no other way. */
@@ -106,7 +106,7 @@ static void settle(struct gb_task *task) {
     settled(f, NULL);
 }
 
-void gb_flight_settle(struct gb_flight *f) {
+void gb_staged_copy_abandon(struct gb_staged_copy *f) {
     f->task.run = settle;
     gb_lane_post(&f->transfer->device->lane, &f->task);
 }

@@ -3,16 +3,17 @@
 #include "base/clock.h"
 
 static void slot_granted(struct gb_slot_waiter *waiter) {
-    struct gb_transfer *t = (struct gb_transfer *)((char *)waiter - offsetof(struct gb_transfer, waiter));
+    struct gb_core_transfer *t =
+        (struct gb_core_transfer *)((char *)waiter - offsetof(struct gb_core_transfer, waiter));
 
     pthread_mutex_lock(&t->lock);
     t->slot_waiting = false;
-    gb_transfer_unlock_wake(t);
-    gb_transfer_unref(t);
+    gb_core_transfer_unlock_wake(t);
+    gb_core_transfer_unref(t);
 }
 
-void gb_transfer_init(struct gb_transfer *t, struct gb_session *session, void (*wake)(void *arg), void *arg,
-                      void (*destroy)(struct gb_transfer *transfer)) {
+void gb_core_transfer_init(struct gb_core_transfer *t, struct gb_session *session, void (*wake)(void *arg), void *arg,
+                           void (*destroy)(struct gb_core_transfer *transfer)) {
     pthread_mutexattr_t attr;
 
     atomic_init(&t->refs, 1);
@@ -31,9 +32,9 @@ void gb_transfer_init(struct gb_transfer *t, struct gb_session *session, void (*
     atomic_fetch_add(&session->transfers, 1);
 }
 
-void gb_transfer_done(struct gb_transfer *t) {
+void gb_core_transfer_done(struct gb_core_transfer *t) {
     if (t->mark)
-        gb_events_give(&t->device->events, t->mark);
+        gb_event_pool_give(&t->device->events, t->mark);
     if (!t->silent) {
         gb_session_touch(t->session);
         atomic_fetch_sub(&t->session->transfers, 1);
@@ -44,21 +45,21 @@ void gb_transfer_done(struct gb_transfer *t) {
     pthread_mutex_destroy(&t->lock);
 }
 
-void gb_transfer_silence(struct gb_transfer *t) {
+void gb_core_transfer_silence(struct gb_core_transfer *t) {
     t->silent = true;
     atomic_fetch_sub(&t->session->transfers, 1);
 }
 
-void gb_transfer_ref(struct gb_transfer *transfer) {
+void gb_core_transfer_ref(struct gb_core_transfer *transfer) {
     atomic_fetch_add(&transfer->refs, 1);
 }
 
-void gb_transfer_unref(struct gb_transfer *transfer) {
+void gb_core_transfer_unref(struct gb_core_transfer *transfer) {
     if (atomic_fetch_sub(&transfer->refs, 1) == 1)
         transfer->destroy(transfer);
 }
 
-void gb_transfer_unlock_wake(struct gb_transfer *t) {
+void gb_core_transfer_unlock_wake(struct gb_core_transfer *t) {
     bool wanted = t->want_wake || (t->wake_on_error && t->error.code != GB_OK);
 
     t->want_wake = false;
@@ -71,15 +72,15 @@ void gb_transfer_unlock_wake(struct gb_transfer *t) {
     pthread_mutex_unlock(&t->wake_lock);
 }
 
-void gb_transfer_fail(struct gb_transfer *t, const struct gb_error *error) {
-    gb_core_note(t->core, error);
+void gb_core_transfer_fail(struct gb_core_transfer *t, const struct gb_error *error) {
+    gb_core_report_error(t->core, error);
     pthread_mutex_lock(&t->lock);
     if (t->error.code == GB_OK)
         t->error = *error;
-    gb_transfer_unlock_wake(t);
+    gb_core_transfer_unlock_wake(t);
 }
 
-int gb_transfer_check_locked(struct gb_transfer *t, struct gb_error *err) {
+int gb_core_transfer_check_locked(struct gb_core_transfer *t, struct gb_error *err) {
     if (t->error.code == GB_OK && atomic_load(&t->session->state) == GB_SESSION_DEAD)
         gb_session_alive(t->session, &t->error);
     if (t->error.code == GB_OK && gb_core_alive(t->core, &t->error) == 0)
@@ -89,13 +90,13 @@ int gb_transfer_check_locked(struct gb_transfer *t, struct gb_error *err) {
     return -1;
 }
 
-void *gb_transfer_slot_locked(struct gb_transfer *t) {
+void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
     void *slot;
 
     if (t->slot_waiting)
         return NULL;
     /* Before standing in line: the grant may come at once and waits for the lock. */
-    gb_transfer_ref(t);
+    gb_core_transfer_ref(t);
     t->slot_waiting = true;
     slot = gb_slots_take(&t->core->slots, &t->waiter);
     if (slot) {
@@ -105,7 +106,7 @@ void *gb_transfer_slot_locked(struct gb_transfer *t) {
     return slot;
 }
 
-void gb_transfer_close(struct gb_transfer *t) {
+void gb_core_transfer_close(struct gb_core_transfer *t) {
     pthread_mutex_lock(&t->wake_lock);
     t->wake = NULL;
     pthread_mutex_unlock(&t->wake_lock);
@@ -113,10 +114,10 @@ void gb_transfer_close(struct gb_transfer *t) {
     t->closed = true;
     pthread_mutex_unlock(&t->lock);
     if (gb_slots_cancel(&t->core->slots, &t->waiter))
-        gb_transfer_unref(t); /* never the last: the caller has one */
+        gb_core_transfer_unref(t); /* never the last: the caller has one */
 }
 
-void gb_transfer_times(struct gb_transfer *t, struct gb_transfer_times *ret) {
+void gb_transfer_times(struct gb_core_transfer *t, struct gb_transfer_times *ret) {
     pthread_mutex_lock(&t->lock);
     ret->queue_ms = (double)t->queue_ns / GB_NS_PER_MS;
     ret->copy_ms = (double)t->copy_ns / GB_NS_PER_MS;

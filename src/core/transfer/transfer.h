@@ -1,74 +1,79 @@
-/* What uploads and downloads share: references, the wake-up of the caller, the place in the line for a slot.
+/* The common part of uploads and downloads: references, the wake of the caller, the wait for a slot.
  *
- * One thread at a time calls a transfer's functions; watches, grants and commits come from others. refs keeps the memory
- * until the last of them is through. */
-#ifndef GB_CORE_TRANSFER_H
-#define GB_CORE_TRANSFER_H
+ * The caller uses a transfer from one thread at a time. Watches, slot grants and commits come from other threads. Each
+ * of them holds a reference; the last reference destroys the transfer. */
+#ifndef GB_CORE_TRANSFER_TRANSFER_H
+#define GB_CORE_TRANSFER_TRANSFER_H
 
+#include "core/buffer/buffer.h"
 #include "core/memory/kind.h"
-#include "core/session/session.h"
 
-struct gb_transfer {
+struct gb_core_transfer {
     atomic_uint refs;
     struct gb_core *core;
     struct gb_core_device *device;
     struct gb_session *session;
-    struct gb_core_stream *stream;                 /* used until the end; NULL until it is known */
-    void (*destroy)(struct gb_transfer *transfer); /* the last reference is gone */
+    struct gb_core_stream *stream;                      /* a use of it, until the end; NULL: not known yet */
+    void (*destroy)(struct gb_core_transfer *transfer); /* called when the last reference is dropped */
 
-    pthread_mutex_t wake_lock; /* held while wake runs: after closing it does not run any more; recursive */
+    pthread_mutex_t wake_lock; /* held while wake runs, which never runs after closing; recursive */
     void (*wake)(void *arg);   /* NULL: closed */
     void *arg;
 
-    pthread_mutex_t lock; /* for what follows, and for what the transfer says */
+    pthread_mutex_t lock; /* guards what follows, and the fields that name it */
     bool want_wake;
-    bool wake_on_error; /* whether anybody waits or not */
-    bool slot_waiting;  /* in line, with a reference */
-    bool closed;        /* the caller is gone */
+    bool wake_on_error; /* an error wakes even without want_wake */
+    bool slot_waiting;  /* waits for a slot and holds a reference */
+    bool closed;        /* the caller has freed the transfer */
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */
-    bool silent;        /* no sign of life */
+    bool silent;        /* does not keep the session alive */
     uint64_t started_ns;
     uint64_t copy_ns;
     uint64_t queue_ns;
 };
 
-void gb_transfer_init(struct gb_transfer *transfer, struct gb_session *session, void (*wake)(void *arg), void *arg,
-                      void (*destroy)(struct gb_transfer *transfer));
-void gb_transfer_done(struct gb_transfer *transfer);    /* from destroy */
-void gb_transfer_silence(struct gb_transfer *transfer); /* it keeps no session alive; before others know it */
-void gb_transfer_ref(struct gb_transfer *transfer);
-void gb_transfer_unref(struct gb_transfer *transfer); /* without its lock */
+void gb_core_transfer_init(struct gb_core_transfer *transfer, struct gb_session *session, void (*wake)(void *arg),
+                           void *arg, void (*destroy)(struct gb_core_transfer *transfer));
+void gb_core_transfer_done(struct gb_core_transfer *transfer);    /* called by destroy */
+void gb_core_transfer_silence(struct gb_core_transfer *transfer); /* sets silent, before any other thread uses it */
+void gb_core_transfer_ref(struct gb_core_transfer *transfer);
+void gb_core_transfer_unref(struct gb_core_transfer *transfer); /* without its lock */
 
-/* Takes the lock away from the caller's hands: sets the error (if any, the first wins), unlocks, wakes who waits. */
-void gb_transfer_unlock_wake(struct gb_transfer *transfer);
-void gb_transfer_fail(struct gb_transfer *transfer, const struct gb_error *error); /* without the lock */
+/* Unlocks the transfer's lock, which is held. Then runs wake if want_wake is set, or if there is an error and
+ * wake_on_error is set. */
+void gb_core_transfer_unlock_wake(struct gb_core_transfer *transfer);
+/* Reports the error, records it unless the transfer has one already, and wakes as above. The lock is not held. */
+void gb_core_transfer_fail(struct gb_core_transfer *transfer, const struct gb_error *error);
 
-/* Copies the error out, if there is one. The lock is held. Returns 0 or -1. */
-int gb_transfer_check_locked(struct gb_transfer *transfer, struct gb_error *err);
+/* Checks that the transfer may go on. The lock is held. Returns 0; -1 with the transfer's error, or because the session
+ * or the core has ended. */
+int gb_core_transfer_check_locked(struct gb_core_transfer *transfer, struct gb_error *err);
 
-/* The first slot, with a place in the line when there is none. The lock is held. */
-void *gb_transfer_slot_locked(struct gb_transfer *transfer);
+/* Takes a free slot. If none is free, the transfer waits in line, and the grant runs wake if want_wake is set. The lock
+ * is held. Returns the slot, or NULL. */
+void *gb_core_transfer_slot_locked(struct gb_core_transfer *transfer);
 
-/* No wake after this; out of the line. Without the lock. */
-void gb_transfer_close(struct gb_transfer *transfer);
+/* Stops the wake, which does not run after this returns, and leaves the line for a slot. The lock is not held. */
+void gb_core_transfer_close(struct gb_core_transfer *transfer);
 
-/* The part of its stream on its device. It is there once memory was allocated on it, or the lane made it. */
-static inline struct gb_stream *gb_transfer_part(struct gb_transfer *transfer) {
+/* The part of the transfer's stream on its device. It exists once memory was allocated on the stream or the lane has
+ * made it. */
+static inline struct gb_stream *gb_core_transfer_part(struct gb_core_transfer *transfer) {
     return gb_core_stream_part(transfer->stream, transfer->device->index);
 }
 
-void gb_transfer_times(struct gb_transfer *transfer, struct gb_transfer_times *ret);
+void gb_transfer_times(struct gb_core_transfer *transfer, struct gb_transfer_times *ret);
 
-/* --- a copy under way ------------------------------------------------------------------------------------------------------- */
+/* --- a copy under way --------------------------------------------------------------------------------------------- */
 
-/* One slot and its copy. */
-struct gb_flight {
+/* One staging slot and the copy between it and the memory. */
+struct gb_staged_copy {
     struct gb_task task;
-    struct gb_transfer *transfer;
-    struct gb_flight *next; /* of an upload: sent after it */
-    struct gb_flight *told; /* of an upload: the first of those that its watch tells of */
+    struct gb_core_transfer *transfer;
+    struct gb_staged_copy *next;        /* of an upload: sent after it */
+    struct gb_staged_copy *covers_from; /* of an upload: the first copy that its watch covers */
     void *slot;
     size_t bytes;
     size_t summed; /* of an upload: bytes that are in the checksum */
@@ -79,25 +84,25 @@ struct gb_flight {
     bool first; /* of its transfer: the wait before it is the queue time */
 };
 
-/* Queues the copy between the slot and the memory at place, with events around it; sets the mark with the first. -1: the slot
- * may still be in use, see gb_flight_settle. */
-/* In two halves, for other work than a copy between slot and memory: events before and after it. */
-int gb_flight_open(struct gb_flight *flight, struct gb_stream *stream, struct gb_error *err);
-int gb_flight_shut(struct gb_flight *flight, struct gb_error *err);
-/* Between the two: a box of the memory at place, packed at byte `at` of the slot. */
-int gb_flight_box(struct gb_flight *flight, const struct gb_place *place, size_t at, const struct gb_box *box,
-                  enum gb_copy_direction direction, struct gb_error *err);
-int gb_flight_copy(struct gb_flight *flight, const struct gb_place *place, enum gb_copy_direction direction,
-                   struct gb_stream *stream, struct gb_error *err);
+/* Record the events before and after work on the stream that is not one plain copy. The first copy of a transfer also
+ * sets its mark. 0; -1: the slot may still be in use, see gb_staged_copy_abandon. */
+int gb_staged_copy_open(struct gb_staged_copy *copy, struct gb_stream *stream, struct gb_error *err);
+int gb_staged_copy_close(struct gb_staged_copy *copy, struct gb_error *err);
+/* Queues the copy of a box of the memory at place, packed at byte `at` of the slot. Called between open and close. */
+int gb_staged_copy_box(struct gb_staged_copy *copy, const struct gb_location *place, size_t at,
+                       const struct gb_box *box, enum gb_copy_direction direction, struct gb_error *err);
+/* Queues the copy between the slot and the memory at place, with its open and close. Errors as open and close. */
+int gb_staged_copy_copy(struct gb_staged_copy *copy, const struct gb_location *place, enum gb_copy_direction direction,
+                        struct gb_stream *stream, struct gb_error *err);
 
-/* The copy is done: adds its times. */
-void gb_flight_account(struct gb_flight *flight);
+/* Adds the times of a finished copy to its transfer. */
+void gb_staged_copy_account(struct gb_staged_copy *copy);
 
-/* Gives slot (if it has one) and events back. */
-void gb_flight_release(struct gb_flight *flight);
+/* Gives back the slot, if there is one, and the events. */
+void gb_staged_copy_release(struct gb_staged_copy *copy);
 
-/* After a failure, with no watch on it: when the stream has done what is queued, slot and events are given back and a
- * reference of the transfer is dropped, which the caller hands over. */
-void gb_flight_settle(struct gb_flight *flight);
+/* Cleans up a failed copy that has no watch. Takes over a reference to the transfer. When the stream has finished its
+ * queued work, the slot and the events are given back and the reference is dropped. */
+void gb_staged_copy_abandon(struct gb_staged_copy *copy);
 
 #endif

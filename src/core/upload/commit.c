@@ -3,63 +3,44 @@
 
 #include "base/clock.h"
 #include "core/buffer/guard.h"
-#include "core/multipart/internal.h"
-#include "core/share/adoption.h"
+#include "core/upload/upload.h"
 
-static bool complete_locked(struct gb_upload *u) {
-    if (!u->ended || !u->open || u->pending > 0 || u->committing || u->t.error.code != GB_OK)
-        return false;
-    u->committing = true;
-    gb_transfer_ref(&u->t);
-    return true;
-}
-
-/* --- the record ------------------------------------------------------------------------------------------------------------- */
+/* --- the record --------------------------------------------------------------------------------------------------- */
 
 static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
-    *rec = (struct gb_buffer_rec){.name = u->params.buffer.name, .created_at_us = gb_wall_us()};
-    strcpy(rec->labels, "{}");
-}
-
-/* Of the whole buffer, as far as it is known without reading it: as it came, or as it was where it is copied from. */
-static bool knows_crc(const struct gb_upload *u, uint32_t *ret) {
-    const struct gb_write *w = u->write;
-    const struct gb_buffer_rec *source = w ? &w->source_rec : NULL;
-    bool copied = w && w->what == GB_WRITE_COPY && w->bytes == source->bytes && source->has_crc32c;
-    bool known = !u->merge && (copied || !w);
-
-    *ret = !known ? 0 : w ? source->crc32c : u->crc;
-    return known;
+    gb_buffer_rec_done(rec);
+    *rec = (struct gb_buffer_rec){.name = u->plan.buffer.name, .created_at_us = gb_wall_us()};
 }
 
 static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
-    const struct gb_buffer_params *p = &u->params.buffer;
+    const struct gb_buffer_params *p = &u->plan.buffer;
 
-    if (!u->params.partial) {
-        rec->bytes = u->bytes;
+    if (!u->plan.partial) {
+        rec->bytes = u->plan.bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;
-        rec->kind = u->mirrored ? GB_KIND_DEVICE : u->content->kind;
+        rec->kind = u->plan.mirrored ? GB_KIND_DEVICE : u->content->kind;
         if (p->has_labels)
-            memcpy(rec->labels, p->labels, sizeof(rec->labels));
+            gb_text_set(&rec->labels, p->labels);
     }
     rec->device = u->t.device->index;
-    rec->pool = u->pool_name;
-    rec->mirrored = u->mirrored;
-    rec->adopted = u->content->adoption != NULL;
-    rec->head = u->mirrored ? u->head : GB_HEAD_UNINITIALIZED;
+    rec->pool = u->plan.pool_name;
+    rec->mirrored = u->plan.mirrored;
+    rec->adopted = u->content->owner != NULL;
+    rec->head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
     rec->generation++;
     rec->version++;
-    rec->has_crc32c = knows_crc(u, &rec->crc32c);
+    rec->has_crc32c = !u->plan.merge && u->plan.has_crc32c;
+    rec->crc32c = rec->has_crc32c ? u->crc : 0;
     rec->updated_at_us = gb_wall_us();
 }
 
 bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) {
     if (!b || !b->live)
         return false;
-    return u->mirrored ? b->rec.mirrored && b->sides[u->side] == u->content : b->content == u->content;
+    return u->plan.mirrored ? b->rec.mirrored && b->sides[u->plan.side] == u->content : b->content == u->content;
 }
 
 static int lost(const struct gb_buffer *b, struct gb_error *err) {
@@ -69,55 +50,32 @@ static int lost(const struct gb_buffer *b, struct gb_error *err) {
 
 /* Is the buffer still what the upload was begun for? */
 static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct gb_error *err) {
-    const struct gb_upload_params *p = &u->params;
+    const struct gb_upload_plan *p = &u->plan;
 
-    if (u->in_place)
+    if (p->in_place)
         return gb_upload_has_locked(u, b) ? 0 : lost(b, err);
-    if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
-        return -1;
-    if (u->end_check.check && u->end_check.check(u->end_check.arg, b ? &b->rec : NULL, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0 ||
+        (u->end_check && gb_buffer_check_locked(u->end_check, b, err) < 0))
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if ((b && gb_sealed_check_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
+    if ((b && gb_guard_check_unsealed_locked(b, err) < 0) || gb_core_pool_check(u->content->pool, err) < 0)
         return -1;
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
-    if (b->rec.mirrored != u->mirrored || (p->partial && b->rec.bytes != u->bytes) ||
-        (u->merge && (b->id != u->base_id || b->rec.generation != u->base_generation)))
+    if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) ||
+        (p->merge && (b->id != p->base_id || b->rec.generation != p->base_generation)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     return 0;
 }
 
-/* A sync changes no byte that anybody reads: both sides must be what they were. */
-static int decide_sync_locked(struct gb_upload *u, const struct gb_buffer *b, struct gb_buffer_rec *rec,
-                              struct gb_error *err) {
-    struct gb_content *source = b ? b->sides[gb_other_side(u->side)] : NULL;
-
-    if (!b || b->in_place || b->id != u->base_id || b->rec.generation != u->base_generation ||
-        b->rec.state != GB_BUFFER_READY || source != u->write->source || b->sides[u->side] != u->was)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    *rec = b->rec;
-    rec->head = u->head;
-    rec->pool = u->pool_name; /* another when the buffer's was removed */
-    rec->version++;
-    rec->updated_at_us = gb_wall_us();
-    return 0;
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction) {
+    return (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
 }
 
-static struct gb_upload *upload_of(struct gb_change *change) {
-    return (struct gb_upload *)((char *)change - offsetof(struct gb_upload, change));
-}
+static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
 
-static bool syncs(const struct gb_upload *u) {
-    return u->write && u->write->what == GB_WRITE_SYNC;
-}
-
-static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = upload_of(change);
-
-    if (syncs(u))
-        return decide_sync_locked(u, b, &change->rec, err);
     if (check_current(u, b, err) < 0)
         return -1;
     /* The buffer that was to be replaced may have been deleted since. */
@@ -127,105 +85,76 @@ static int decide_locked(struct gb_change *change, struct gb_buffer *b, struct g
         u->counted = true;
     }
     if (b)
-        change->rec = b->rec;
+        gb_buffer_copy_locked(b, &transaction->rec);
     else
-        new_record(u, &change->rec);
-    describe(u, &change->rec);
-    /* Whoever maps, or mapped, what was written in place may write on; so may whoever's memory it is. */
-    if (u->content->adoption || (u->placed && (u->content->lease_writers > 0 || u->content->escaped)))
-        change->rec.has_crc32c = false;
+        new_record(u, &transaction->rec);
+    describe(u, &transaction->rec);
+    /* A process that maps, or mapped, memory written in place may go on writing; so may the owner of adopted memory. */
+    if (u->content->owner || (u->plan.placed && (u->content->pin_writers > 0 || u->content->tainted)))
+        transaction->rec.has_crc32c = false;
     return 0;
 }
 
-/* What was written where it is belongs to the buffer already: what is left over is the upload's own reference. */
+/* Memory written in place is the buffer's already; only the upload's own reference is left to drop. */
 static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
     if (!gb_upload_has_locked(u, b)) { /* the device died while the database was busy */
-        u->change.rec.state = GB_BUFFER_LOST;
-        u->change.rec.head = GB_HEAD_UNINITIALIZED;
+        u->transaction.rec.state = GB_BUFFER_LOST;
+        u->transaction.rec.head = GB_HEAD_UNINITIALIZED;
     }
-    gb_buffer_set_locked(u->t.session, b, &u->change.rec, b->content);
+    gb_buffer_set_locked(u->t.session, b, &u->transaction.rec, b->content);
     u->replaced = u->content;
-    if (u->in_place)
+    if (u->marked)
         b->in_place = false;
-    u->in_place = false;
+    u->marked = false;
 }
 
-static void apply_locked(struct gb_change *change, struct gb_buffer *b) {
-    struct gb_upload *u = upload_of(change);
+static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
 
     u->created = !b->live;
     if (b->live && u->counted)
         gb_quota_give_locked(u->t.session, 0, 1);
     u->counted = false;
-    if (u->placed) {
+    if (u->plan.placed) {
         apply_placed_locked(u, b);
-    } else if (u->mirrored) {
-        gb_buffer_set_locked(u->t.session, b, &change->rec, NULL);
-        u->replaced = gb_buffer_set_side_locked(b, u->side, u->content);
+    } else if (u->plan.mirrored) {
+        gb_buffer_set_locked(u->t.session, b, &transaction->rec, NULL);
+        u->replaced = gb_buffer_set_side_locked(b, u->plan.side, u->content);
     } else {
-        u->replaced = gb_buffer_set_locked(u->t.session, b, &change->rec, u->content);
+        u->replaced = gb_buffer_set_locked(u->t.session, b, &transaction->rec, u->content);
     }
     u->content = NULL;
 }
 
-static void tally_upload(struct gb_upload *u) {
+/* --- the commit --------------------------------------------------------------------------------------------------- */
+
+void gb_upload_count(struct gb_upload *u) {
     struct gb_core *core = u->t.core;
     struct gb_session *s = u->t.session;
 
-    GB_TALLY(core, s, uploads, 1);
-    GB_TALLY(core, s, upload_bytes, u->params.bytes);
-    GB_TALLY(core, s, upload_ns, gb_clock_ns() - u->t.started_ns);
-    GB_TALLY(core, s, upload_copy_ns, u->t.copy_ns);
-    GB_TALLY(core, s, upload_queue_ns, u->t.queue_ns);
-    gb_kind_tally_add(&core->kinds[GB_UPLOAD][u->kind], u->params.bytes, u->t.copy_ns, u->t.queue_ns);
-}
-
-static void tally(struct gb_upload *u) {
-    struct gb_core *core = u->t.core;
-    struct gb_session *s = u->t.session;
-
-    GB_TALLY(core, s, mirror_copies, u->mirror_copied);
-    GB_TALLY(core, s, mirror_copy_bytes, u->mirror_copied ? u->bytes - u->params.bytes : 0);
-    if (!u->write) {
-        tally_upload(u);
-    } else if (u->write->what == GB_WRITE_COPY) {
-        GB_TALLY(core, s, device_copies, 1);
-        GB_TALLY(core, s, device_copy_bytes, u->params.bytes);
-        GB_TALLY(core, s, device_copy_ns, u->t.copy_ns);
-        GB_TALLY(core, s, device_copy_queue_ns, u->t.queue_ns);
-    } else if (u->write->what == GB_WRITE_FILL) {
-        GB_TALLY(core, s, fills, 1);
-        GB_TALLY(core, s, fill_bytes, u->params.bytes);
-    } else {
-        GB_TALLY(core, s, mirror_copies, 1);
-        GB_TALLY(core, s, mirror_copy_bytes, u->params.bytes);
-    }
+    GB_COUNT(core, s, uploads, 1);
+    GB_COUNT(core, s, upload_bytes, u->plan.payload);
+    GB_COUNT(core, s, upload_ns, gb_clock_ns() - u->t.started_ns);
+    GB_COUNT(core, s, upload_copy_ns, u->t.copy_ns);
+    GB_COUNT(core, s, upload_queue_ns, u->t.queue_ns);
+    gb_kind_live_counters_add(&core->kinds[GB_UPLOAD][u->plan.kind], u->plan.payload, u->t.copy_ns, u->t.queue_ns);
 }
 
 static void finished(void *arg) {
     struct gb_upload *u = arg;
     struct gb_core *core = u->t.core;
+    struct gb_session *s = u->t.session;
 
-    tally(u);
-    if (!u->intake)
-        atomic_fetch_sub(u->write ? &core->writes_running : &core->uploads_running, 1);
+    GB_COUNT(core, s, mirror_copies, u->mirror_copied);
+    GB_COUNT(core, s, mirror_copy_bytes, u->mirror_copied ? u->plan.bytes - u->plan.payload : 0);
+    if (u->role->committed)
+        u->role->committed(u);
+    gb_upload_stop_running(u);
     gb_core_changed(core);
     pthread_mutex_lock(&u->t.lock);
-    u->finished = true;
-    gb_transfer_unlock_wake(&u->t);
-    if (u->joint)
-        gb_joint_finished(u->joint);
-    gb_transfer_unref(&u->t);
-}
-
-/* Nothing was changed: an intake may be completed another time. */
-static void refuse(struct gb_upload *u, const struct gb_error *error) {
-    gb_core_note(u->t.core, error);
-    pthread_mutex_lock(&u->t.lock);
-    u->refused = *error;
-    u->committing = false;
-    u->ended = false;
-    gb_transfer_unlock_wake(&u->t);
+    (void)gb_upload_step_locked(u, GB_UPLOAD_DONE);
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
 void gb_upload_committed(struct gb_upload *u) {
@@ -235,60 +164,40 @@ void gb_upload_committed(struct gb_upload *u) {
     gb_content_retire(replaced, finished, u);
 }
 
-static void commit_end(struct gb_change *change) {
-    struct gb_upload *u = upload_of(change);
+static void fail(struct gb_upload *u, const struct gb_error *error) {
+    gb_core_report_error(u->t.core, error);
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_fail_locked(u, error);
+    (void)gb_upload_step_locked(u, GB_UPLOAD_FAILED);
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
+}
 
-    if (change->error.code == GB_OK) {
+void gb_upload_commit_end(struct gb_transaction *transaction) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+
+    if (transaction->error.code == GB_OK)
         gb_upload_committed(u);
-        return;
-    }
-    if (u->intake)
-        refuse(u, &change->error);
     else
-        gb_transfer_fail(&u->t, &change->error);
-    gb_transfer_unref(&u->t);
+        fail(u, &transaction->error);
 }
 
-static void fill_change(struct gb_upload *u) {
-    u->change = (struct gb_change){.session = u->t.session,
-                                   .call = u->write ? u->write->call : NULL,
-                                   .mark = u->mark,
-                                   .name = u->params.buffer.name,
-                                   .decide_locked = decide_locked,
-                                   .apply_locked = apply_locked,
-                                   .end = commit_end};
-}
-
-static void commit(struct gb_upload *u, const struct gb_error *error) {
+bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
+                     void (*end)(struct gb_transaction *transaction)) {
     if (error) {
-        gb_transfer_fail(&u->t, error);
-        gb_transfer_unref(&u->t);
-        return;
+        fail(u, error);
+        return false;
     }
-    fill_change(u);
-    if (u->joint)
-        gb_joint_ready(u);
-    else
-        gb_change_start(&u->change);
+    gb_transaction_done(&u->transaction);
+    u->transaction = (struct gb_transaction){.session = u->t.session,
+                                             .name = u->plan.buffer.name,
+                                             .validate_locked = validate_locked,
+                                             .publish_locked = publish_locked,
+                                             .end = end};
+    return true;
 }
 
-static void begin_commit(struct gb_upload *u) {
-    if (u->carrier)
-        gb_part_arrived(u);
-    else if (u->attached)
-        gb_upload_hand_back(u, commit);
-    else
-        commit(u, NULL);
-}
-
-void gb_upload_unlock_advance(struct gb_upload *u) {
-    if (complete_locked(u)) {
-        pthread_mutex_unlock(&u->t.lock);
-        begin_commit(u);
-    } else {
-        gb_transfer_unlock_wake(&u->t);
-    }
-}
+/* --- the end, for the caller -------------------------------------------------------------------------------------- */
 
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     bool complete = false;
@@ -298,18 +207,17 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (gb_upload_watch_rest(upload, err) < 0)
         return -1;
     pthread_mutex_lock(&upload->t.lock);
-    r = gb_transfer_check_locked(&upload->t, err);
-    if (r == 0 && upload->filled != upload->params.bytes)
+    r = gb_upload_alive_locked(upload, err);
+    if (r == 0 && !upload->plan.open_ended && upload->filled != upload->plan.payload)
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
-                         (unsigned long long)upload->params.bytes);
-    if (r == 0) {
-        upload->ended = true;
-        upload->t.want_wake = !upload->joint;
-        complete = complete_locked(upload);
+                         (unsigned long long)upload->plan.payload);
+    if (r == 0 && gb_upload_step_locked(upload, GB_UPLOAD_ENDED)) {
+        upload->t.want_wake = !upload->t.wake_on_error;
+        complete = gb_upload_complete_locked(upload);
     }
     pthread_mutex_unlock(&upload->t.lock);
     if (complete)
-        begin_commit(upload);
+        upload->role->complete(upload);
     return r;
 }
 
@@ -319,7 +227,7 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     int r = 0;
 
     pthread_mutex_lock(&upload->t.lock);
-    done = upload->finished;
+    done = upload->state == GB_UPLOAD_DONE;
     if (!done && upload->t.error.code != GB_OK) {
         if (err && err->code == GB_OK)
             *err = upload->t.error;
@@ -329,52 +237,27 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     pthread_mutex_unlock(&upload->t.lock);
     if (!done)
         return r;
-    *ret_rec = upload->change.rec;
+    ret_rec->labels = NULL;
+    gb_buffer_rec_set(ret_rec, &upload->transaction.rec);
     *ret_created = upload->created;
     gb_transfer_times(&upload->t, ret_times);
     return 1;
 }
 
-/* --- of a carrier ----------------------------------------------------------------------------------------------------------- */
+/* --- a plain upload ----------------------------------------------------------------------------------------------- */
 
-int gb_upload_opened(struct gb_upload *upload, struct gb_error *err) {
-    int r;
-
-    pthread_mutex_lock(&upload->t.lock);
-    r = gb_transfer_check_locked(&upload->t, err);
-    if (r == 0)
-        r = upload->open;
-    upload->t.want_wake = r == 0;
-    pthread_mutex_unlock(&upload->t.lock);
-    return r;
+static void commit(struct gb_upload *u, const struct gb_error *error) {
+    if (gb_upload_ready(u, error, gb_upload_commit_end))
+        gb_transaction_start(&u->transaction);
 }
 
-void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
-                   uint32_t crc) {
-    if (upload->end_check.free_arg)
-        upload->end_check.free_arg(upload->end_check.arg);
-    upload->end_check = check ? *check : (struct gb_buffer_check){0};
-    upload->mark = *mark;
-    upload->filled = upload->params.bytes;
-    upload->crc = crc;
-    pthread_mutex_lock(&upload->t.lock);
-    upload->refused = GB_ERROR_INIT;
-    pthread_mutex_unlock(&upload->t.lock);
+static void complete(struct gb_upload *u) {
+    gb_upload_hand_back(u, commit);
 }
 
-bool gb_upload_refused(struct gb_upload *upload) {
-    bool refused;
-
-    pthread_mutex_lock(&upload->t.lock);
-    refused = upload->refused.code != GB_OK && upload->t.error.code == GB_OK;
-    pthread_mutex_unlock(&upload->t.lock);
-    return refused;
+static void gone(struct gb_upload *u) {
+    gb_upload_count_failure(u);
+    gb_upload_dispose(u);
 }
 
-int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err) {
-    if (gb_upload_refused(upload)) {
-        *err = upload->refused;
-        return -1;
-    }
-    return gb_upload_result(upload, &call->buffer, &call->created, &call->times, err);
-}
+const struct gb_upload_role gb_upload_plain = {.complete = complete, .committed = gb_upload_count, .gone = gone};

@@ -1,11 +1,14 @@
-/* Copies, fills and syncs: uploads whose payload the device brings. They go the way of uploads from quota to commit; what
- * differs is planned and queued here. */
+/* Copies, fills and syncs: uploads whose payload the device brings. They go the way of uploads from quota to commit;
+ * what differs is planned and queued here. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
-#include "core/upload/upload.h"
+#include "core/buffer/guard.h"
+#include "core/buffer/transaction_batch.h"
+#include "core/upload/device_write_internal.h"
 
-/* --- planning ------------------------------------------------------------------------------------------------------------------ */
+/* --- planning ----------------------------------------------------------------------------------------------------- */
 
 static int out_of_bounds(const char *which, uint64_t offset, uint64_t bytes, uint64_t all, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -18,7 +21,7 @@ static bool within(uint64_t offset, uint64_t bytes, uint64_t all) {
 }
 
 /* How many bytes, before anything is known of the destination. Of a fill without a number: not known yet. */
-static int measure(struct gb_write *w, const struct gb_write_params *p, struct gb_error *err) {
+static int measure(struct gb_device_write *w, const struct gb_device_write_params *p, struct gb_error *err) {
     w->bytes = p->bytes;
     if (p->copy) {
         if (!p->has_bytes && p->from_offset <= w->source_rec.bytes)
@@ -35,8 +38,8 @@ static int measure(struct gb_write *w, const struct gb_write_params *p, struct g
     return 0;
 }
 
-static int check_grain(const struct gb_write *w, struct gb_error *err) {
-    if (w->what != GB_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
+static int check_grain(const struct gb_device_write *w, struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_FILL || (w->offset % w->width == 0 && w->bytes % w->width == 0))
         return 0;
     return gb_error_set(
         err, GB_ERR_INVALID_ARGUMENT,
@@ -45,174 +48,270 @@ static int check_grain(const struct gb_write *w, struct gb_error *err) {
 }
 
 /* A copy makes what is not there. */
-static int plan_new(struct gb_write *w, const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
-    if (w->what != GB_WRITE_COPY || w->offset > 0)
+static int plan_new(const struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                    struct gb_error *err) {
+    if (w->what != GB_DEVICE_WRITE_COPY || w->offset > 0)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
                             p->buffer.session.s, p->buffer.name.s);
-    plan->bytes = plan->payload = w->bytes;
+    draft->bytes = draft->payload = w->bytes;
     return 0;
 }
 
-int gb_write_plan(struct gb_write *w, const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
-    const struct gb_buffer *b = plan->buffer;
+static int plan_there(struct gb_device_write *w, struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
 
-    if (!b)
-        return plan_new(w, p, plan, err);
-    if (w->what == GB_WRITE_SYNC && (!b->rec.mirrored || b->id != w->source_rec.id ||
-                                     b->rec.generation != w->source_rec.generation || b->rec.state != GB_BUFFER_READY))
+    if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
+        return -1;
+    if (draft->sync && (!b->rec.mirrored || b->id != w->source_rec.id ||
+                        b->rec.generation != w->source_rec.generation || b->rec.state != GB_BUFFER_READY))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    if (!w->has_bytes && w->what == GB_WRITE_FILL)
+    if (!w->has_bytes && w->what == GB_DEVICE_WRITE_FILL)
         w->bytes = w->offset <= b->rec.bytes ? b->rec.bytes - w->offset : 0;
     if (!within(w->offset, w->bytes, b->rec.bytes))
         return out_of_bounds("buffer", w->offset, w->bytes, b->rec.bytes, err);
     if (check_grain(w, err) < 0)
         return -1;
-    plan->bytes = b->rec.bytes;
-    plan->at = w->offset;
-    plan->payload = w->bytes;
-    plan->merge = w->bytes != b->rec.bytes;
-    return gb_plan_mergeable(plan, err);
+    draft->bytes = b->rec.bytes;
+    draft->at = w->offset;
+    draft->payload = w->bytes;
+    draft->merge = w->bytes != b->rec.bytes;
+    return gb_upload_check_merge(draft, err);
 }
 
-int gb_write_check_overlap(const struct gb_write *w, const struct gb_plan *plan, struct gb_error *err) {
-    if (!w || !w->source || w->source != plan->place || w->what != GB_WRITE_COPY)
-        return 0;
-    if (w->bytes == 0 || w->from + w->bytes <= plan->at || plan->at + w->bytes <= w->from)
-        return 0;
-    return gb_error_set(
-        err, GB_ERR_INVALID_ARGUMENT,
-        "the source's %llu bytes at offset %llu and the destination's at offset %llu overlap in the same "
-        "memory: choose others, or copy without in_place",
-        (unsigned long long)w->bytes, (unsigned long long)w->from, (unsigned long long)plan->at);
+static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_device_write *w = owner;
+
+    draft->by_device = true;
+    draft->sync = w->what == GB_DEVICE_WRITE_SYNC;
+    draft->all_or_nothing = w->call && gb_transaction_batch_atomic(w->call->base.batch);
+    draft->source = w->source;
+    draft->from = w->from;
+    if ((draft->buffer ? plan_there(w, draft, err) : plan_new(w, p, draft, err)) < 0)
+        return -1;
+    draft->has_crc32c = w->what == GB_DEVICE_WRITE_COPY && w->bytes == w->source_rec.bytes && w->source_rec.has_crc32c;
+    draft->crc32c = draft->has_crc32c ? w->source_rec.crc32c : 0;
+    return 0;
 }
 
-/* --- on the lane ----------------------------------------------------------------------------------------------------------------- */
+/* --- on the lane -------------------------------------------------------------------------------------------------- */
 
 static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
-    struct gb_write *w = u->write;
-    struct gb_place place = gb_content_place(u->content, u->at);
+    struct gb_device_write *w = u->owner;
+    struct gb_location place = gb_content_location(u->content, u->plan.at);
 
     w->way = GB_WAY_NONE;
     if (w->bytes == 0)
         return 0;
-    if (w->what != GB_WRITE_FILL) /* the source is a mirrored buffer that nobody has written yet */
-        return gb_content_zero(u->content, u->at, w->bytes, stream, err);
-    return gb_place_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
+    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer without a write so far */
+        return gb_content_zero(u->content, u->plan.at, w->bytes, stream, err);
+    return gb_location_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
 }
 
 static void written(void *arg, const struct gb_error *error) {
-    struct gb_flight *f = arg;
+    struct gb_staged_copy *f = arg;
     struct gb_upload *u = gb_upload_of(f->transfer);
+    struct gb_device_write *w = u->owner;
 
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     if (!error)
-        gb_flight_account(f);
+        gb_staged_copy_account(f);
     gb_content_drop_later(u->base);
     u->base = NULL;
-    if (u->write->what == GB_WRITE_COPY) {
-        gb_content_drop_later(u->write->source);
-        u->write->source = NULL;
+    if (w->what == GB_DEVICE_WRITE_COPY) {
+        gb_content_drop_later(w->source);
+        w->source = NULL;
     }
     pthread_mutex_lock(&u->t.lock);
-    u->pending--;
-    if (error && u->t.error.code == GB_OK)
-        u->t.error = *error;
+    gb_upload_pended_locked(u, error);
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
-int gb_write_queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
-    struct gb_write *w = u->write;
-    struct gb_flight *f = &u->flights[0];
+    struct gb_device_write *w = u->owner;
+    struct gb_staged_copy *f = &u->pipe.copies[0];
 
-    if (gb_content_settle(w->source, err) < 0)
+    if (gb_content_materialize(w->source, err) < 0)
         return -1;
     if (w->source && w->source->ready && gb_stream_wait(be, stream, w->source->ready->event, err) < 0)
         return -1;
     u->touched = true;
-    if (w->source ? gb_content_move(u->content, u->at, w->source, w->from, w->bytes, stream, &w->way, err) < 0
+    if (w->source ? gb_content_move(u->content, u->plan.at, w->source, w->from, w->bytes, stream, &w->way, err) < 0
                   : fill(u, stream, err) < 0)
         return -1;
-    if (gb_flight_shut(f, err) < 0)
+    if (gb_staged_copy_close(f, err) < 0)
         return -1;
-    pthread_mutex_lock(&u->t.lock);
-    u->pending++;
-    pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
-    if (gb_watch(be, f->end->event, written, f, err) == 0)
-        return 0;
-    pthread_mutex_lock(&u->t.lock);
-    u->pending--;
-    pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_unref(&u->t); /* never the last: the lane has one */
-    return -1;
+    return gb_upload_watch(u, f->end, written, f, err);
 }
 
-/* --- the call ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the commit --------------------------------------------------------------------------------------------------- */
+
+/* A sync does not change the bytes that readers see: both sides must be as they were. */
+static int validate_sync_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    const struct gb_upload_plan *p = &u->plan;
+    const struct gb_device_write *w = u->owner;
+    const struct gb_content *source = b ? b->sides[gb_other_side(p->side)] : NULL;
+    struct gb_buffer_rec *rec = &transaction->rec;
+
+    if (!b || b->in_place || b->id != p->base_id || b->rec.generation != p->base_generation ||
+        b->rec.state != GB_BUFFER_READY || source != w->source || b->sides[p->side] != p->was)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
+    gb_buffer_copy_locked(b, rec);
+    rec->head = p->head;
+    rec->pool = p->pool_name; /* another when the buffer's was removed */
+    rec->version++;
+    rec->updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void complete(struct gb_upload *u) {
+    const struct gb_device_write *w = u->owner;
+
+    (void)gb_upload_ready(u, NULL, gb_upload_commit_end);
+    u->transaction.call = &w->call->base;
+    if (w->what == GB_DEVICE_WRITE_SYNC)
+        u->transaction.validate_locked = validate_sync_locked;
+    gb_transaction_start(&u->transaction);
+}
+
+static void committed(struct gb_upload *u) {
+    const struct gb_device_write *w = u->owner;
+    struct gb_core *core = u->t.core;
+    struct gb_session *s = u->t.session;
+
+    switch (w->what) {
+    case GB_DEVICE_WRITE_COPY:
+        GB_COUNT(core, s, device_copies, 1);
+        GB_COUNT(core, s, device_copy_bytes, u->plan.payload);
+        GB_COUNT(core, s, device_copy_ns, u->t.copy_ns);
+        GB_COUNT(core, s, device_copy_queue_ns, u->t.queue_ns);
+        break;
+    case GB_DEVICE_WRITE_FILL:
+        GB_COUNT(core, s, fills, 1);
+        GB_COUNT(core, s, fill_bytes, u->plan.payload);
+        break;
+    case GB_DEVICE_WRITE_SYNC:
+        GB_COUNT(core, s, mirror_copies, 1);
+        GB_COUNT(core, s, mirror_copy_bytes, u->plan.payload);
+        break;
+    }
+}
+
+/* Finishes the call and frees the write. */
+static void end(struct gb_device_write *w) {
+    struct gb_buffer_call *call = w->call;
+    struct gb_error error = w->error;
+
+    gb_content_drop_later(w->source); /* this may be a backend's thread */
+    gb_buffer_rec_done(&w->source_rec);
+    free(w);
+    if (call)
+        gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
+}
+
+static void gone(struct gb_upload *u) {
+    struct gb_device_write *w = u->owner;
+
+    if (w->call)
+        gb_call_withdraw(&w->call->base, NULL);
+    gb_staged_copy_release(&u->pipe.copies[0]);
+    gb_upload_dispose(u);
+    end(w);
+}
+
+static const struct gb_upload_role device_write = {
+    .plan = plan, .queue = queue, .complete = complete, .committed = committed, .gone = gone};
+
+/* --- the call ----------------------------------------------------------------------------------------------------- */
 
 /* The upload has come to its end: it finishes the call when all of it is cleaned up. */
 static void wake(void *arg) {
-    struct gb_write *w = arg;
-    struct gb_call *call = w->call;
+    struct gb_device_write *w = arg;
+    struct gb_buffer_call *call = w->call;
     struct gb_upload *u = w->upload;
     int r;
 
     if (w->ended)
         return;
+    gb_buffer_rec_done(&call->buffer);
     r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
     if (r == 0)
         return;
     if (r > 0) /* one that was cancelled may be on its way still */
         call->way = w->way;
-    call->copied = r > 0 && w->what == GB_WRITE_SYNC;
+    call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC;
     w->ended = true;
     gb_upload_free(u);
 }
 
-void gb_write_end(struct gb_write *w) {
-    struct gb_call *call = w->call;
-    struct gb_error error = w->error;
-
-    gb_content_drop_later(w->source); /* this may be a backend's thread */
-    free(w);
-    if (call)
-        gb_call_finish(call, error.code == GB_OK ? NULL : &error);
-}
-
-void gb_write_fail(const struct gb_buffer_check *check, struct gb_write *w, struct gb_call *call,
-                   const struct gb_error *error) {
+void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call,
+                          const struct gb_error *error) {
     if (check->free_arg)
         check->free_arg(check->arg);
     if (w) {
         w->error = *error;
-        gb_write_end(w);
+        end(w);
     } else {
-        gb_call_finish(call, error);
+        gb_call_finish(&call->base, error);
     }
 }
 
-struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call) {
-    struct gb_write *w = calloc(1, sizeof(*w));
+struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
+    struct gb_device_write *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
     w->what = what;
     w->call = call;
+    if (call)
+        call->base.free_result = gb_buffer_call_done;
     return w;
 }
 
-void gb_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_write *w) {
+/* A reference for a cancellation; false: the upload is being taken down. */
+static bool hold_upload(void *arg) {
+    atomic_uint *refs = &((struct gb_upload *)arg)->t.refs;
+    unsigned n = atomic_load(refs);
+
+    while (n > 0 && !atomic_compare_exchange_weak(refs, &n, n + 1))
+        ;
+    return n > 0;
+}
+
+static bool cancel(void *arg, bool act) {
+    struct gb_upload *u = arg;
+    bool r = gb_upload_cancel(u, act);
+
+    gb_core_transfer_unref(&u->t);
+    return r;
+}
+
+void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_device_write *w) {
     struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload *u;
 
     p->wake = wake;
     p->arg = w;
-    if (gb_upload_open(core, p, w, &err) < 0)
-        gb_write_fail(&p->check, w, w->call, &err);
+    u = gb_upload_make(core, p, &device_write, w, &err);
+    if (!u) {
+        gb_device_write_fail(&p->check, w, w->call, &err);
+        return;
+    }
+    w->upload = u;
+    (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
+    (void)gb_upload_step(u, GB_UPLOAD_ENDED);
+    u->t.want_wake = true;
+    gb_core_transfer_ref(&u->t); /* a cancellation may drop the other ones before this returns */
+    gb_call_offer(&w->call->base, hold_upload, cancel, u);
+    gb_upload_run(u, &core->writes_running);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* The source as it is now. */
-static int hold(struct gb_core *core, const struct gb_write_params *p, struct gb_write *w, struct gb_error *err) {
+static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
+                struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, &p->from_session, err);
     int r;
 
@@ -225,8 +324,9 @@ static int hold(struct gb_core *core, const struct gb_write_params *p, struct gb
     return r;
 }
 
-/* What a destination that is not there would be like. */
-static void describe_new(const struct gb_write_params *p, const struct gb_write *w, struct gb_buffer_params *b) {
+/* The parameters of a destination that does not exist yet. */
+static void describe_new(const struct gb_device_write_params *p, const struct gb_device_write *w,
+                         struct gb_buffer_params *b) {
     const struct gb_buffer_rec *src = &w->source_rec;
     bool all = w->bytes == src->bytes;
 
@@ -241,19 +341,19 @@ static void describe_new(const struct gb_write_params *p, const struct gb_write 
         b->pool = src->pool;
 }
 
-void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params, struct gb_call *call) {
-    struct gb_write *w = gb_write_new(params->copy ? GB_WRITE_COPY : GB_WRITE_FILL, call);
+void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
+    struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
     struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
     struct gb_error err = GB_ERROR_INIT;
 
     if (!w) {
         gb_no_memory(&err);
-        gb_write_fail(&params->check, NULL, call, &err);
+        gb_device_write_fail(&params->check, NULL, call, &err);
         return;
     }
     if (gb_core_alive(core, &err) < 0 || (params->copy && hold(core, params, w, &err) < 0) ||
         measure(w, params, &err) < 0) {
-        gb_write_fail(&params->check, w, call, &err);
+        gb_device_write_fail(&params->check, w, call, &err);
         return;
     }
     w->from = params->from_offset;
@@ -270,5 +370,5 @@ void gb_buffer_write(struct gb_core *core, const struct gb_write_params *params,
     p.side_named = params->side_named;
     p.holder = params->holder;
     p.check = params->check;
-    gb_write_start(core, &p, w);
+    gb_device_write_start(core, &p, w);
 }

@@ -1,14 +1,22 @@
+#include "core/upload/group.h"
+
 #include <stdlib.h>
 
 #include "core/upload/upload.h"
 
-struct gb_joint {
+struct member {
+    struct gb_upload_group *group;
+    struct gb_upload *upload; /* the caller's reference */
+    bool joined;              /* it waits for the others, with a reference; the group's lock */
+};
+
+struct gb_upload_group {
     atomic_uint refs; /* the caller's, the commit's, and one of each upload */
     struct gb_session *session;
     size_t count;
-    struct gb_upload **uploads; /* the caller's references; NULL: not begun */
-    struct gb_change **changes;
-    struct gb_change_group group;
+    struct member *members;
+    struct gb_transaction **transactions;
+    struct gb_transaction_group tx_group;
 
     size_t at; /* the caller's: which one is filled */
 
@@ -26,21 +34,21 @@ struct gb_joint {
     struct gb_error error;
 };
 
-static void wake_caller(struct gb_joint *j) {
+static void wake_caller(struct gb_upload_group *j) {
     pthread_mutex_lock(&j->wake_lock);
     if (j->wake)
         j->wake(j->arg);
     pthread_mutex_unlock(&j->wake_lock);
 }
 
-static void fail(struct gb_joint *j, const struct gb_error *error) {
+static void fail(struct gb_upload_group *j, const struct gb_error *error) {
     pthread_mutex_lock(&j->lock);
     if (j->error.code == GB_OK)
         j->error = *error;
     pthread_mutex_unlock(&j->lock);
 }
 
-static int check(struct gb_joint *j, struct gb_error *err) {
+static int check(struct gb_upload_group *j, struct gb_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&j->lock);
@@ -53,21 +61,22 @@ static int check(struct gb_joint *j, struct gb_error *err) {
     return r;
 }
 
-void gb_joint_unref(struct gb_joint *j) {
+static void group_unref(struct gb_upload_group *j) {
     if (!j || atomic_fetch_sub(&j->refs, 1) != 1)
         return;
     gb_session_unref(j->session);
     pthread_mutex_destroy(&j->wake_lock);
     pthread_mutex_destroy(&j->lock);
-    free(j->uploads);
-    free(j->changes);
-    free(j->group.edits);
+    free(j->members);
+    free(j->transactions);
+    free(j->tx_group.edits);
     free(j);
 }
 
-/* --- the commit ------------------------------------------------------------------------------------------------------- */
+/* --- the commit --------------------------------------------------------------------------------------------------- */
 
-void gb_joint_finished(struct gb_joint *j) {
+/* One of those that the commit waits for is over. */
+static void one_finished(struct gb_upload_group *j) {
     bool last;
 
     pthread_mutex_lock(&j->lock);
@@ -77,84 +86,117 @@ void gb_joint_finished(struct gb_joint *j) {
     if (!last)
         return;
     wake_caller(j);
-    gb_joint_unref(j); /* the commit's */
+    group_unref(j); /* the commit's */
 }
 
-static void committed(struct gb_change_group *group) {
-    struct gb_joint *j = (struct gb_joint *)((char *)group - offsetof(struct gb_joint, group));
+static void committed(struct gb_transaction_group *tx_group) {
+    struct gb_upload_group *j =
+        (struct gb_upload_group *)((char *)tx_group - offsetof(struct gb_upload_group, tx_group));
     size_t i;
 
-    if (group->error.code != GB_OK) {
-        fail(j, &group->error);
-        for (i = 0; i < j->count; i++)
-            gb_transfer_unref(&j->uploads[i]->t);
+    if (tx_group->error.code != GB_OK) {
+        fail(j, &tx_group->error);
+        for (i = 0; i < j->count; i++) {
+            (void)gb_upload_step(j->members[i].upload, GB_UPLOAD_FAILED);
+            gb_core_transfer_unref(&j->members[i].upload->t);
+        }
         wake_caller(j);
-        gb_joint_unref(j);
+        group_unref(j);
         return;
     }
     for (i = 0; i < j->count; i++)
-        gb_upload_committed(j->uploads[i]);
-    gb_joint_finished(j); /* this function's own */
+        gb_upload_committed(j->members[i].upload);
+    one_finished(j); /* this function's own */
 }
 
 /* All are there. */
-static void commit(struct gb_joint *j) {
+static void commit(struct gb_upload_group *j) {
     size_t i;
 
     atomic_fetch_add(&j->refs, 1);
     j->unfinished = j->count + 1;
     for (i = 0; i < j->count; i++)
-        j->changes[i] = &j->uploads[i]->change;
-    j->group.session = j->session;
-    j->group.changes = j->changes;
-    j->group.count = j->count;
-    j->group.end = committed;
-    gb_change_group_start(&j->group);
+        j->transactions[i] = &j->members[i].upload->transaction;
+    j->tx_group.session = j->session;
+    j->tx_group.transactions = j->transactions;
+    j->tx_group.count = j->count;
+    j->tx_group.end = committed;
+    gb_transaction_group_start(&j->tx_group);
 }
 
 /* True: the caller must call commit after unlocking. */
-static bool complete_locked(struct gb_joint *j) {
+static bool complete_locked(struct gb_upload_group *j) {
     if (!j->ended || j->ready < j->count || j->committing || j->abandoned || j->error.code != GB_OK)
         return false;
     j->committing = true;
     return true;
 }
 
-void gb_joint_ready(struct gb_upload *u) {
-    struct gb_joint *j = u->joint;
+/* The copies of one are done: its commit waits for the others. Takes over a reference of it. */
+static void join(struct gb_upload *u, const struct gb_error *error) {
+    struct member *member = u->owner;
+    struct gb_upload_group *j = member->group;
     bool complete;
     bool late;
 
+    if (!gb_upload_ready(u, error, NULL))
+        return;
     pthread_mutex_lock(&j->lock);
     late = j->abandoned;
     if (!late)
-        u->joined = true;
+        member->joined = true;
     j->ready++;
     complete = complete_locked(j);
     pthread_mutex_unlock(&j->lock);
     if (complete)
         commit(j);
     else if (late)
-        gb_transfer_unref(&u->t);
+        gb_core_transfer_unref(&u->t);
 }
 
-/* --- beginning -------------------------------------------------------------------------------------------------------- */
+/* --- a member ----------------------------------------------------------------------------------------------------- */
+
+static void member_complete(struct gb_upload *u) {
+    gb_upload_hand_back(u, join);
+}
+
+static void member_committed(struct gb_upload *u) {
+    struct member *member = u->owner;
+
+    gb_upload_count(u);
+    gb_upload_stop_running(u); /* before the caller is woken */
+    one_finished(member->group);
+}
+
+static void member_gone(struct gb_upload *u) {
+    struct gb_upload_group *j = ((struct member *)u->owner)->group;
+
+    gb_upload_count_failure(u);
+    gb_upload_dispose(u);
+    group_unref(j);
+}
+
+static const struct gb_upload_role member_role = {
+    .complete = member_complete, .committed = member_committed, .gone = member_gone};
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 /* One of the uploads: it failed, or there is room. */
 static void upload_woke(void *arg) {
     struct gb_upload *u = arg;
+    struct gb_upload_group *j = ((struct member *)u->owner)->group;
     struct gb_error error;
 
     pthread_mutex_lock(&u->t.lock);
     error = u->t.error;
     pthread_mutex_unlock(&u->t.lock);
     if (error.code != GB_OK)
-        fail(u->joint, &error);
-    wake_caller(u->joint);
+        fail(j, &error);
+    wake_caller(j);
 }
 
-static struct gb_joint *make(struct gb_session *s, const struct gb_joint_params *params) {
-    struct gb_joint *j = calloc(1, sizeof(*j));
+static struct gb_upload_group *make(struct gb_session *s, const struct gb_upload_group_params *params) {
+    struct gb_upload_group *j = calloc(1, sizeof(*j));
     pthread_mutexattr_t attr;
 
     if (!j)
@@ -168,18 +210,19 @@ static struct gb_joint *make(struct gb_session *s, const struct gb_joint_params 
     j->session = gb_session_ref(s);
     j->wake = params->wake;
     j->arg = params->arg;
-    j->uploads = calloc(params->count + 1, sizeof(*j->uploads));
-    j->changes = calloc(params->count + 1, sizeof(*j->changes));
-    j->group.edits = calloc(params->count + 1, sizeof(*j->group.edits));
-    if (j->uploads && j->changes && j->group.edits)
+    j->members = calloc(params->count + 1, sizeof(*j->members));
+    j->transactions = calloc(params->count + 1, sizeof(*j->transactions));
+    j->tx_group.edits = calloc(params->count + 1, sizeof(*j->tx_group.edits));
+    if (j->members && j->transactions && j->tx_group.edits)
         return j;
-    gb_joint_unref(j);
+    group_unref(j);
     return NULL;
 }
 
-static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_joint_params *params, size_t i,
-                     struct gb_error *err) {
+static int begin_one(struct gb_core *core, struct gb_upload_group *j, const struct gb_upload_group_params *params,
+                     size_t i, struct gb_error *err) {
     struct gb_upload_params p = {.fresh = true};
+    struct member *member = &j->members[i];
     struct gb_upload *u;
 
     if (params->describe(params->describe_arg, i, &p, err) < 0)
@@ -187,15 +230,15 @@ static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_j
     p.buffer.session = params->session;
     p.check = (struct gb_buffer_check){.check = NULL};
     p.wake = upload_woke;
-    u = gb_upload_make(core, &p, NULL, err);
+    member->group = j;
+    u = gb_upload_make(core, &p, &member_role, member, err);
+    gb_text_unref(p.buffer.labels);
     if (!u)
         return -1;
     u->t.arg = u;
     u->t.wake_on_error = true;
-    u->joint = j;
-    u->unstarted = true;
     atomic_fetch_add(&j->refs, 1);
-    j->uploads[i] = u;
+    member->upload = u;
     j->count = i + 1;
     if (u->t.session == j->session)
         return 0;
@@ -204,7 +247,7 @@ static int begin_one(struct gb_core *core, struct gb_joint *j, const struct gb_j
                         params->session.s);
 }
 
-int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {
+int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {
     struct gb_session *s;
     int r;
 
@@ -216,31 +259,34 @@ int gb_joint_check(struct gb_core *core, const struct gb_name *session, uint64_t
     pthread_mutex_lock(&s->lock);
     r = gb_quota_check_locked(s, bytes, 0, true, err);
     if (r < 0 && err)
-        gb_memory_denied(s, err);
+        gb_quota_denied(s, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     return r;
 }
 
-/* What is full is told to the core, as far as the present one. */
-static int advance(struct gb_joint *j, struct gb_error *err) {
-    while (j->at < j->count && j->uploads[j->at]->filled == j->uploads[j->at]->params.bytes) {
-        if (gb_upload_end(j->uploads[j->at], err) < 0)
+/* Ends the uploads whose bytes are all there, up to the one that fills. */
+static int advance(struct gb_upload_group *j, struct gb_error *err) {
+    for (; j->at < j->count; j->at++) {
+        struct gb_upload *u = j->members[j->at].upload;
+
+        if (u->filled < u->plan.payload)
+            break;
+        if (gb_upload_end(u, err) < 0)
             return -1;
-        j->at++;
     }
     return 0;
 }
 
-int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, struct gb_joint **ret,
-                   struct gb_error *err) {
-    struct gb_joint *j;
+int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_params *params,
+                          struct gb_upload_group **ret, struct gb_error *err) {
+    struct gb_upload_group *j;
     struct gb_session *s;
     size_t i;
     int r;
 
     /* The numbers of all read better than those of the one that did not fit any more. */
-    if (gb_joint_check(core, &params->session, params->bytes, err) < 0)
+    if (gb_upload_group_check(core, &params->session, params->bytes, err) < 0)
         return -1;
     s = gb_session_use(core, &params->session, err);
     if (!s)
@@ -251,37 +297,37 @@ int gb_joint_begin(struct gb_core *core, const struct gb_joint_params *params, s
     for (i = 0; i < params->count && r == 0; i++)
         r = begin_one(core, j, params, i, err);
     if (r < 0) {
-        gb_joint_free(j);
+        gb_upload_group_free(j);
         return -1;
     }
     for (i = 0; i < j->count; i++)
-        gb_upload_start(j->uploads[i]);
+        gb_upload_start(j->members[i].upload, &core->uploads_running);
     *ret = j;
     return 0;
 }
 
-/* --- the bytes -------------------------------------------------------------------------------------------------------- */
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
-int gb_joint_room(struct gb_joint *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+int gb_upload_group_room(struct gb_upload_group *j, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     if (check(j, err) < 0 || advance(j, err) < 0)
         return -1;
     if (j->at == j->count)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "more bytes than all tensors have");
-    return gb_upload_room(j->uploads[j->at], ret_ptr, ret_n, err);
+    return gb_upload_room(j->members[j->at].upload, ret_ptr, ret_n, err);
 }
 
-int gb_joint_fill(struct gb_joint *j, size_t n, struct gb_error *err) {
-    if (gb_upload_fill(j->uploads[j->at], n, err) < 0)
+int gb_upload_group_fill(struct gb_upload_group *j, size_t n, struct gb_error *err) {
+    if (gb_upload_fill(j->members[j->at].upload, n, err) < 0)
         return -1;
     return advance(j, err);
 }
 
-void gb_joint_pause(struct gb_joint *j, bool stalled) {
+void gb_upload_group_pause(struct gb_upload_group *j, bool stalled) {
     if (j->at < j->count)
-        gb_upload_pause(j->uploads[j->at], stalled);
+        gb_upload_pause(j->members[j->at].upload, stalled);
 }
 
-int gb_joint_end(struct gb_joint *j, struct gb_error *err) {
+int gb_upload_group_end(struct gb_upload_group *j, struct gb_error *err) {
     bool complete;
 
     if (check(j, err) < 0 || advance(j, err) < 0)
@@ -297,7 +343,7 @@ int gb_joint_end(struct gb_joint *j, struct gb_error *err) {
     return 0;
 }
 
-int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, struct gb_error *err) {
+int gb_upload_group_result(struct gb_upload_group *j, struct gb_transfer_times *ret_times, struct gb_error *err) {
     struct gb_transfer_times sum = {.queue_ms = 0};
     struct gb_transfer_times one;
     bool done;
@@ -309,7 +355,7 @@ int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, str
     if (!done)
         return check(j, err);
     for (i = 0; i < j->count; i++) {
-        gb_transfer_times(&j->uploads[i]->t, &one);
+        gb_transfer_times(&j->members[i].upload->t, &one);
         sum.copy_ms += one.copy_ms;
         if (one.queue_ms > sum.queue_ms)
             sum.queue_ms = one.queue_ms;
@@ -318,19 +364,19 @@ int gb_joint_result(struct gb_joint *j, struct gb_transfer_times *ret_times, str
     return 1;
 }
 
-const struct gb_buffer_rec *gb_joint_record(const struct gb_joint *j, size_t i, bool *ret_created) {
-    *ret_created = j->uploads[i]->created;
-    return &j->uploads[i]->change.rec;
+const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group *j, size_t i, bool *ret_created) {
+    *ret_created = j->members[i].upload->created;
+    return &j->members[i].upload->transaction.rec;
 }
 
-void gb_joint_blame(struct gb_joint *j, enum gb_code why) {
+void gb_upload_group_blame(struct gb_upload_group *j, enum gb_code why) {
     size_t i;
 
     for (i = 0; j && i < j->count; i++)
-        gb_upload_blame(j->uploads[i], why);
+        gb_upload_blame(j->members[i].upload, why);
 }
 
-void gb_joint_free(struct gb_joint *j) {
+void gb_upload_group_free(struct gb_upload_group *j) {
     bool abandoned;
     size_t i;
 
@@ -344,12 +390,13 @@ void gb_joint_free(struct gb_joint *j) {
     j->abandoned = abandoned;
     pthread_mutex_unlock(&j->lock);
     for (i = 0; i < j->count; i++) {
-        struct gb_upload *u = j->uploads[i];
+        struct member *member = &j->members[i];
+        struct gb_upload *u = member->upload;
 
         /* Those that waited for the others wait no more. */
-        if (abandoned && u->joined)
-            gb_transfer_unref(&u->t); /* never the last: the caller has one */
+        if (abandoned && member->joined)
+            gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
         gb_upload_free(u);
     }
-    gb_joint_unref(j);
+    group_unref(j);
 }

@@ -1,34 +1,33 @@
-/* Slots of an upload on their way to the device. To be told that a copy is done costs two changes of thread, so the upload asks
- * itself, when it needs a slot. Copies that it may still ask for are loose; watched are those that nobody will ask for: the
- * oldest while the upload waits for a slot, all when it has ended, stands still or is given up, or where slots are scarce. */
+/* Slots of an upload: filled, sent, taken back. */
+#include "core/upload/pipeline.h"
+
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/upload/upload.h"
 
 /* Its copy is done, or never will be. Without a reference dropped. */
-static void landed(struct gb_flight *f, const struct gb_error *error) {
+static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
     struct gb_upload *u = gb_upload_of(f->transfer);
 
     if (!error)
-        gb_flight_account(f);
-    gb_flight_release(f);
+        gb_staged_copy_account(f);
+    gb_staged_copy_release(f);
     pthread_mutex_lock(&u->t.lock);
     f->busy = false;
-    u->in_flight--;
-    u->pending--;
-    if (error && u->t.error.code == GB_OK)
-        u->t.error = *error;
+    u->pipe.in_flight--;
+    gb_upload_pended_locked(u, error);
     pthread_mutex_unlock(&u->t.lock);
 }
 
 /* The watch of the last of some. In a stream's order the others are done as well. */
 static void copied(void *arg, const struct gb_error *error) {
-    struct gb_flight *last = arg;
+    struct gb_staged_copy *last = arg;
     struct gb_upload *u = gb_upload_of(last->transfer);
-    struct gb_flight *f = last->told;
-    struct gb_flight *next;
+    struct gb_staged_copy *f = last->covers_from;
+    struct gb_staged_copy *next;
     unsigned n;
 
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     for (n = 0; f; f = next, n++) {
         next = f->next; /* from landed() on it may be filled again */
         landed(f, error);
@@ -36,129 +35,186 @@ static void copied(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&u->t.lock);
     gb_upload_unlock_advance(u);
     for (; n > 0; n--)
-        gb_transfer_unref(&u->t);
+        gb_core_transfer_unref(&u->t);
 }
 
 /* Takes the list from first to last out of the caller's hands. */
-static int watch(struct gb_upload *u, struct gb_flight *first, struct gb_flight *last, struct gb_error *err) {
+static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_staged_copy *last, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_flight *next;
+    struct gb_staged_copy *next;
 
-    last->told = first;
+    last->covers_from = first;
     if (gb_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
         return 0;
-    gb_transfer_fail(&u->t, &why);
+    gb_upload_fail(u, &why);
     for (; first; first = next) {
         next = first->next;
-        gb_flight_settle(first);
+        gb_staged_copy_abandon(first);
     }
     if (err && err->code == GB_OK)
         *err = why;
     return -1;
 }
 
-static struct gb_flight *take_first(struct gb_upload *u) {
-    struct gb_flight *f = u->loose;
+static struct gb_staged_copy *take_first(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.unwatched;
 
-    u->loose = f->next;
-    if (!u->loose)
-        u->loose_last = NULL;
-    u->loose_count--;
+    u->pipe.unwatched = f->next;
+    if (!u->pipe.unwatched)
+        u->pipe.unwatched_last = NULL;
+    u->pipe.unwatched_count--;
     f->next = NULL;
     return f;
 }
 
 void gb_upload_watch_first(struct gb_upload *u) {
     bool watched;
-    struct gb_flight *f;
+    struct gb_staged_copy *f;
 
     pthread_mutex_lock(&u->t.lock);
-    watched = u->in_flight > u->loose_count;
+    watched = u->pipe.in_flight > u->pipe.unwatched_count;
     pthread_mutex_unlock(&u->t.lock);
-    if (watched || !u->loose)
+    if (watched || !u->pipe.unwatched)
         return;
     f = take_first(u);
-    (void)watch(u, f, f, NULL); /* what goes wrong stands in the transfer */
+    (void)watch(u, f, f, NULL); /* a failure is recorded in the upload */
 }
 
 int gb_upload_watch_rest(struct gb_upload *u, struct gb_error *err) {
-    struct gb_flight *first = u->loose;
-    struct gb_flight *last = u->loose_last;
+    struct gb_staged_copy *first = u->pipe.unwatched;
+    struct gb_staged_copy *last = u->pipe.unwatched_last;
 
-    u->loose = u->loose_last = NULL;
-    u->loose_count = 0;
+    u->pipe.unwatched = u->pipe.unwatched_last = NULL;
+    u->pipe.unwatched_count = 0;
     return first ? watch(u, first, last, err) : 0;
 }
 
 void gb_upload_reap(struct gb_upload *u) {
     struct gb_backend *be = u->t.core->backend;
 
-    while (u->loose) {
+    while (u->pipe.unwatched) {
         struct gb_error why = GB_ERROR_INIT;
         bool done = false;
 
-        if (gb_event_query(be, u->loose->end->event, &done, &why) < 0) { /* the slot may still be read from */
-            gb_transfer_fail(&u->t, &why);
-            gb_flight_settle(take_first(u));
+        if (gb_event_query(be, u->pipe.unwatched->end->event, &done, &why) < 0) { /* the slot may still be read from */
+            gb_upload_fail(u, &why);
+            gb_staged_copy_abandon(take_first(u));
             return;
         }
         if (!done)
             return;
         landed(take_first(u), NULL);
-        gb_transfer_unref(&u->t); /* never the last: the caller has one */
+        gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
     }
 }
 
-static int copy(struct gb_upload *u, struct gb_flight *f, struct gb_error *err) {
-    struct gb_place dst = gb_content_place(u->content, u->at + u->filled - f->bytes);
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-    if (!u->params.scattered)
-        return gb_flight_copy(f, &dst, GB_COPY_TO_DEVICE, gb_transfer_part(&u->t), err);
-    if (gb_flight_open(f, gb_transfer_part(&u->t), err) < 0 || gb_scatter_queue(u, f, err) < 0)
+static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
+    struct gb_location dst = gb_content_location(u->content, u->plan.at + u->filled - f->bytes);
+
+    if (!u->plan.scattered)
+        return gb_staged_copy_copy(f, &dst, GB_COPY_TO_DEVICE, gb_core_transfer_part(&u->t), err);
+    if (gb_staged_copy_open(f, gb_core_transfer_part(&u->t), err) < 0 || gb_scatter_queue(u, f, err) < 0)
         return -1;
-    return gb_flight_shut(f, err);
+    return gb_staged_copy_close(f, err);
 }
 
-static void sum_up(struct gb_upload *u, struct gb_flight *f) {
+static void sum_up(struct gb_upload *u, struct gb_staged_copy *f) {
     u->crc = gb_crc32c(u->crc, (char *)f->slot + f->summed, f->bytes - f->summed);
     f->summed = f->bytes;
 }
 
-int gb_upload_send(struct gb_upload *u, struct gb_error *err) {
-    struct gb_flight *f = u->filling;
+static int send(struct gb_upload *u, struct gb_error *err) {
+    struct gb_staged_copy *f = u->pipe.filling;
     struct gb_error why = GB_ERROR_INIT;
-    bool loose = gb_slots_plenty(&u->t.core->slots);
+    bool unwatched = gb_slots_plenty(&u->t.core->slots);
 
-    u->filling = NULL;
+    u->pipe.filling = NULL;
     u->touched = true;
     pthread_mutex_lock(&u->t.lock);
-    u->in_flight++;
-    u->pending++;
+    u->pipe.in_flight++;
+    gb_upload_pend_locked(u);
     pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
-    if (!loose) /* the slot may be another's as soon as it is watched */
+    gb_core_transfer_ref(&u->t);
+    if (!unwatched) /* the slot may be another's as soon as it is watched */
         sum_up(u, f);
     if (copy(u, f, &why) < 0) {
-        gb_transfer_fail(&u->t, &why);
-        gb_flight_settle(f);
+        gb_upload_fail(u, &why);
+        gb_staged_copy_abandon(f);
         if (err && err->code == GB_OK)
             *err = why;
         return -1;
     }
     f->next = NULL;
-    if (u->loose)
-        u->loose_last->next = f;
+    if (u->pipe.unwatched)
+        u->pipe.unwatched_last->next = f;
     else
-        u->loose = f;
-    u->loose_last = f;
-    u->loose_count++;
-    if (!loose)
+        u->pipe.unwatched = f;
+    u->pipe.unwatched_last = f;
+    u->pipe.unwatched_count++;
+    if (!unwatched)
         return gb_upload_watch_rest(u, err);
     sum_up(u, f); /* while it is copied */
     return 0;
 }
 
-void gb_upload_sum(struct gb_upload *u) {
-    if (u->filling_max < u->params.bytes)
-        sum_up(u, u->filling);
+/* --- filling ------------------------------------------------------------------------------------------------------ */
+
+void gb_upload_pipeline_init(struct gb_upload *u) {
+    unsigned i;
+
+    for (i = 0; i < GB_UPLOAD_COPIES; i++)
+        u->pipe.copies[i].transfer = &u->t;
+}
+
+bool gb_upload_begin_slot_locked(struct gb_upload *u) {
+    struct gb_slots *slots = &u->t.core->slots;
+    struct gb_staged_copy *f = NULL;
+    unsigned i;
+
+    for (i = 0; i < GB_UPLOAD_COPIES && !f; i++) {
+        if (!u->pipe.copies[i].busy)
+            f = &u->pipe.copies[i];
+    }
+    if (!f)
+        return false;
+    f->slot = u->pipe.in_flight > 0 ? gb_slots_try(slots) : gb_core_transfer_slot_locked(&u->t);
+    if (!f->slot)
+        return false;
+    f->busy = true;
+    f->bytes = 0;
+    f->summed = 0;
+    u->pipe.filling = f;
+    u->pipe.filling_ns = gb_clock_ns();
+    u->pipe.filling_max = u->plan.scattered ? gb_scatter_slot(u) : slots->slot_bytes;
+    return true;
+}
+
+int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
+    struct gb_staged_copy *f = u->pipe.filling;
+
+    f->bytes += n;
+    if (u->pipe.filling_max < u->plan.payload) /* else the one slot is summed up while it is copied */
+        sum_up(u, f);
+    if (n > 0 && (f->bytes == u->pipe.filling_max || u->filled == u->plan.payload))
+        return send(u, err);
+    return 0;
+}
+
+int gb_upload_flush(struct gb_upload *u, struct gb_error *err) {
+    u->room = 0;
+    return u->pipe.filling && u->pipe.filling->bytes > 0 ? send(u, err) : 0;
+}
+
+void gb_upload_drop_slot(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.filling;
+
+    u->pipe.filling = NULL;
+    if (!f)
+        return;
+    gb_staged_copy_release(f);
+    pthread_mutex_lock(&u->t.lock);
+    f->busy = false;
+    pthread_mutex_unlock(&u->t.lock);
 }

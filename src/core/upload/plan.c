@@ -1,33 +1,34 @@
-/* What a write needs, and whether it may: against records, quota and limits, before anything is taken. */
+/* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
 #include <string.h>
 
 #include "base/parse.h"
 #include "core/buffer/guard.h"
-#include "core/buffer/transaction_batch.h"
-#include "core/share/adoption.h"
 #include "core/upload/upload.h"
 
-/* --- where ------------------------------------------------------------------------------------------------------------------- */
+/* --- where -------------------------------------------------------------------------------------------------------- */
 
-/* What is there keeps its kind unless another is named. */
+/* A buffer that exists keeps its kind unless the caller names another. */
 static enum gb_kind choose_kind(const struct gb_upload_params *p, const struct gb_buffer *b) {
     bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
 
     return b && (p->partial || !given) ? b->rec.kind : p->buffer.kind;
 }
 
-/* Where it is named, else where the buffer is; the pool of one that is lost may be gone. NULL: err says why. */
+/* The pool that the caller names, else the buffer's; the pool of a lost buffer may be gone. NULL with err. */
 static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struct gb_upload_params *p,
-                                               const struct gb_plan *plan, struct gb_error *err) {
-    const struct gb_buffer *b = plan->buffer;
+                                               const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
     struct gb_core_pool *pool = NULL;
+    struct gb_name name;
 
     if (!b || ((p->buffer.pool.s[0] != '\0' || p->buffer.has_device) && !p->partial))
         return gb_kind_pool_locked(s, &p->buffer, err);
-    if (b->content && b->rec.kind == plan->kind)
+    if (b->content && b->rec.kind == draft->kind)
         return b->content->pool;
-    if (plan->kind == GB_KIND_DEVICE && b->rec.pool.s[0] != '\0')
-        pool = gb_core_pool_find_locked(s, &b->rec.pool, NULL);
+    if (draft->kind == GB_KIND_DEVICE && b->rec.pool) {
+        strcpy(name.s, gb_text_s(b->rec.pool));
+        pool = gb_core_pool_find_locked(s, &name, NULL);
+    }
     if (!pool && b->rec.device < s->core->device_count)
         pool = s->core->devices[b->rec.device].pool;
     if (!pool)
@@ -37,44 +38,45 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
     return pool;
 }
 
-static int check_limit(struct gb_session *session, const struct gb_plan *plan, bool tell, struct gb_error *err) {
-    uint64_t limit = gb_core_pool_limit(plan->pool);
+static int check_limit(struct gb_session *session, const struct gb_upload_draft *draft, bool tell,
+                       struct gb_error *err) {
+    uint64_t limit = gb_core_pool_limit(draft->pool);
     struct gb_error why = GB_ERROR_INIT;
     struct gb_pool_stat stat;
 
-    if (gb_core_offers(plan->pool->device, plan->kind, err) < 0)
+    if (gb_core_offers(draft->pool->device, draft->kind, err) < 0)
         return -1;
-    if (plan->place || plan->kind != GB_KIND_DEVICE || plan->bytes <= limit)
+    if (draft->place || draft->kind != GB_KIND_DEVICE || draft->bytes <= limit)
         return 0;
-    gb_core_pool_stat(plan->pool, &stat);
-    gb_error_numbers(&why, limit, stat.used_bytes, plan->bytes);
+    gb_core_pool_stat(draft->pool, &stat);
+    gb_error_numbers(&why, limit, stat.used_bytes, draft->bytes);
     gb_error_set(&why, GB_ERR_OUT_OF_MEMORY,
                  "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
-                 plan->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)plan->bytes);
+                 draft->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)draft->bytes);
     if (tell)
-        gb_alloc_denied(session, plan->pool, plan->bytes, &why);
+        gb_alloc_denied(session, draft->pool, draft->bytes, &why);
     if (err && err->code == GB_OK)
         *err = why;
     return -1;
 }
 
-/* --- how much ------------------------------------------------------------------------------------------------------------------ */
+/* --- how much ----------------------------------------------------------------------------------------------------- */
 
-static int plan_full(const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
-    plan->bytes = plan->payload = p->bytes;
+static int plan_full(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    draft->bytes = draft->payload = p->bytes;
     if (p->buffer.bytes != p->bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "shape and dtype give %llu bytes and the payload has %llu",
                             (unsigned long long)p->buffer.bytes, (unsigned long long)p->bytes);
     return 0;
 }
 
-int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err) {
-    const struct gb_buffer *b = plan->buffer;
+int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
 
-    if (plan->merge && b->rec.state == GB_BUFFER_PARTIAL)
+    if (draft->merge && b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    if (plan->merge && b->rec.state == GB_BUFFER_LOST)
+    if (draft->merge && b->rec.state == GB_BUFFER_LOST)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes are lost; upload the whole buffer again");
     return 0;
 }
@@ -89,14 +91,14 @@ static int check_view(const struct gb_upload_params *p, const struct gb_buffer *
     return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the buffer's shape is no longer what the slice was meant for");
 }
 
-static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, struct gb_error *err) {
-    const struct gb_buffer *b = plan->buffer;
+static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
     uint64_t end;
 
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
                             p->buffer.session.s, p->buffer.name.s);
-    /* Asked at the header, where it is not yet known how many bytes follow. */
+    /* gb_upload_check asks this at the headers, before the number of bytes is known. */
     if (p->offset > b->rec.bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the buffer",
                             (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
@@ -106,149 +108,163 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_plan *plan, 
             (unsigned long long)p->bytes, (unsigned long long)p->offset, (unsigned long long)b->rec.bytes);
     if (p->scattered && check_view(p, b, err) < 0)
         return -1;
-    plan->bytes = b->rec.bytes;
-    plan->at = p->offset;
-    plan->payload = p->bytes;
-    plan->merge = p->bytes != b->rec.bytes;
-    return gb_plan_mergeable(plan, err);
+    draft->bytes = b->rec.bytes;
+    draft->at = p->offset;
+    draft->payload = p->bytes;
+    draft->merge = p->bytes != b->rec.bytes;
+    return gb_upload_check_merge(draft, err);
 }
 
-/* --- in place -------------------------------------------------------------------------------------------------------------------- */
+/* --- in place ----------------------------------------------------------------------------------------------------- */
 
-/* Nobody else may use what is about to be overwritten, but who asks for this write; own: references that it has itself. */
+/* Memory that is to be overwritten may be in use by the caller of this write alone. own: the write's own references. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
                         unsigned own, struct gb_error *err) {
-    if (c->lease_count > 0 && (p->holder == 0 || !gb_mapped_by_locked(c, p->holder)))
-        return gb_mapped_check_locked(b, "wait until it has ended, or write without in_place", err);
-    if (atomic_load(&c->refs) > 1 + own + c->lease_count || b->turns.taken)
+    if (c->pin_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
+        return gb_guard_check_unmapped_locked(b, "wait until it has ended, or write without in_place", err);
+    if (atomic_load(&c->refs) > 1 + own + c->pin_count || b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     return 0;
 }
 
-static int plan_in_place(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
-                         struct gb_error *err) {
-    struct gb_buffer *b = plan->buffer;
+static int plan_in_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
 
-    if (b->rec.bytes != plan->bytes)
+    if (b->rec.bytes != draft->bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                             "a write in place needs as many bytes as the buffer has, %llu, and brings %llu",
-                            (unsigned long long)b->rec.bytes, (unsigned long long)plan->bytes);
-    if (b->content->pool != plan->pool)
+                            (unsigned long long)b->rec.bytes, (unsigned long long)draft->bytes);
+    if (b->content->pool != draft->pool)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is in the pool \"%s\" of device %d: a write in place cannot move it",
-                            b->rec.pool.s, b->rec.device);
-    if (b->rec.kind != plan->kind)
+                            gb_text_s(b->rec.pool), b->rec.device);
+    if (b->rec.kind != draft->kind)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is of kind \"%s\": a write in place cannot change that",
                             gb_kind_name(b->rec.kind));
-    plan->in_place = true;
-    plan->place = b->content;
-    plan->base = NULL;
-    return check_unused(p, b, plan->place, w && w->source == plan->place, err);
+    draft->in_place = true;
+    draft->place = b->content;
+    draft->base = NULL;
+    return check_unused(p, b, draft->place, draft->source == draft->place, err);
 }
 
-/* --- mirrored -------------------------------------------------------------------------------------------------------------------- */
+/* --- mirrored ----------------------------------------------------------------------------------------------------- */
 
-static int check_sides(const struct gb_upload_params *p, const struct gb_write *w, const struct gb_plan *plan,
-                       struct gb_error *err) {
-    const struct gb_buffer *b = plan->buffer;
-    bool named = p->side_named || (w ? !p->to_device_side : p->to_device_side);
+static int check_sides(const struct gb_upload_params *p, const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+    bool named = p->side_named || p->to_device_side != draft->by_device;
 
-    if (!plan->mirrored && named)
+    if (!draft->mirrored && named)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the buffer \"%s\" has no sides: it is not mirrored",
                             p->buffer.name.s);
-    if (!plan->mirrored && p->buffer.mirrored)
+    if (!draft->mirrored && p->buffer.mirrored)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer \"%s\" is there and not mirrored: delete it, or choose another name",
                             p->buffer.name.s);
-    if (plan->mirrored && p->buffer.has_mirrored && !p->buffer.mirrored)
+    if (draft->mirrored && p->buffer.has_mirrored && !p->buffer.mirrored)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer \"%s\" is there and mirrored: delete it, or choose another name",
                             p->buffer.name.s);
-    if (plan->mirrored && !p->partial && p->buffer.kind != GB_KIND_DEVICE)
+    if (draft->mirrored && !p->partial && p->buffer.kind != GB_KIND_DEVICE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
                             gb_kind_name(p->buffer.kind));
-    if (plan->mirrored && b && !p->partial && p->buffer.pool.s[0] != '\0' &&
-        !gb_name_equal(&p->buffer.pool, &b->rec.pool))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"", b->rec.pool.s);
+    if (draft->mirrored && b && !p->partial && p->buffer.pool.s[0] != '\0' &&
+        strcmp(p->buffer.pool.s, gb_text_s(b->rec.pool)) != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"",
+                            gb_text_s(b->rec.pool));
     return 0;
 }
 
-/* The side that is written, where it is when it is large enough; and what must be there before. */
-static int plan_side(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
-                     struct gb_error *err) {
-    struct gb_buffer *b = plan->buffer;
+/* The side that is written, in its present memory if that is large enough; and the bytes that it needs first. */
+static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
     enum gb_head head = b ? b->rec.head : GB_HEAD_UNINITIALIZED;
-    bool sync = w && w->what == GB_WRITE_SYNC;
+    bool sync = draft->sync;
     struct gb_mirror_move move;
 
-    plan->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
-    plan->kind = plan->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
+    draft->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
+    draft->kind = draft->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
     if (sync)
-        move = gb_mirror_move(head, plan->side == GB_SIDE_DEVICE ? GB_MIRROR_SYNC_DEVICE : GB_MIRROR_SYNC_HOST);
+        move = gb_mirror_move(head, draft->side == GB_SIDE_DEVICE ? GB_MIRROR_SYNC_DEVICE : GB_MIRROR_SYNC_HOST);
     else
-        move = gb_mirror_move(head, gb_mirror_write(plan->side, plan->merge));
-    if (plan->side == GB_SIDE_HOST)
-        plan->pool = plan->pool->device->pool;
-    plan->head = move.next;
-    plan->zero = move.step == GB_MIRROR_ZERO;
-    plan->base = move.step == GB_MIRROR_COPY && !sync ? b->sides[gb_other_side(plan->side)] : NULL;
-    plan->place = b && !p->fresh ? b->sides[plan->side] : NULL;
-    if (plan->place && plan->place->bytes < plan->bytes)
-        plan->place = NULL;
-    if (plan->place && !plan->merge && (plan->place->escaped || (plan->place->lease_count > 0 && !sync)))
-        plan->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
-    plan->in_place = plan->place && !sync;
-    return plan->place ? check_unused(p, b, plan->place, w && w->source == plan->place, err) : 0;
+        move = gb_mirror_move(head, gb_mirror_write(draft->side, draft->merge));
+    if (draft->side == GB_SIDE_HOST)
+        draft->pool = draft->pool->device->pool;
+    draft->head = move.next;
+    draft->zero = move.step == GB_MIRROR_ZERO;
+    draft->base = move.step == GB_MIRROR_COPY && !sync ? b->sides[gb_other_side(draft->side)] : NULL;
+    draft->place = b && !p->fresh ? b->sides[draft->side] : NULL;
+    if (draft->place && draft->place->bytes < draft->bytes)
+        draft->place = NULL;
+    if (draft->place && !draft->merge && (draft->place->tainted || (draft->place->pin_count > 0 && !sync)))
+        draft->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
+    draft->in_place = draft->place && !sync;
+    return draft->place ? check_unused(p, b, draft->place, draft->source == draft->place, err) : 0;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------------- */
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
 
-static int plan_place(const struct gb_upload_params *p, const struct gb_write *w, struct gb_plan *plan,
-                      struct gb_error *err) {
-    struct gb_buffer *b = plan->buffer;
+static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    struct gb_buffer *b = draft->buffer;
 
-    if (plan->mirrored)
-        return plan_side(p, w, plan, err);
-    plan->base = plan->merge ? b->content : NULL;
-    if (b && (p->fresh || (w && w->call && gb_gather_atomic(w->call->gather))) &&
+    if (draft->mirrored)
+        return plan_side(p, draft, err);
+    draft->base = draft->merge ? b->content : NULL;
+    if (b && (p->fresh || draft->all_or_nothing) &&
         gb_adopted_check_locked(
             b, "they are written in place alone; upload or copy all of it in one request of its own", err) < 0)
         return -1;
-    if (b && b->content && b->content->ptr && (p->in_place || b->content->adoption))
-        return plan_in_place(p, w, plan, err);
+    if (b && b->content && b->content->ptr && (p->in_place || b->content->owner))
+        return plan_in_place(p, draft, err);
     return 0;
 }
 
-int gb_plan_make_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_write *w,
-                        struct gb_plan *plan, struct gb_error *err) {
+/* A copy must not read what it overwrites. */
+static int check_overlap(const struct gb_upload_draft *draft, struct gb_error *err) {
+    uint64_t bytes = draft->payload;
+
+    if (!draft->source || draft->source != draft->place || draft->sync || bytes == 0 ||
+        draft->from + bytes <= draft->at || draft->at + bytes <= draft->from)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_INVALID_ARGUMENT,
+        "the source's %llu bytes at offset %llu and the destination's at offset %llu overlap in the same "
+        "memory: choose others, or copy without in_place",
+        (unsigned long long)bytes, (unsigned long long)draft->from, (unsigned long long)draft->at);
+}
+
+/* How many bytes are written and where, of a payload that the caller brings. */
+static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+    draft->has_crc32c = true; /* it is computed as the bytes come */
+    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
+        return -1;
+    return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);
+}
+
+int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_upload_role *role,
+                           void *owner, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
     int r;
 
-    *plan = (struct gb_plan){.buffer = b, .kind = choose_kind(p, b)};
-    plan->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
+    *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(p, b)};
+    draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if (gb_session_alive(s, err) < 0)
         return -1;
-    if (p->check.check && p->check.check(p->check.arg, b ? &b->rec : NULL, err) < 0)
+    if (gb_buffer_check_locked(&p->check, b, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
-    if (b && !(w && w->what == GB_WRITE_SYNC) && gb_sealed_check_locked(b, err) < 0)
+    r = role->plan ? role->plan(owner, p, draft, err) : plan_payload(p, draft, err);
+    if (r < 0 || check_sides(p, draft, err) < 0)
         return -1;
-    if (w)
-        r = gb_write_plan(w, p, plan, err);
-    else
-        r = p->partial ? plan_partial(p, plan, err) : plan_full(p, plan, err);
-    if (r < 0 || check_sides(p, w, plan, err) < 0)
+    if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)
         return -1;
-    if (!p->partial && gb_kind_check_pool(plan->kind, &p->buffer.pool, err) < 0)
+    draft->pool = choose_pool_locked(s, p, draft, err);
+    if (!draft->pool || gb_core_pool_check(draft->pool, err) < 0)
         return -1;
-    plan->pool = choose_pool_locked(s, p, plan, err);
-    if (!plan->pool || gb_core_pool_check(plan->pool, err) < 0)
+    if (draft->kind == GB_KIND_DEVICE)
+        draft->pool_name = draft->pool->rec.name;
+    if (plan_place(p, draft, err) < 0 || check_overlap(draft, err) < 0)
         return -1;
-    if (plan->kind == GB_KIND_DEVICE)
-        plan->pool_name = plan->pool->rec.name;
-    if (plan_place(p, w, plan, err) < 0 || gb_write_check_overlap(w, plan, err) < 0)
-        return -1;
-    return check_limit(s, plan, !p->asked_before, err);
+    return check_limit(s, draft, !p->asked_before, err);
 }

@@ -1,47 +1,46 @@
-/* On the lane: what comes before the payload, and the payload of a device write. */
+/* On the lane: queues the work that precedes the payload, and the payload itself if the role queues it. */
 #include "base/clock.h"
 #include "core/upload/upload.h"
 
 static void usable(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
 
-    gb_core_note(u->t.core, error);
+    gb_core_report_error(u->t.core, error);
     gb_content_drop_later(u->base);
     u->base = NULL;
     pthread_mutex_lock(&u->t.lock);
-    if (error && u->t.error.code == GB_OK)
-        u->t.error = *error;
-    if (u->direct)
+    gb_upload_pended_locked(u, error);
+    if (u->plan.direct) { /* else it was opened without waiting for this */
         u->t.queue_ns = gb_clock_ns() - u->prepared_ns;
-    u->open = true;
-    u->pending--;
+        gb_upload_opened_locked(u);
+    }
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
 /* The bytes before and after the payload: from the old memory, from the other side, or zeros. */
 static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    /* What is scattered lies anywhere: it comes over what is there. */
-    uint64_t at = u->params.scattered ? u->bytes : u->at;
-    uint64_t end = u->params.scattered ? u->bytes : u->at + u->params.bytes;
+    /* A scattered payload may go anywhere: it is written over the copied bytes. */
+    uint64_t at = u->plan.scattered ? u->plan.bytes : u->plan.at;
+    uint64_t end = u->plan.scattered ? u->plan.bytes : u->plan.at + u->plan.payload;
     enum gb_copy_way way;
 
-    if (!u->base && !u->zero)
+    if (!u->base && !u->plan.zero)
         return 0;
-    u->touched = u->touched || u->placed;
-    if (u->zero) {
+    u->touched = u->touched || u->plan.placed;
+    if (u->plan.zero) {
         if (gb_content_zero(c, 0, at, stream, err) < 0)
             return -1;
-        return gb_content_zero(c, end, u->bytes - end, stream, err);
+        return gb_content_zero(c, end, u->plan.bytes - end, stream, err);
     }
-    u->mirror_copied = u->mirrored;
+    u->mirror_copied = u->plan.mirrored;
     if (u->base->ready && gb_stream_wait(be, stream, u->base->ready->event, err) < 0)
         return -1;
     if (gb_content_move(c, 0, u->base, 0, at, stream, &way, err) < 0)
         return -1;
-    return gb_content_move(c, end, u->base, end, u->bytes - end, stream, &way, err);
+    return gb_content_move(c, end, u->base, end, u->plan.bytes - end, stream, &way, err);
 }
 
 /* Records an event behind all that is queued. *ret_watched: usable() comes later, and drops the base if that is still
@@ -51,77 +50,69 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     struct gb_backend *be = u->t.core->backend;
     bool done = true;
 
-    u->usable = gb_events_take(&u->t.device->events, err);
+    u->usable = gb_event_pool_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
         gb_event_query(be, u->usable->event, &done, err) < 0)
         return -1;
     /* Freed in the order of its home: on another stream the copy must be done before. */
-    if (u->base && (done || u->base->home == u->t.stream)) {
+    if (u->base && (done || u->base->alloc_stream == u->t.stream)) {
         *ret_base = u->base;
         u->base = NULL;
     }
     if (done)
         return 0;
-    pthread_mutex_lock(&u->t.lock);
-    u->pending++;
-    pthread_mutex_unlock(&u->t.lock);
-    gb_transfer_ref(&u->t);
-    if (gb_watch(be, u->usable->event, usable, u, err) < 0) {
-        gb_transfer_unref(&u->t); /* never the last: the lane has one */
-        return -1;
-    }
     *ret_watched = true;
-    return 0;
+    return gb_upload_watch(u, u->usable, usable, u, err);
 }
 
 static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
                  struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    struct gb_place place = gb_content_place(c, 0);
+    struct gb_location place = gb_content_location(c, 0);
 
-    if (u->write && gb_flight_open(&u->flights[0], stream, err) < 0)
+    if (u->role->queue && gb_staged_copy_open(&u->pipe.copies[0], stream, err) < 0)
         return -1;
-    if ((u->placed && gb_content_settle(c, err) < 0) || gb_content_settle(u->base, err) < 0)
+    if ((u->plan.placed && gb_content_materialize(c, err) < 0) || gb_content_materialize(u->base, err) < 0)
         return -1;
-    if (u->placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
+    if (u->plan.placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
         return -1;
     if (queue_rest(u, stream, err) < 0)
         return -1;
-    if (u->write)
-        return gb_write_queue(u, stream, err);
-    if (u->direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
+    if (u->role->queue)
+        return u->role->queue(u, stream, err);
+    if (u->plan.direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
         u->attached = true;
         if (gb_mem_attach(be, &place, true, stream, err) < 0)
             return -1;
     }
-    if (!u->direct && !u->base)
+    if (!u->plan.direct && !u->base)
         return 0;
     return watch(u, stream, ret_watched, ret_base, err);
 }
 
-/* --- after a failure ------------------------------------------------------------------------------------------------------------ */
+/* --- after a failure ---------------------------------------------------------------------------------------------- */
 
 static void settled(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
 
-    gb_core_note(u->t.core, error);
-    gb_transfer_unref(&u->t);
+    gb_core_report_error(u->t.core, error);
+    gb_core_transfer_unref(&u->t);
 }
 
 static void settle_slowly(struct gb_task *task) {
     struct gb_upload *u = (struct gb_upload *)((char *)task - offsetof(struct gb_upload, task));
 
-    gb_stream_sync(u->t.core->backend, gb_transfer_part(&u->t), NULL);
-    gb_transfer_unref(&u->t);
+    gb_stream_sync(u->t.core->backend, gb_core_transfer_part(&u->t), NULL);
+    gb_core_transfer_unref(&u->t);
 }
 
-/* What was queued may be under way: the lane's reference is kept until it cannot be. */
+/* Queued work may still run: the lane's reference is kept until the stream is done with it. */
 static void settle(struct gb_upload *u, struct gb_stream *stream) {
     struct gb_backend *be = u->t.core->backend;
 
     if (!u->usable)
-        u->usable = gb_events_take(&u->t.device->events, NULL);
+        u->usable = gb_event_pool_take(&u->t.device->events, NULL);
     if (u->usable && gb_event_record(be, u->usable->event, stream, NULL) == 0 &&
         gb_watch(be, u->usable->event, settled, u, NULL) == 0)
         return;
@@ -129,7 +120,7 @@ static void settle(struct gb_upload *u, struct gb_stream *stream) {
     gb_lane_post(&u->t.device->slow, &u->task);
 }
 
-/* --- the task ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the task ----------------------------------------------------------------------------------------------------- */
 
 static void prepare(struct gb_upload *u) {
     struct gb_error err = GB_ERROR_INIT;
@@ -139,12 +130,12 @@ static void prepare(struct gb_upload *u) {
 
     u->prepared_ns = gb_clock_ns();
     if (gb_core_stream_part_make(u->t.stream, u->t.device->index, &stream, &err) < 0) {
-        gb_transfer_fail(&u->t, &err);
-        gb_transfer_unref(&u->t);
+        gb_upload_fail(u, &err);
+        gb_core_transfer_unref(&u->t);
         return;
     }
     if (queue(u, stream, &watched, &base, &err) < 0) {
-        gb_transfer_fail(&u->t, &err);
+        gb_upload_fail(u, &err);
         settle(u, stream);
         gb_content_drop(base, NULL, NULL); /* its home is this stream */
         return;
@@ -152,10 +143,10 @@ static void prepare(struct gb_upload *u) {
     gb_content_drop(base, NULL, NULL);
     pthread_mutex_lock(&u->t.lock);
     /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
-    if (!watched || !u->direct)
-        u->open = true;
+    if (!watched || !u->plan.direct)
+        gb_upload_opened_locked(u);
     gb_upload_unlock_advance(u);
-    gb_transfer_unref(&u->t);
+    gb_core_transfer_unref(&u->t);
 }
 
 void gb_upload_prepare(struct gb_task *task) {
@@ -169,30 +160,30 @@ void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
         prepare(u);
         return;
     }
-    gb_transfer_fail(&u->t, error);
-    gb_transfer_unref(&u->t);
+    gb_upload_fail(u, error);
+    gb_core_transfer_unref(&u->t);
 }
 
-/* --- managed memory ------------------------------------------------------------------------------------------------------------- */
+/* --- managed memory ----------------------------------------------------------------------------------------------- */
 
-/* Who uses the memory next waits for the event. */
+/* The next user of the memory waits for the event. */
 static int hand_back(struct gb_upload *u, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
-    struct gb_place place = gb_content_place(c, 0);
-    struct gb_stream *stream = gb_transfer_part(&u->t);
+    struct gb_location place = gb_content_location(c, 0);
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
     struct gb_ev *ready;
 
     if (gb_mem_attach(be, &place, false, stream, err) < 0)
         return -1;
-    ready = gb_events_take(&u->t.device->events, err);
+    ready = gb_event_pool_take(&u->t.device->events, err);
     if (!ready)
         return -1;
     if (gb_event_record(be, ready->event, stream, err) < 0) {
-        gb_events_give(&u->t.device->events, ready);
+        gb_event_pool_give(&u->t.device->events, ready);
         return -1;
     }
-    gb_events_give(&u->t.device->events, c->ready);
+    gb_event_pool_give(&u->t.device->events, c->ready);
     c->ready = ready;
     return 0;
 }
@@ -207,6 +198,10 @@ static void on_lane(struct gb_task *task) {
 
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error)) {
+    if (!upload->attached) {
+        then(upload, NULL);
+        return;
+    }
     upload->handed_back = then;
     upload->task.run = on_lane;
     gb_lane_post(&upload->t.device->lane, &upload->task);

@@ -1,71 +1,53 @@
 /* The bytes of an upload: into the memory itself where the CPU reaches it, else through slots. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/upload/upload.h"
 
-/* A slot that fills is its upload's for as long; after that it is sent with what it has, if others wait. Bytes that only drip
- * would keep it for minutes otherwise, and a few such clients all of the slots. */
+/* A slot that fills belongs to its upload for this long. After that it is sent with what it holds, if others wait: slow
+ * clients would keep slots for minutes otherwise, and a few of them would keep them all. */
 #define HOLD_NS (200 * GB_NS_PER_MS)
 
-/* At once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache for the checksum. */
+/* Room at once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache
+ * when it is summed up. */
 #define ROOM_BYTES (1u << 20)
 
 static size_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* A slot to fill; false: wait for wake. While copies are under way the end of one wakes, so no place in the line is needed. */
-static bool begin_slot_locked(struct gb_upload *u) {
-    struct gb_flight *f = NULL;
-    unsigned i;
-
-    for (i = 0; i < GB_UPLOAD_FLIGHTS && !f; i++) {
-        if (!u->flights[i].busy)
-            f = &u->flights[i];
-    }
-    if (!f)
-        return false;
-    f->slot = u->in_flight > 0 ? gb_slots_try(&u->t.core->slots) : gb_transfer_slot_locked(&u->t);
-    if (!f->slot)
-        return false;
-    f->busy = true;
-    f->bytes = 0;
-    f->summed = 0;
-    u->filling = f;
-    u->filling_ns = gb_clock_ns();
-    u->filling_max = u->params.scattered ? gb_scatter_slot(u) : u->t.core->slots.slot_bytes;
-    return true;
-}
-
 static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
-    uint64_t left = u->params.bytes - u->filled;
+    uint64_t left = u->plan.payload - u->filled;
+    struct gb_staged_copy *f;
 
-    if (gb_transfer_check_locked(&u->t, err) < 0)
+    if (gb_upload_alive_locked(u, err) < 0)
         return -1;
-    if (left == 0 || u->ended)
+    if (left == 0 || u->state > GB_UPLOAD_OPEN)
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the payload has %llu bytes and no more",
-                            (unsigned long long)u->params.bytes);
-    if (!u->open)
+                            (unsigned long long)u->plan.payload);
+    if (u->state != GB_UPLOAD_OPEN)
         return 0;
-    if (u->direct && u->params.scattered)
+    if (u->plan.direct && u->plan.scattered)
         return gb_scatter_room_locked(u, ret_ptr, err);
-    if (u->direct) {
-        *ret_ptr = (char *)u->content->ptr + u->at + u->filled;
+    if (u->plan.direct) {
+        *ret_ptr = (char *)u->content->ptr + u->plan.at + u->filled;
         u->room = least(left, ROOM_BYTES);
         u->touched = true;
         return 1;
     }
-    if (!u->filling && !begin_slot_locked(u))
+    if (!u->pipe.filling && !gb_upload_begin_slot_locked(u))
         return 0;
-    *ret_ptr = (char *)u->filling->slot + u->filling->bytes;
-    u->room = least(left, u->filling_max - u->filling->bytes);
+    f = u->pipe.filling;
+    *ret_ptr = (char *)f->slot + f->bytes;
+    u->room = least(left, u->pipe.filling_max - f->bytes);
     return 1;
 }
 
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     int r;
 
-    if (!upload->filling)
+    if (!upload->pipe.filling)
         gb_upload_reap(upload);
     pthread_mutex_lock(&upload->t.lock);
     upload->room = 0;
@@ -80,52 +62,53 @@ int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, stru
 }
 
 int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
-    struct gb_flight *f = upload->filling;
-    char *at;
+    uint64_t at = upload->plan.at + upload->filled;
 
     if (n > upload->room)
         return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
-    if (upload->params.scattered)
-        at = upload->scratch + upload->scratch_n;
-    else
-        at = (char *)upload->content->ptr + upload->at + upload->filled;
     upload->filled += n;
     upload->room -= n;
-    if (!f) {
-        upload->crc = gb_crc32c(upload->crc, at, n);
-        if (upload->params.scattered)
-            gb_scatter_fill(upload, n);
-        return 0;
+    if (upload->pipe.filling)
+        return gb_upload_fill_slot(upload, n, err);
+    if (upload->plan.scattered) {
+        upload->crc = gb_crc32c(upload->crc, upload->scratch + upload->scratch_n, n);
+        gb_scatter_fill(upload, n);
+    } else {
+        upload->crc = gb_crc32c(upload->crc, (char *)upload->content->ptr + at, n);
     }
-    f->bytes += n;
-    gb_upload_sum(upload);
-    if (f->bytes == upload->filling_max || upload->filled == upload->params.bytes)
-        return n > 0 ? gb_upload_send(upload, err) : 0;
     return 0;
 }
 
-int gb_upload_flush(struct gb_upload *upload, struct gb_error *err) {
-    upload->room = 0;
-    return upload->filling && upload->filling->bytes > 0 ? gb_upload_send(upload, err) : 0;
+int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err) {
+    size_t size;
+    void *room;
+    int r;
+
+    while (*done < n) {
+        r = gb_upload_room(upload, &room, &size, err);
+        if (r <= 0)
+            return r;
+        size = least(size, n - *done);
+        memcpy(room, (const char *)bytes + *done, size);
+        if (gb_upload_fill(upload, size, err) < 0)
+            return -1;
+        *done += size;
+    }
+    return 1;
 }
 
 void gb_upload_pause(struct gb_upload *upload, bool stalled) {
-    struct gb_flight *f = upload->filling;
+    struct gb_staged_copy *f = upload->pipe.filling;
 
     if (stalled)
-        (void)gb_upload_watch_rest(upload, NULL); /* what goes wrong stands in the transfer */
+        (void)gb_upload_watch_rest(upload, NULL); /* a failure is recorded in the upload */
     if (!f || !gb_slots_wanted(&upload->t.core->slots))
         return;
-    if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->filling_ns < HOLD_NS)
+    if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->pipe.filling_ns < HOLD_NS)
         return;
     upload->room = 0;
-    if (f->bytes > 0) {
-        (void)gb_upload_send(upload, NULL);
-        return;
-    }
-    upload->filling = NULL;
-    gb_flight_release(f);
-    pthread_mutex_lock(&upload->t.lock);
-    f->busy = false;
-    pthread_mutex_unlock(&upload->t.lock);
+    if (f->bytes > 0)
+        (void)gb_upload_flush(upload, NULL);
+    else
+        gb_upload_drop_slot(upload);
 }

@@ -1,57 +1,75 @@
-/* Uploads: what can be refused is refused before a byte was read. */
+/* The beginning of an upload: every refusal that needs no bytes comes before the first byte is read. */
 #include "core/upload/upload.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params, const struct gb_plan *plan,
-                              struct gb_error *err) {
+static int check_quota_locked(struct gb_session *s, const struct gb_upload_params *params,
+                              const struct gb_upload_draft *draft, struct gb_error *err) {
     bool tell = !params->asked_before;
-    int r = gb_quota_check_locked(s, plan->place ? 0 : plan->bytes, plan->buffer ? 0 : 1, tell, err);
+    int r = gb_quota_check_locked(s, draft->place ? 0 : draft->bytes, draft->buffer ? 0 : 1, tell, err);
 
-    if (r == 0 && !plan->place && plan->kind == GB_KIND_PINNED)
-        r = gb_quota_check_pinned_locked(s, plan->bytes, tell, err);
+    if (r == 0 && !draft->place && draft->kind == GB_KIND_PINNED)
+        r = gb_quota_check_pinned_locked(s, draft->bytes, tell, err);
     if (r < 0 && err && tell)
-        gb_memory_denied(s, err);
+        gb_quota_denied(s, err);
     return r;
 }
 
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_core_stream *stream = NULL;
     struct gb_session *s;
-    struct gb_plan plan;
+    struct gb_upload_draft draft;
     int r;
 
     if (gb_core_alive(core, err) < 0)
         return -1;
-    s = gb_session_use(core, &params->buffer.session, err);
+    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
     if (!s)
         return -1;
     pthread_mutex_lock(&s->lock);
     r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
     if (r == 0)
-        r = gb_plan_make_locked(s, params, NULL, &plan, err);
+        r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, &draft, err);
     if (r == 0)
-        r = check_quota_locked(s, params, &plan, err);
+        r = check_quota_locked(s, params, &draft, err);
     pthread_mutex_unlock(&s->lock);
     gb_core_stream_unuse(stream);
     gb_session_unref(s);
     return r;
 }
 
-/* Takes what the plan needs: nothing when it fails. */
-static int reserve_locked(struct gb_upload *u, const struct gb_plan *plan, struct gb_error *err) {
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role) {
+    struct gb_upload *u = calloc(1, size);
+
+    if (!u)
+        return NULL;
+    u->role = role;
+    gb_upload_pipeline_init(u);
+    return u;
+}
+
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *u) {
+    return (struct gb_upload_plan *)(uintptr_t)&u->plan; /* constant for everyone else */
+}
+
+/* Reserves what the draft needs; nothing when it fails. */
+static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const struct gb_upload_draft *draft,
+                          struct gb_error *err) {
     struct gb_session *s = u->t.session;
-    struct gb_buffer *b = plan->buffer;
+    struct gb_buffer *b = draft->buffer;
 
     if (!b && gb_quota_take_locked(s, 0, 1, err) < 0)
         return -1;
-    if (plan->place) {
-        u->content = gb_content_ref(plan->place);
-        b->in_place = plan->in_place;
-    } else if (gb_content_new_locked(s, plan->pool, plan->kind, u->t.stream, &u->params.buffer.name, plan->bytes,
-                                     &u->content, err) < 0) {
-        if (b && !plan->mirrored && err && err->code == GB_ERR_QUOTA_EXCEEDED)
+    if (draft->place) {
+        u->content = gb_content_ref(draft->place);
+        b->in_place = draft->in_place;
+        u->marked = draft->in_place;
+    } else if (gb_content_new_locked(s, draft->pool, draft->kind, u->t.stream, name, draft->bytes, &u->content, err) <
+               0) {
+        if (b && !draft->mirrored && err && err->code == GB_ERR_QUOTA_EXCEEDED)
             strncat(err->detail, "; a write in place needs no second copy",
                     sizeof(err->detail) - strlen(err->detail) - 1);
         if (!b)
@@ -59,148 +77,130 @@ static int reserve_locked(struct gb_upload *u, const struct gb_plan *plan, struc
         return -1;
     }
     u->counted = !b;
-    if (plan->base)
-        u->base = gb_content_ref(plan->base);
+    if (draft->base)
+        u->base = gb_content_ref(draft->base);
     return 0;
 }
 
-static int begin_locked(struct gb_upload *u, struct gb_error *err) {
-    struct gb_plan plan;
+static void plan_params(struct gb_upload_plan *plan, const struct gb_upload_params *params) {
+    plan->buffer = params->buffer;
+    plan->view = params->view;
+    plan->check = params->check;
+    plan->wait_ms = params->wait_ms;
+    plan->scattered = params->scattered;
+}
 
-    if (gb_core_stream_use_locked(u->t.session, &u->params.buffer.stream, &u->t.stream, err) < 0 ||
-        gb_plan_make_locked(u->t.session, &u->params, u->write, &plan, err) < 0 || reserve_locked(u, &plan, err) < 0)
+static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_upload_params *params,
+                              const struct gb_upload_draft *draft) {
+    const struct gb_buffer *b = draft->buffer;
+
+    plan->pool_name = draft->pool_name;
+    plan->bytes = draft->bytes;
+    plan->at = draft->at;
+    plan->payload = draft->payload;
+    plan->partial = params->partial && b;
+    plan->merge = draft->merge;
+    plan->zero = draft->zero;
+    plan->placed = draft->place != NULL;
+    plan->in_place = draft->in_place;
+    plan->mirrored = draft->mirrored;
+    plan->has_crc32c = draft->has_crc32c;
+    plan->crc32c = draft->crc32c;
+    plan->side = draft->side;
+    plan->head = draft->head;
+    plan->kind = draft->kind;
+    if (!b)
+        return;
+    plan->was = draft->mirrored ? b->sides[draft->side] : NULL;
+    plan->base_id = b->id;
+    plan->base_generation = b->rec.generation;
+}
+
+static int plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
+    struct gb_upload_plan *plan = gb_upload_plan_of(u);
+    struct gb_upload_draft draft;
+
+    if (gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0 ||
+        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, &draft, err) < 0 ||
+        reserve_locked(u, &params->buffer.name, &draft, err) < 0)
         return -1;
     u->t.device = u->content->device;
-    u->params.partial = u->params.partial && plan.buffer;
-    u->params.bytes = plan.payload;
-    u->bytes = plan.bytes;
-    u->at = plan.at;
-    u->merge = plan.merge;
-    u->zero = plan.zero;
-    u->kind = plan.kind;
-    u->in_place = plan.in_place;
-    u->placed = plan.place != NULL;
-    u->mirrored = plan.mirrored;
-    u->side = plan.side;
-    u->head = plan.head;
-    u->was = plan.mirrored && plan.buffer ? plan.buffer->sides[plan.side] : NULL;
-    u->pool_name = plan.pool_name;
-    u->direct = !u->write && gb_kind_direct_in(u->t.device, plan.kind);
-    if (plan.buffer) {
-        u->base_id = plan.buffer->id;
-        u->base_generation = plan.buffer->rec.generation;
-    }
+    plan_draft_locked(plan, params, &draft);
+    plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
+    u->crc = draft.crc32c;
     return 0;
 }
 
-void gb_upload_start(struct gb_upload *u) {
-    struct gb_core *core = u->t.core;
-    unsigned i;
-
-    for (i = 0; i < GB_UPLOAD_FLIGHTS; i++)
-        u->flights[i].transfer = &u->t;
-    u->unstarted = false;
-    if (!u->intake)
-        atomic_fetch_add(u->write ? &core->writes_running : &core->uploads_running, 1);
-    gb_core_changed(core);
-    gb_transfer_ref(&u->t); /* the lane's */
-    if (u->placed) {
-        u->task.run = gb_upload_prepare;
-        gb_lane_post(&u->t.device->lane, &u->task);
-        return;
-    }
-    u->alloc.content = u->content;
-    u->alloc.done = gb_upload_allocated;
-    u->alloc.anywhere = !u->base && !u->zero && !u->write && !u->direct;
-    gb_alloc_start(&u->alloc, u->params.wait_ms);
-}
-
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                                 struct gb_error *err) {
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err) {
     struct gb_session *s;
     struct gb_upload *u;
     int r;
 
     if (gb_core_alive(core, err) < 0)
         return NULL;
-    s = gb_session_use(core, &params->buffer.session, err);
+    s = gb_session_use_held(core, params->session, &params->buffer.session, err);
     if (!s)
         return NULL;
-    u = calloc(1, sizeof(*u));
+    u = gb_upload_new(sizeof(*u), role);
     if (!u) {
         gb_session_unref(s);
         gb_no_memory(err);
         return NULL;
     }
-    u->params = *params;
-    u->write = write;
-    gb_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
+    u->owner = owner;
+    u->pending = 1; /* the preparation */
+    plan_params(gb_upload_plan_of(u), params);
+    gb_text_ref(params->buffer.labels);
+    gb_core_transfer_init(&u->t, s, params->wake, params->arg, gb_upload_destroy);
     pthread_mutex_lock(&s->lock);
-    r = begin_locked(u, err);
+    r = plan_locked(u, params, err);
     pthread_mutex_unlock(&s->lock);
     gb_session_unref(s);
     if (r < 0) {
-        gb_transfer_done(&u->t);
+        gb_core_transfer_done(&u->t);
+        gb_text_unref(u->plan.buffer.labels);
         free(u);
         return NULL;
     }
     return u;
 }
 
+/* --- starting ----------------------------------------------------------------------------------------------------- */
+
+void gb_upload_count_running(struct gb_upload *u, _Atomic uint64_t *running) {
+    u->running = running;
+    if (running)
+        atomic_fetch_add(running, 1);
+    gb_core_changed(u->t.core);
+}
+
+void gb_upload_run(struct gb_upload *u, _Atomic uint64_t *running) {
+    gb_upload_count_running(u, running);
+    gb_core_transfer_ref(&u->t); /* the lane's */
+    if (u->plan.placed) {
+        u->task.run = gb_upload_prepare;
+        gb_lane_post(&u->t.device->lane, &u->task);
+        return;
+    }
+    u->alloc.content = u->content;
+    u->alloc.done = gb_upload_allocated;
+    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
+    gb_alloc_start(&u->alloc, u->plan.wait_ms);
+}
+
+void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
+    (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
+    gb_upload_run(u, running);
+}
+
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err) {
-    struct gb_upload *u = gb_upload_make(core, params, NULL, err);
+    struct gb_upload *u = gb_upload_make(core, params, &gb_upload_plain, NULL, err);
 
     if (!u)
         return -1;
-    gb_upload_start(u);
+    gb_upload_start(u, &core->uploads_running);
     *ret = u;
-    return 0;
-}
-
-static bool hold(void *arg) {
-    atomic_uint *refs = &((struct gb_upload *)arg)->t.refs;
-    unsigned n = atomic_load(refs);
-
-    while (n > 0 && !atomic_compare_exchange_weak(refs, &n, n + 1))
-        ;
-    return n > 0; /* else it is being taken down */
-}
-
-static bool cancel(void *arg, bool act) {
-    struct gb_upload *u = arg;
-    bool r = gb_upload_cancel(u, act);
-
-    gb_transfer_unref(&u->t);
-    return r;
-}
-
-int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
-                    struct gb_upload **ret, struct gb_error *err) {
-    struct gb_upload *u = gb_upload_make(core, params, NULL, err);
-
-    if (!u)
-        return -1;
-    u->intake = intake;
-    u->t.want_wake = true;
-    gb_transfer_silence(&u->t);
-    gb_upload_start(u);
-    *ret = u;
-    return 0;
-}
-
-int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                   struct gb_error *err) {
-    struct gb_upload *u = gb_upload_make(core, params, write, err);
-
-    if (!u)
-        return -1;
-    write->upload = u;
-    u->ended = true;
-    u->t.want_wake = true;
-    gb_transfer_ref(&u->t); /* it may come to its end meanwhile */
-    gb_call_offer(write->call, hold, cancel, u);
-    gb_upload_start(u);
-    gb_transfer_unref(&u->t);
     return 0;
 }

@@ -1,89 +1,118 @@
-/* An upload, for the files that make it up: upload_plan.c says what it needs, upload.c begins, prepare.c queues what
- * comes first, receive.c takes bytes, pipeline.c sends them, commit.c commits, abort.c cleans up. A device write (device_write.c) is an
- * upload whose payload is queued on the lane. */
-#ifndef GB_CORE_UPLOAD_H
-#define GB_CORE_UPLOAD_H
+/* An upload, for the files that implement it, lowest first: state.c makes every step, scatter.c places bytes that are
+ * not contiguous, pipeline.c queues the copies of slots, receive.c takes bytes, prepare.c queues the work before the
+ * payload, commit.c commits, abort.c cleans up, plan.c plans, upload.c begins.
+ *
+ * What differs between uploads is their role: a plain upload (commit.c), a member of a group (group.c), a device write
+ * (device_write.c), and two in multipart/: the target, which owns the memory, and a part, which writes into it. */
+#ifndef GB_CORE_UPLOAD_UPLOAD_H
+#define GB_CORE_UPLOAD_UPLOAD_H
 
 #include "core/buffer/transaction.h"
-#include "core/transfer/transfer.h"
+#include "core/public/upload.h"
+#include "core/upload/pipeline.h"
 
-#define GB_UPLOAD_FLIGHTS 4 /* one that fills, the others under way */
+/* --- the plan ----------------------------------------------------------------------------------------------------- */
 
-enum gb_write_what { GB_WRITE_COPY, GB_WRITE_FILL, GB_WRITE_SYNC };
-
-/* What makes an upload a device write. */
-struct gb_write {
-    enum gb_write_what what;
-    struct gb_call *call;
-    struct gb_upload *upload;
-    struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
-    struct gb_buffer_rec source_rec;
-    uint64_t from;
-    uint64_t pattern;
-    unsigned width;
-    uint64_t offset;
-    bool has_bytes;
-    uint64_t bytes;
-    enum gb_copy_way way;
-    struct gb_error error;
-    bool ended; /* nobody is to be told any more */
+/* What the upload writes and where. Made once, under the session's lock; constant afterwards. */
+struct gb_upload_plan {
+    struct gb_buffer_params buffer; /* what the upload makes; a partial write: only session, name, stream */
+    struct gb_view view;            /* scattered: where the payload goes */
+    struct gb_buffer_check check;   /* check.arg is the upload's */
+    struct gb_name pool_name;       /* of the buffer; "" for kinds that have none */
+    unsigned wait_ms;
+    uint64_t bytes;   /* of the buffer */
+    uint64_t at;      /* where in the buffer the payload begins */
+    uint64_t payload; /* bytes */
+    bool open_ended;  /* the payload may end earlier */
+    bool partial;     /* the buffer keeps its shape */
+    bool scattered;
+    bool merge;      /* bytes of the buffer outside the payload stay */
+    bool zero;       /* the bytes outside the payload are zeros */
+    bool placed;     /* content already has its memory */
+    bool in_place;   /* content is the buffer's own: bytes that readers see are overwritten */
+    bool direct;     /* the caller writes into the memory itself, without slots */
+    bool mirrored;   /* the buffer is mirrored: side, head and was are valid */
+    bool has_crc32c; /* the payload's checksum is known without reading the memory */
+    uint32_t crc32c; /* of the payload, as far as it is known before the first byte */
+    enum gb_side side;
+    enum gb_head head;            /* after the commit */
+    const struct gb_content *was; /* the side's content at the plan; only compared */
+    enum gb_kind kind;            /* of content */
+    int64_t base_id;              /* merge: the buffer that it was planned for */
+    int64_t base_generation;
 };
 
-/* What a write needs; pointers are borrowed, under the session's lock. */
-struct gb_plan {
+/* A plan that is being made. Its pointers are borrowed under the session's lock. */
+struct gb_upload_draft {
     struct gb_buffer *buffer;  /* NULL: a new one */
-    struct gb_core_pool *pool; /* the device's own for kinds that have none */
-    struct gb_name pool_name;  /* of the buffer; "" for kinds that have none */
-    enum gb_kind kind;         /* of the memory that is written */
-    uint64_t bytes;            /* of the buffer */
-    uint64_t at;               /* where the payload begins */
+    struct gb_core_pool *pool; /* the device's own pool for kinds that have none */
+    struct gb_name pool_name;
+    enum gb_kind kind;
+    uint64_t bytes;
+    uint64_t at;
     uint64_t payload;
-    bool merge;    /* bytes of the buffer outside the payload stay */
-    bool zero;     /* and they are zeros */
-    bool in_place; /* what readers see is overwritten */
+    bool merge;
+    bool zero;
+    bool in_place;
     bool mirrored;
     enum gb_side side;
-    enum gb_head head;        /* afterwards */
-    struct gb_content *place; /* memory that is there is written; NULL: fresh memory */
-    struct gb_content *base; /* where the other bytes come from; NULL: they are in place, or zeros, or there are none */
+    enum gb_head head;
+    struct gb_content *place; /* existing memory to write to; NULL: fresh memory */
+    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, or none */
+
+    /* Of a device write, set by the role's plan: */
+    struct gb_content *source; /* NULL: a fill, or the source is all zeros */
+    uint64_t from;             /* offset of its bytes in source */
+    bool by_device;            /* it is a device write */
+    bool sync;           /* one side of a mirrored buffer is updated from the other: the buffer's bytes stay the same */
+    bool all_or_nothing; /* its call is in an atomic batch */
+    bool has_crc32c;
+    uint32_t crc32c;
 };
 
+/* --- the state ---------------------------------------------------------------------------------------------------- */
+
+/* state.c has the table of permitted steps. */
+enum gb_upload_state {
+    GB_UPLOAD_PLANNED,    /* nothing runs yet */
+    GB_UPLOAD_ALLOCATING, /* memory is being allocated and prepared */
+    GB_UPLOAD_OPEN,       /* bytes may come */
+    GB_UPLOAD_ENDED,      /* the payload is complete, or the device writes it; copies may be under way */
+    GB_UPLOAD_COMMITTING, /* nothing is pending; the commit runs */
+    GB_UPLOAD_DONE,
+    GB_UPLOAD_FAILED /* the transfer's error is the reason */
+};
+#define GB_UPLOAD_STATES (GB_UPLOAD_FAILED + 1)
+
+/* --- the role ----------------------------------------------------------------------------------------------------- */
+
+/* The functions that differ between uploads. Three may be NULL. Without plan, params alone determine the plan. Without
+ * queue, the caller brings the payload. Without committed, nothing is counted. */
+struct gb_upload_role {
+    /* Plans how many bytes are written and where. draft->buffer, kind and mirrored are set. The session's lock is held.
+     * Returns 0 or -1. */
+    int (*plan)(void *owner, const struct gb_upload_params *params, struct gb_upload_draft *draft,
+                struct gb_error *err);
+    /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
+    int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+    /* Commits the upload, which is COMMITTING. Takes over a reference. Runs on any thread, without locks. */
+    void (*complete)(struct gb_upload *upload);
+    /* Counts the upload after its commit, when the replaced content is gone. Runs without locks; DONE follows. */
+    void (*committed)(struct gb_upload *upload);
+    /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
+    void (*gone)(struct gb_upload *upload);
+};
+
+extern const struct gb_upload_role gb_upload_plain;
+
+/* --- the upload --------------------------------------------------------------------------------------------------- */
+
 struct gb_upload {
-    struct gb_transfer t; /* first */
-    struct gb_upload_params params;
-    struct gb_write *write; /* NULL: the caller brings the payload */
-    struct gb_joint *joint; /* a reference; NULL: by itself */
-    bool unstarted;         /* of a joint: nothing runs yet */
-    bool joined;            /* it waits there for the others; the joint's lock */
-
-    /* One of an intake's; see internal.h. The list is the intake's lock's. */
-    struct gb_intake *intake;  /* a reference; NULL: none of this */
-    struct gb_upload *carrier; /* whose part this is, with a reference; NULL: it is the carrier */
-    struct gb_upload *part_next;
-    bool keeps;                       /* what came counts even when the end does not */
-    bool arrived;                     /* its range is marked */
-    struct gb_buffer_check end_check; /* asked besides params.check */
-    struct gb_error refused;          /* the commit; it may be tried again */
-    struct gb_store_mark mark;        /* of who completes it */
-
-    /* Decided at the beginning: */
-    uint64_t bytes;    /* of the buffer; those of the payload are params.bytes */
-    uint64_t at;       /* where in the buffer the payload begins */
-    bool merge;        /* bytes of the buffer outside the payload stay */
-    enum gb_kind kind; /* of content */
-    bool direct;       /* the caller's bytes go into the memory itself */
-    bool zero;         /* bytes outside the payload are zeros */
-    bool placed;       /* content has its memory already */
-    bool mirrored;
-    enum gb_side side;      /* of a mirrored buffer: the one that is written */
-    enum gb_head head;      /* of a mirrored buffer, afterwards */
-    bool mirror_copied;     /* bytes came from the other side */
-    struct gb_content *was; /* sync: the side as it was found; compared only */
-    struct gb_name pool_name;
-    bool in_place; /* content is the buffer's own, and the buffer is marked so until this has ended */
-    int64_t base_id;
-    int64_t base_generation; /* what a merge is built upon */
-    bool counted;            /* a new buffer's place in the quota is reserved; the session's lock */
+    struct gb_core_transfer t; /* first */
+    const struct gb_upload_plan plan;
+    const struct gb_upload_role *role;
+    void *owner;               /* the role's: the group's member, the device write or the multipart upload */
+    _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
     struct gb_content *content; /* a reference; the buffer's own after the commit */
     struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
@@ -91,132 +120,138 @@ struct gb_upload {
     struct gb_alloc alloc;
     struct gb_task task;
     struct gb_ev *usable;
-    bool attached; /* managed memory is in the CPU's hands */
     void (*handed_back)(struct gb_upload *upload, const struct gb_error *error);
     uint64_t prepared_ns;
+    bool attached;      /* managed memory is attached to the CPU */
+    bool mirror_copied; /* bytes came from the other side */
+    bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
+    bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
+    bool created;
     enum gb_code blamed; /* gb_upload_blame */
 
-    /* The caller's: */
+    /* The caller's thread: */
+    bool touched; /* the buffer's memory may have changed */
+    uint32_t crc; /* of the bytes received */
     uint64_t filled;
-    bool touched; /* the buffer's memory may differ from what it was */
     size_t room;
-    uint32_t crc;
-    struct gb_flight *filling;
-    struct gb_flight *loose; /* sent, and not watched; the oldest first */
-    struct gb_flight *loose_last;
-    unsigned loose_count;
-    size_t filling_max;  /* bytes that it is to hold */
-    uint64_t filling_ns; /* since when */
-    char *scratch;       /* scattered, where the CPU writes: gathered here first */
+    char *scratch; /* scattered, written by the CPU: bytes are gathered here first */
     size_t scratch_n;
+    struct gb_upload_pipeline pipe;
 
     /* The transfer's lock: */
-    bool open;  /* bytes may come */
-    bool ended; /* all are there */
-    bool committing;
-    bool finished;
-    unsigned pending; /* watches that must fire before the commit */
-    unsigned in_flight;
-    struct gb_flight flights[GB_UPLOAD_FLIGHTS];
+    enum gb_upload_state state;
+    unsigned pending; /* work that the commit waits for: the preparation, watches */
 
-    struct gb_change change;
-    bool created;
+    const struct gb_buffer_check *end_check; /* the role's: evaluated at the commit besides plan.check; NULL: none */
+    struct gb_transaction transaction;
 };
 
-static inline struct gb_upload *gb_upload_of(struct gb_transfer *transfer) {
+static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
     return (struct gb_upload *)transfer;
 }
 
-/* upload_plan.c, under the session's lock: says what params and write (may be NULL) need, or why not. */
-int gb_plan_make_locked(struct gb_session *session, const struct gb_upload_params *params, struct gb_write *write,
-                        struct gb_plan *plan, struct gb_error *err);
-int gb_plan_mergeable(const struct gb_plan *plan, struct gb_error *err);
+/* --- state.c ------------------------------------------------------------------------------------------------------ */
 
-/* upload.c: an upload that nothing was queued for yet, with the caller's reference; and its start. */
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                                 struct gb_error *err);
-void gb_upload_start(struct gb_upload *upload);
+bool gb_upload_step_permitted(enum gb_upload_state from, enum gb_upload_state to);
+/* Makes a step. The transfer's lock is held. Returns false if the table does not permit it; the upload has then
+ * failed. */
+bool gb_upload_step_locked(struct gb_upload *upload, enum gb_upload_state to);
+/* As gb_upload_step_locked, without the lock. */
+bool gb_upload_step(struct gb_upload *upload, enum gb_upload_state to);
 
-/* group.c: one of several is there: its copies are done, its commit waits for the others. Takes over a reference of it. */
-void gb_joint_ready(struct gb_upload *upload);
-/* It was committed, and what it replaced is gone. */
-void gb_joint_finished(struct gb_joint *joint);
-void gb_joint_unref(struct gb_joint *joint);
-/* commit.c: after the commit; finished() for it follows. */
-void gb_upload_committed(struct gb_upload *upload);
+/* Fails the upload, unless it has failed already: the first error stays. A running commit goes on and sets its own
+ * result. The lock is held. */
+void gb_upload_fail_locked(struct gb_upload *upload, const struct gb_error *error);
+/* As gb_upload_fail_locked, without the lock; reports the error and wakes the caller. */
+void gb_upload_fail(struct gb_upload *upload, const struct gb_error *error);
+/* The lock is held. Returns 0; -1 with the error if the upload has failed, its session has ended, or the core
+ * closes. */
+int gb_upload_alive_locked(struct gb_upload *upload, struct gb_error *err);
 
-/* upload.c: a device write. write is the upload's from success on; its call is finished at the end. */
-int gb_upload_open(struct gb_core *core, const struct gb_upload_params *params, struct gb_write *write,
-                   struct gb_error *err);
-
-/* device_write.c */
-struct gb_write *gb_write_new(enum gb_write_what what, struct gb_call *call); /* NULL when memory is exhausted */
-void gb_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_write *write);
-/* Frees it (NULL is accepted) and what the check holds, and finishes the call. error GB_OK: success. */
-void gb_write_fail(const struct gb_buffer_check *check, struct gb_write *write, struct gb_call *call,
-                   const struct gb_error *error);
-void gb_write_end(struct gb_write *write); /* finishes the call, frees */
-int gb_write_plan(struct gb_write *write, const struct gb_upload_params *params, struct gb_plan *plan,
-                  struct gb_error *err);
-int gb_write_check_overlap(const struct gb_write *write, const struct gb_plan *plan, struct gb_error *err);
-/* On the lane, after gb_flight_open of flights[0]: queues the payload and watches it. */
-int gb_write_queue(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
-
-/* mirrors.c: may it be synced or released at all? */
-int gb_mirror_check(const struct gb_buffer *buffer, struct gb_error *err);
-
-/* prepare.c, on the lane: the memory is there, queues what comes before the payload. */
-void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
-void gb_upload_prepare(struct gb_task *task);
-
-/* commit.c */
-/* Something of it is done. Unlocks t.lock; commits what is complete, whose end will wake, else wakes whoever waits. */
+/* Begin and end work that the commit waits for. error: the work's result; NULL: success. The lock is held. */
+void gb_upload_pend_locked(struct gb_upload *upload);
+void gb_upload_pended_locked(struct gb_upload *upload, const struct gb_error *error);
+/* Makes the commit wait for an event. fn runs at the event, on any thread, with a reference that it drops; it calls
+ * gb_upload_pended_locked. No lock is held. Returns 0; -1: no reference was taken and fn does not run. */
+int gb_upload_watch(struct gb_upload *upload, struct gb_ev *event, void (*fn)(void *arg, const struct gb_error *error),
+                    void *arg, struct gb_error *err);
+/* Opens the upload for bytes after the preparation. The lock is held. */
+void gb_upload_opened_locked(struct gb_upload *upload);
+/* Makes the upload COMMITTING if its payload is complete and it waits for nothing. The lock is held. Returns true if
+ * so; the caller then unlocks and calls the role's complete. */
+bool gb_upload_complete_locked(struct gb_upload *upload);
+/* Unlocks t.lock, which is held. Completes the upload if that is possible; else wakes the caller. */
 void gb_upload_unlock_advance(struct gb_upload *upload);
 
-/* Is what it writes in place still the buffer's? */
-bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+/* --- scatter.c: a payload whose bytes are not contiguous ---------------------------------------------------------- */
 
-/* upload.c: what an intake's bytes belong to. */
-int gb_upload_carry(struct gb_core *core, const struct gb_upload_params *params, struct gb_intake *intake,
-                    struct gb_upload **ret, struct gb_error *err);
-
-/* commit.c, of a carrier. Are its bytes to be written now? 1; 0: wake follows; -1. */
-int gb_upload_opened(struct gb_upload *upload, struct gb_error *err);
-/* Others have written all of it; gb_upload_end may follow. Takes check (may be NULL). mark: committed with it. */
-void gb_upload_fed(struct gb_upload *upload, const struct gb_buffer_check *check, const struct gb_store_mark *mark,
-                   uint32_t crc);
-/* After gb_upload_end. 1: the call has the result; 0: not yet, wake follows; -1: failed, and when it was refused alone it may
- * be tried again. */
-int gb_upload_outcome(struct gb_upload *upload, struct gb_call *call, struct gb_error *err);
-bool gb_upload_refused(struct gb_upload *upload);
-
-/* scatter.c: a payload that does not lie side by side. Room in the scratch; the scratch's bytes to their places; so
- * many bytes are to be in a slot; a full slot's copies, between gb_flight_open and _shut. */
+/* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
-void gb_scatter_fill(struct gb_upload *upload, size_t n);
-size_t gb_scatter_slot(const struct gb_upload *upload);
-int gb_scatter_queue(struct gb_upload *upload, struct gb_flight *flight, struct gb_error *err);
+void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies the scratch to its places */
+size_t gb_scatter_slot(const struct gb_upload *upload);   /* bytes that a slot is to hold */
+/* Queues the copies of a full slot, between gb_staged_copy_open and _close. Returns 0 or -1. */
+int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
 
-/* receive.c: sends what stands in a slot on its way. */
-int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
+/* --- prepare.c ---------------------------------------------------------------------------------------------------- */
 
-/* pipeline.c, by the caller's thread, without locks. Sends the slot that fills. */
-int gb_upload_send(struct gb_upload *upload, struct gb_error *err);
-/* Adds what came to the checksum; not yet, where the whole payload comes into the one slot: that is summed up while it is copied. */
-void gb_upload_sum(struct gb_upload *upload);
-/* Takes back the slots whose copies are done. */
-void gb_upload_reap(struct gb_upload *upload);
-/* The end of a copy is to wake: watches the oldest, unless one is watched. What goes wrong stands in the transfer. */
-void gb_upload_watch_first(struct gb_upload *upload);
-/* Nobody will ask any more: watches all. -1: the upload has failed, and nothing of it is loose all the same. */
-int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
-
-/* prepare.c: managed memory goes back to the device; then runs on the lane when that is queued,
- * or cannot be. */
+/* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
+void gb_upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
+void gb_upload_prepare(struct gb_task *task);
+/* Returns managed memory that is attached to the CPU to the device. `then` runs on the lane when that is queued or has
+ * failed. For other memory `then` runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
 
-/* abort.c */
-void gb_upload_destroy(struct gb_transfer *transfer);
+/* --- commit.c ----------------------------------------------------------------------------------------------------- */
+
+/* For a role's complete, after gb_upload_hand_back: fills in the transaction, with `end` as its end. Returns false if
+ * error is set; the upload has then failed and the reference is dropped. */
+bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
+                     void (*end)(struct gb_transaction *transaction));
+/* The transaction's end for a role whose upload fails if the commit fails. */
+void gb_upload_commit_end(struct gb_transaction *transaction);
+/* Finishes the upload after its commit; the role's committed follows. */
+void gb_upload_committed(struct gb_upload *upload);
+/* For a role's committed: counts the bytes and times of an upload. */
+void gb_upload_count(struct gb_upload *upload);
+/* True if the memory that the upload writes in place is still the buffer's. The session's lock is held. */
+bool gb_upload_has_locked(const struct gb_upload *upload, const struct gb_buffer *buffer);
+/* The upload that a transaction belongs to. */
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction);
+
+/* --- abort.c ------------------------------------------------------------------------------------------------------ */
+
+void gb_upload_destroy(struct gb_core_transfer *transfer); /* the transfer's destroy; ends with the role's gone */
+/* For a role's gone: counts an upload that was started and is not DONE as failed. */
+void gb_upload_count_failure(struct gb_upload *upload);
+/* Takes the upload out of the core's count of running uploads. */
+void gb_upload_stop_running(struct gb_upload *upload);
+/* For a role's gone: releases all that the upload holds and frees it. */
+void gb_upload_dispose(struct gb_upload *upload);
+
+/* --- plan.c ------------------------------------------------------------------------------------------------------- */
+
+/* Makes the draft of what params and the role need. The session's lock is held. Returns 0; -1 with the refusal. */
+int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_params *params,
+                           const struct gb_upload_role *role, void *owner, struct gb_upload_draft *draft,
+                           struct gb_error *err);
+/* For a role's plan: refuses a partial write if the buffer's other bytes are lost or partial. Returns 0 or -1. */
+int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
+
+/* --- upload.c ----------------------------------------------------------------------------------------------------- */
+
+/* Allocates `size` zeroed bytes that begin with an upload. Returns NULL when memory is exhausted. */
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role);
+/* The plan of an upload that is being made and that no other thread can reach yet. */
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
+/* Makes a planned upload whose memory is reserved in the quota; nothing runs yet. Takes params->check.arg on success.
+ * Returns it with the caller's reference, or NULL with err. */
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err);
+/* Starts an upload. running: the core's count of running uploads that it joins; NULL: it is not counted. */
+void gb_upload_start(struct gb_upload *upload, _Atomic uint64_t *running);
+/* As gb_upload_start, for an upload that has made its first step. */
+void gb_upload_run(struct gb_upload *upload, _Atomic uint64_t *running);
+void gb_upload_count_running(struct gb_upload *upload, _Atomic uint64_t *running);
 
 #endif

@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
-void gb_events_init(struct gb_events *events, struct gb_backend *backend, int device) {
-    *events = (struct gb_events){.backend = backend, .device = device, .ready = true};
+void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device) {
+    *events = (struct gb_event_pool){.backend = backend, .device = device, .ready = true};
     pthread_mutex_init(&events->lock, NULL);
 }
 
-void gb_events_done(struct gb_events *events) {
+void gb_event_pool_done(struct gb_event_pool *events) {
     struct gb_ev *next;
     struct gb_ev *ev;
 
@@ -22,7 +22,7 @@ void gb_events_done(struct gb_events *events) {
     events->ready = false;
 }
 
-struct gb_ev *gb_events_take(struct gb_events *events, struct gb_error *err) {
+struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err) {
     struct gb_ev *ev;
 
     pthread_mutex_lock(&events->lock);
@@ -44,7 +44,7 @@ struct gb_ev *gb_events_take(struct gb_events *events, struct gb_error *err) {
     return ev;
 }
 
-void gb_events_give(struct gb_events *events, struct gb_ev *ev) {
+void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev) {
     if (!ev)
         return;
     pthread_mutex_lock(&events->lock);

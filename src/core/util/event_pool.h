@@ -1,6 +1,6 @@
-/* Events of one device, kept for reuse: creating one is not free. */
-#ifndef GB_CORE_EVENTS_H
-#define GB_CORE_EVENTS_H
+/* Events of one device, kept for reuse, because creating one is not free. */
+#ifndef GB_CORE_UTIL_EVENT_POOL_H
+#define GB_CORE_UTIL_EVENT_POOL_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@ struct gb_ev {
     struct gb_event *event;
 };
 
-struct gb_events {
+struct gb_event_pool {
     struct gb_backend *backend;
     int device;
     pthread_mutex_t lock;
@@ -20,15 +20,15 @@ struct gb_events {
     struct gb_ev *first;
 };
 
-void gb_events_init(struct gb_events *events, struct gb_backend *backend, int device);
+void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend, int device);
 
-/* All must have been given back. Zeroed is accepted. */
-void gb_events_done(struct gb_events *events);
+/* All events must have been given back. A zeroed pool is accepted. */
+void gb_event_pool_done(struct gb_event_pool *events);
 
-/* NULL with err set when the device makes none. */
-struct gb_ev *gb_events_take(struct gb_events *events, struct gb_error *err);
+/* NULL, with err set, if the device makes none. */
+struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err);
 
-/* [any thread, never blocks] NULL is accepted. No watch on it may be pending. */
-void gb_events_give(struct gb_events *events, struct gb_ev *ev);
+/* Gives an event back; no watch on it may be pending. NULL is accepted. [any thread, never blocks] */
+void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev);
 
 #endif

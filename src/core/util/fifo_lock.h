@@ -1,49 +1,50 @@
-/* Changes of one thing, one after the other: who has the turn keeps it from the decision until the database has answered.
- * Whoever holds the lock of the thing may call these; nothing here locks. */
-#ifndef GB_CORE_TURNS_H
-#define GB_CORE_TURNS_H
+/* A lock that is granted in the order of asking, and without a waiting thread: a change holds it from its validation
+ * until the database has answered. The caller holds the mutex of the object that the lock belongs to; nothing here
+ * takes one. */
+#ifndef GB_CORE_UTIL_FIFO_LOCK_H
+#define GB_CORE_UTIL_FIFO_LOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-struct gb_turn {
-    struct gb_turn *next;
+struct gb_fifo_waiter {
+    struct gb_fifo_waiter *next;
 };
 
 /* Zero-initialised is free. */
-struct gb_turns {
+struct gb_fifo_lock {
     bool taken;
-    struct gb_turn *first;
-    struct gb_turn *last;
+    struct gb_fifo_waiter *first;
+    struct gb_fifo_waiter *last;
 };
 
-/* True: the turn is the caller's. False: it waits, and some gb_turns_leave will return it. */
-static inline bool gb_turns_enter(struct gb_turns *turns, struct gb_turn *turn) {
-    turn->next = NULL;
-    if (!turns->taken) {
-        turns->taken = true;
+/* True: the lock is the caller's. False: the waiter stands in line, and a later gb_fifo_lock_release returns it. */
+static inline bool gb_fifo_lock_acquire(struct gb_fifo_lock *fifo, struct gb_fifo_waiter *waiter) {
+    waiter->next = NULL;
+    if (!fifo->taken) {
+        fifo->taken = true;
         return true;
     }
-    if (turns->last)
-        turns->last->next = turn;
+    if (fifo->last)
+        fifo->last->next = waiter;
     else
-        turns->first = turn;
-    turns->last = turn;
+        fifo->first = waiter;
+    fifo->last = waiter;
     return false;
 }
 
-/* Gives the turn up. Returns who has it now, NULL when it is free. */
-static inline struct gb_turn *gb_turns_leave(struct gb_turns *turns) {
-    struct gb_turn *turn = turns->first;
+/* Gives the lock up. Returns its new holder; NULL: the lock is free. */
+static inline struct gb_fifo_waiter *gb_fifo_lock_release(struct gb_fifo_lock *fifo) {
+    struct gb_fifo_waiter *waiter = fifo->first;
 
-    if (!turn) {
-        turns->taken = false;
+    if (!waiter) {
+        fifo->taken = false;
         return NULL;
     }
-    turns->first = turn->next;
-    if (!turns->first)
-        turns->last = NULL;
-    return turn;
+    fifo->first = waiter->next;
+    if (!fifo->first)
+        fifo->last = NULL;
+    return waiter;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Pointers in the order of their ids. Not thread-safe. */
-#ifndef GB_CORE_IDLIST_H
-#define GB_CORE_IDLIST_H
+#ifndef GB_CORE_UTIL_IDLIST_H
+#define GB_CORE_UTIL_IDLIST_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -12,7 +12,7 @@ static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_e
 
     pthread_mutex_lock(&lane->lock);
     while (lane->taken || (!lane->first && !lane->stopping && !lane->poked && r == 0)) {
-        lane->timed = (ticking || lane->tended) && !lane->taken;
+        lane->timed = (ticking || lane->tick_scheduled) && !lane->taken;
         if (lane->timed)
             r = pthread_cond_timedwait(&lane->wake, &lane->lock, &until);
         else
@@ -20,7 +20,7 @@ static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_e
     }
     lane->taken = true;
     lane->poked = false;
-    lane->tended = false;
+    lane->tick_scheduled = false;
     task = lane->first;
     if (task) {
         lane->first = task->next;
@@ -42,10 +42,10 @@ static void *lane_main(void *arg) {
 
         if (task) {
             if (lane->before)
-                lane->before(lane->again_arg);
+                lane->before(lane->hook_arg);
             task->run(task);
         }
-        ticking = lane->again(lane->again_arg);
+        ticking = lane->retry(lane->hook_arg);
         gb_lane_leave(lane, false);
     }
     return NULL;
@@ -71,9 +71,9 @@ void gb_lane_leave(struct gb_lane *lane, bool poke) {
     pthread_mutex_unlock(&lane->lock);
 }
 
-void gb_lane_tend(struct gb_lane *lane) {
+void gb_lane_schedule_tick(struct gb_lane *lane) {
     pthread_mutex_lock(&lane->lock);
-    lane->tended = true;
+    lane->tick_scheduled = true;
     if (!lane->timed)
         pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&lane->lock);
@@ -84,8 +84,8 @@ bool gb_lane_no_more(void *arg) {
     return false;
 }
 
-int gb_lane_init(struct gb_lane *lane, const char *name, bool (*again)(void *arg), void *arg, struct gb_error *err) {
-    *lane = (struct gb_lane){.again = again, .again_arg = arg};
+int gb_lane_init(struct gb_lane *lane, const char *name, bool (*retry)(void *arg), void *arg, struct gb_error *err) {
+    *lane = (struct gb_lane){.retry = retry, .hook_arg = arg};
     pthread_mutex_init(&lane->lock, NULL);
     gb_cond_init(&lane->wake);
     if (gb_thread_start(&lane->thread, name, lane_main, lane, err) < 0) {

@@ -1,6 +1,6 @@
-/* Mirrored buffers: which side is current, and what every action does about it. */
-#ifndef GB_CORE_MIRROR_H
-#define GB_CORE_MIRROR_H
+/* Mirrored buffers: which side is current, and what each action does to the sides. */
+#ifndef GB_CORE_UTIL_MIRROR_H
+#define GB_CORE_UTIL_MIRROR_H
 
 #include "model/model.h"
 
@@ -21,7 +21,7 @@ enum gb_mirror_action {
 };
 
 enum gb_mirror_step {
-    GB_MIRROR_GO,          /* nothing comes before it */
+    GB_MIRROR_GO,          /* the action needs no step before it */
     GB_MIRROR_ZERO,        /* the bytes are zeros: nothing is to be copied, the side is to be zeroed */
     GB_MIRROR_COPY,        /* first the bytes of the other side are copied */
     GB_MIRROR_FROM_HOST,   /* read this side */
@@ -34,7 +34,7 @@ struct gb_mirror_move {
     enum gb_mirror_step step;
 };
 
-/* The one table. */
+/* The table of all moves. */
 struct gb_mirror_move gb_mirror_move(enum gb_head head, enum gb_mirror_action action);
 
 static inline enum gb_mirror_action gb_mirror_write(enum gb_side side, bool merge) {

@@ -1,15 +1,12 @@
-/* Which bytes of a whole have arrived, and their checksums: pieces that do not overlap, in order. Not thread-safe. */
-#ifndef GB_CORE_RANGES_H
-#define GB_CORE_RANGES_H
+/* Which bytes of a whole have arrived, with their checksums: pieces in order that do not overlap. Not thread-safe. */
+#ifndef GB_CORE_UTIL_RANGE_SET_H
+#define GB_CORE_UTIL_RANGE_SET_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct gb_gap {
-    uint64_t offset;
-    uint64_t bytes;
-};
+#include "core/public/types.h"
 
 struct gb_piece {
     uint64_t at;
@@ -30,12 +27,12 @@ void gb_ranges_done(struct gb_ranges *ranges);
 /* Makes room for count pieces in all, so that adding them cannot fail. Returns 0, or -1 when memory is exhausted. */
 int gb_ranges_reserve(struct gb_ranges *ranges, size_t count);
 
-/* Adds what overlaps no piece; there is room for one more. join: becomes one piece with the one that ends where it begins,
- * if there is one. No bytes: nothing happens. */
+/* Adds a piece that overlaps none; there is room for one more. join: the piece becomes one with the piece that ends
+ * where it begins, if there is one. No bytes: nothing happens. */
 void gb_ranges_add(struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t crc, bool join);
 
-/* Takes out the pieces within [at, at + bytes). False, with nothing changed, when that would cut one in two: of a part of a
- * piece there is no checksum. */
+/* Takes out the pieces within [at, at + bytes). False, with nothing changed, if that would cut a piece in two: a part
+ * of a piece has no checksum. */
 bool gb_ranges_take(struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
 
 /* Does a piece lie in [at, at + bytes), in part or as a whole? */
@@ -44,7 +41,7 @@ bool gb_ranges_meet(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes)
 /* Is [at, at + bytes) made of whole pieces? Then *ret_crc is its checksum. */
 bool gb_ranges_cover(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t *ret_crc);
 
-/* How many bytes from 0 on are there without a gap. */
+/* How many bytes have arrived from 0 on without a gap. */
 uint64_t gb_ranges_prefix(const struct gb_ranges *ranges);
 
 /* The gaps in [0, total): the first max of them into ret. Returns how many there are. */

@@ -1,7 +1,8 @@
-/* A fixed set of pinned slots. The last one given back is lent first, because it is still in the cache. Who finds none
- * free waits in line: a slot given back goes straight to the first in line, so nobody can overtake. */
-#ifndef GB_CORE_SLOTS_H
-#define GB_CORE_SLOTS_H
+/* A fixed set of pinned slots. The slot given back last is lent first, because it is still in the cache. A transfer
+ * that finds no slot free waits in line. A slot given back goes straight to the first in line, so no transfer
+ * overtakes. */
+#ifndef GB_CORE_UTIL_STAGING_SLOTS_H
+#define GB_CORE_UTIL_STAGING_SLOTS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,24 +41,24 @@ int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t s
 /* All slots must have been given back. A zeroed or half-built set is accepted. */
 void gb_slots_done(struct gb_slots *slots);
 
-/* A slot if one is free and nobody waits, else NULL. For more than the first slot of a transfer: to wait for a second
- * while others wait for their first could stop everything. */
+/* A slot if one is free and no transfer waits, else NULL. For every slot of a transfer but its first: if transfers
+ * waited for a second slot while others wait for their first, everything could stop. */
 void *gb_slots_try(struct gb_slots *slots);
 
-/* As gb_slots_try, but when there is none the waiter is put in line (unless it is already) and NULL is returned; a slot
+/* As gb_slots_try. If there is none, the waiter is put in line (unless it stands there) and NULL is returned. A slot
  * granted meanwhile is returned first. */
 void *gb_slots_take(struct gb_slots *slots, struct gb_slot_waiter *waiter);
 
 void gb_slots_give(struct gb_slots *slots, void *slot);
 
-/* At least half are free: nobody misses one that is given back a little later. */
+/* At least half are free: a slot that is given back a little later is not missed. */
 bool gb_slots_plenty(struct gb_slots *slots);
 
-/* Somebody waits in line. */
+/* A transfer waits in line. */
 bool gb_slots_wanted(struct gb_slots *slots);
 
-/* Out of the line; a granted slot not claimed goes back. True when the waiter stood in line, that is granted will not
- * be called for it. */
+/* Takes the waiter out of the line; a granted slot that was not claimed goes back. True: the waiter stood in line, and
+ * granted will not be called for it. */
 bool gb_slots_cancel(struct gb_slots *slots, struct gb_slot_waiter *waiter);
 
 #endif

@@ -1,129 +1,11 @@
 #include "http/exchange/exchange.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "http/server.h"
-
-/* --- inboxes ------------------------------------------------------------------------------------------------------ */
-
-int gb_inbox_init(struct gb_inbox *inbox, struct gb_error *err) {
-    *inbox = (struct gb_inbox){.event_fd = -1};
-    pthread_mutex_init(&inbox->lock, NULL);
-    inbox->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (inbox->event_fd < 0)
-        return gb_error_errno(err, GB_ERR_INTERNAL, "eventfd", errno);
-    return 0;
-}
-
-void gb_inbox_done(struct gb_inbox *inbox) {
-    struct gb_exchange *ex;
-
-    while ((ex = gb_inbox_take(inbox)))
-        gb_exchange_unref(ex);
-    if (inbox->event_fd >= 0)
-        close(inbox->event_fd);
-    pthread_mutex_destroy(&inbox->lock);
-}
-
-void gb_inbox_signal(struct gb_inbox *inbox) {
-    uint64_t one = 1;
-
-    /* Full means that a signal is already pending. */
-    if (write(inbox->event_fd, &one, sizeof(one)) < 0)
-        return;
-}
-
-void gb_inbox_clear(struct gb_inbox *inbox) {
-    uint64_t count;
-
-    if (read(inbox->event_fd, &count, sizeof(count)) < 0)
-        return;
-}
-
-unsigned gb_inbox_visit(struct gb_inbox *inbox) {
-    unsigned count;
-
-    gb_inbox_clear(inbox);
-    pthread_mutex_lock(&inbox->lock);
-    count = inbox->count;
-    pthread_mutex_unlock(&inbox->lock);
-    return count;
-}
-
-/* Who puts one where others are does not signal. */
-void gb_inbox_leave(struct gb_inbox *inbox) {
-    bool more;
-
-    pthread_mutex_lock(&inbox->lock);
-    more = inbox->head != NULL;
-    pthread_mutex_unlock(&inbox->lock);
-    if (more)
-        gb_inbox_signal(inbox);
-}
-
-static void inbox_put(struct gb_inbox *inbox, struct gb_exchange *ex) {
-    bool was_empty;
-
-    ex->inbox_next = NULL;
-    pthread_mutex_lock(&inbox->lock);
-    was_empty = inbox->head == NULL;
-    if (was_empty)
-        inbox->head = ex;
-    else
-        inbox->tail->inbox_next = ex;
-    inbox->tail = ex;
-    inbox->count++;
-    pthread_mutex_unlock(&inbox->lock);
-    if (was_empty)
-        gb_inbox_signal(inbox);
-}
-
-/* Pops the first, whoever owns it now. */
-static struct gb_exchange *inbox_pop(struct gb_inbox *inbox) {
-    struct gb_exchange *ex;
-
-    pthread_mutex_lock(&inbox->lock);
-    ex = inbox->head;
-    if (ex) {
-        inbox->count--;
-        inbox->head = ex->inbox_next;
-        if (!inbox->head)
-            inbox->tail = NULL;
-    }
-    pthread_mutex_unlock(&inbox->lock);
-    return ex;
-}
-
-struct gb_exchange *gb_inbox_take(struct gb_inbox *inbox) {
-    struct gb_exchange *ex;
-
-    while ((ex = inbox_pop(inbox))) {
-        struct gb_inbox *owner;
-
-        pthread_mutex_lock(&ex->wake_lock);
-        owner = ex->owner;
-        ex->queued = owner && owner != inbox;
-        if (ex->queued)
-            inbox_put(owner, ex); /* it moved to another thread meanwhile; the reference goes along */
-        pthread_mutex_unlock(&ex->wake_lock);
-        if (owner == inbox)
-            return ex;
-        if (!owner)
-            gb_exchange_unref(ex);
-    }
-    return NULL;
-}
-
-/* --- life --------------------------------------------------------------------------------------------------------- */
-
-struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
-    return (struct gb_exchange *)request;
-}
+#include "http/exchange/peer.h"
+#include "http/exchange/reply_memory.h"
+#include "http/exchange/server_state.h"
 
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */
@@ -135,9 +17,10 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     memset(&ex->req, 0, offsetof(struct gb_http_request, query));
     ex->req.queries = 0;
     memset((char *)ex + offsetof(struct gb_http_request, headers), 0,
-           offsetof(struct gb_exchange, small) - offsetof(struct gb_http_request, headers));
-    memset((char *)ex + offsetof(struct gb_exchange, more), 0,
-           offsetof(struct gb_exchange, resp) - offsetof(struct gb_exchange, more));
+           offsetof(struct gb_exchange, texts) - offsetof(struct gb_http_request, headers));
+    gb_text_arena_init(&ex->texts, server->config.connection_memory * 2 + 1024);
+    memset((char *)ex + offsetof(struct gb_exchange, texts) + sizeof(ex->texts), 0,
+           offsetof(struct gb_exchange, resp) - offsetof(struct gb_exchange, texts) - sizeof(ex->texts));
     memset(&ex->resp, 0, offsetof(struct gb_http_response, text));
     memset((char *)&ex->resp + offsetof(struct gb_http_response, text_used), 0,
            sizeof(ex->resp) - offsetof(struct gb_http_response, text_used));
@@ -145,12 +28,11 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
     atomic_init(&ex->refs, 1);
     ex->resp.status = 200;
     ex->server = server;
+    ex->fd = -1;
     ex->req.app = server->config.app;
     ex->req.method = GB_HTTP_METHOD_COUNT;
     pthread_mutex_init(&ex->wake_lock, NULL);
-    ex->text = ex->small;
-    ex->text_size = sizeof(ex->small);
-    ex->req.target.s = gb_exchange_text(ex, target, n);
+    ex->req.target.s = gb_text_arena_copy(&ex->texts, target, n);
     ex->req.target.len = n;
     if (!ex->req.target.s) {
         gb_exchange_unref(ex);
@@ -171,8 +53,14 @@ void gb_exchange_unref(struct gb_exchange *ex) {
         gb_exchange_unref(ex->origin);
     free(ex->spare);
     pthread_mutex_destroy(&ex->wake_lock);
-    free(ex->more);
+    gb_text_arena_done(&ex->texts);
     free(ex);
+}
+
+void gb_exchange_own(struct gb_exchange *ex, struct gb_wake_queue *owner) {
+    pthread_mutex_lock(&ex->wake_lock);
+    ex->owner = owner;
+    pthread_mutex_unlock(&ex->wake_lock);
 }
 
 void gb_exchange_end(struct gb_exchange *ex) {
@@ -195,68 +83,16 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;
     ex->req.state_free = NULL;
-    if (ex->req.hook_free)
-        ex->req.hook_free(ex->req.hook);
-    ex->req.hook = NULL;
-    ex->req.hook_free = NULL;
+    if (ex->req.hooks_free)
+        ex->req.hooks_free(ex->req.hooks);
+    ex->req.hooks = NULL;
+    ex->req.hooks_free = NULL;
     ex->req.peer = NULL;
     gb_peer_unref(ex->peer);
     ex->peer = NULL;
+    ex->fd = -1;
     ex->phase = GB_PHASE_DONE;
     gb_exchange_unref(ex);
-}
-
-/* What stands in small stays there. */
-static bool more_text(struct gb_exchange *ex) {
-    size_t size = ex->server->config.connection_memory * 2 + 1024;
-
-    if (ex->more)
-        return false;
-    ex->more = malloc(size);
-    if (!ex->more)
-        return false;
-    ex->text = ex->more;
-    ex->text_size = size;
-    ex->text_used = 0;
-    return true;
-}
-
-char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n) {
-    char *at;
-
-    if (n + 1 > ex->text_size - ex->text_used && (!more_text(ex) || n + 1 > ex->text_size))
-        return NULL;
-    at = ex->text + ex->text_used;
-    memcpy(at, s, n);
-    at[n] = '\0';
-    ex->text_used += n + 1;
-    return at;
-}
-
-/* --- waking ------------------------------------------------------------------------------------------------------- */
-
-void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner) {
-    pthread_mutex_lock(&ex->wake_lock);
-    ex->owner = owner;
-    pthread_mutex_unlock(&ex->wake_lock);
-}
-
-void gb_http_wake(struct gb_http_request *request) {
-    struct gb_exchange *ex = gb_exchange_of(request);
-    struct gb_exchange *forward;
-
-    pthread_mutex_lock(&ex->wake_lock);
-    forward = ex->forward ? gb_exchange_ref(ex->forward) : NULL;
-    if (!forward && ex->owner && !ex->queued) {
-        ex->queued = true;
-        gb_exchange_ref(ex);
-        inbox_put(ex->owner, ex);
-    }
-    pthread_mutex_unlock(&ex->wake_lock);
-    if (forward) {
-        gb_http_wake(&forward->req);
-        gb_exchange_unref(forward);
-    }
 }
 
 struct gb_http_request *gb_http_request_ref(struct gb_http_request *request) {

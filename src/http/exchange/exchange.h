@@ -1,31 +1,20 @@
 /* One request and its way to an answer, inside the http layer. */
-#ifndef GB_HTTP_EXCHANGE_H
-#define GB_HTTP_EXCHANGE_H
+#ifndef GB_HTTP_EXCHANGE_EXCHANGE_H
+#define GB_HTTP_EXCHANGE_EXCHANGE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "http/http.h"
 #include "http/message/chunked.h"
+#include "http/message/text_arena.h"
 
-/* An inbox of a thread: woken exchanges, and a descriptor that its epoll watches. */
-struct gb_inbox {
-    pthread_mutex_t lock;
-    struct gb_exchange *head; /* in order of arrival */
-    struct gb_exchange *tail;
-    unsigned count;
-    int event_fd;
-};
-
-int gb_inbox_init(struct gb_inbox *inbox, struct gb_error *err);
-void gb_inbox_done(struct gb_inbox *inbox);
-void gb_inbox_signal(struct gb_inbox *inbox);
-/* Clears the descriptor. Call before taking. */
-void gb_inbox_clear(struct gb_inbox *inbox);
-/* A visit: clears, and says how many to take. Those that come meanwhile, from those that were taken too, are for the next
- * visit, which gb_inbox_leave asks for: between the two others have their turn. */
-unsigned gb_inbox_visit(struct gb_inbox *inbox);
-void gb_inbox_leave(struct gb_inbox *inbox);
+struct MHD_Connection;
+struct gb_conn;
+struct gb_exchange_loop;
+struct gb_http_transfer;
+struct gb_peer;
+struct gb_wake_queue;
 
 enum gb_phase {
     GB_PHASE_HEAD,    /* headers are known, the handler has not run */
@@ -35,27 +24,20 @@ enum gb_phase {
     GB_PHASE_GATHER,  /* a small source is collected into one block */
     GB_PHASE_REPLY,   /* the response is ready to go out */
     GB_PHASE_STREAM,  /* libmicrohttpd takes it from the source */
-    GB_PHASE_DONE     /* handed to libmicrohttpd or to a bulk loop's last steps */
+    GB_PHASE_DONE     /* handed to libmicrohttpd or to a transfer loop's last steps */
 };
-
-/* Bytes of text that most requests do with. */
-#define GB_EXCHANGE_SMALL 1024
 
 /* The request is the first member: handlers see that alone. */
 struct gb_exchange {
     struct gb_http_request req;
     atomic_int refs;
     struct gb_http_server *server;
-    char *text; /* holds target, header and query text: small, then more */
-    size_t text_size;
-    size_t text_used;
-    char small[GB_EXCHANGE_SMALL];
-    char *more;           /* made when small is full */
-    struct gb_loop *loop; /* on which it began */
-    struct gb_peer *peer; /* until it has ended; a reference, or NULL */
-    bool http10;
-    bool close;    /* the client or we want the connection closed after the reply */
-    bool unframed; /* where the request ends is not known: answer, then close */
+    struct gb_text_arena texts;    /* target, header and query */
+    struct gb_exchange_loop *loop; /* on which it began */
+    int fd;                        /* the socket of its connection; -1: it has none any more */
+    struct gb_peer *peer;          /* until it has ended; a reference, or NULL */
+    bool close;                    /* the connection is to be closed after the reply */
+    bool unframed;                 /* the end of the request is not known: answer, then close */
 
     enum gb_phase phase;
     struct gb_http_response resp;
@@ -67,8 +49,8 @@ struct gb_exchange {
     size_t early_used;
     uint64_t moved_ns;   /* when the body last moved */
     uint64_t blocked_ns; /* since when the sink has had no room; 0: it has */
-    uint64_t excused_ns; /* time for which the sink had none: not the client's */
-    bool broken;         /* the connection is gone; finish quietly */
+    uint64_t excused_ns; /* time for which the sink had no room: it does not count against the client */
+    bool broken;         /* the connection is gone; finish without an answer */
     char *gathered;
     size_t gathered_len;
     bool charged_long;     /* from the share of long replies */
@@ -78,15 +60,15 @@ struct gb_exchange {
 
     /* Where wakes go. */
     pthread_mutex_t wake_lock;
-    struct gb_inbox *owner; /* NULL: nobody cares any more */
+    struct gb_wake_queue *owner; /* NULL: wakes are dropped */
     bool queued;
-    struct gb_exchange *inbox_next;
-    struct gb_exchange *forward; /* it has left: wakes go there; a reference */
+    struct gb_exchange *wake_next;
+    struct gb_exchange *forward; /* the detached request: wakes go there; a reference */
 
-    struct gb_exchange *spare;  /* for when it leaves */
-    struct gb_exchange *origin; /* of one that left: the texts are there; a reference */
+    struct gb_exchange *spare;  /* memory for the detached request */
+    struct gb_exchange *origin; /* of a detached request: the exchange that has its texts; a reference */
 
-    /* Owner's lists: of those that wait on an HTTP loop, or of transfers on a bulk loop. */
+    /* In the owner's list: of requests that wait on an HTTP loop, or of detached ones. */
     struct gb_exchange *prev;
     struct gb_exchange *next;
     bool listed;
@@ -95,119 +77,25 @@ struct gb_exchange {
     struct MHD_Connection *conn;
     struct gb_conn *info;
     bool suspended;
-    bool parked; /* counted among the suspended, on a bulk loop */
+    bool parked; /* counted among the suspended, on a transfer loop */
 
-    struct gb_transfer *transfer; /* on a bulk loop */
+    struct gb_http_transfer *transfer; /* on a transfer loop */
 };
 
-struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
+static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
+    return (struct gb_exchange *)request;
+}
 
-/* target: as received. NULL when memory is exhausted. */
+/* target: as received; copied. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);
 struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex);
 void gb_exchange_unref(struct gb_exchange *ex);
 
-/* The request is over: frees sink, response and handler state at once, whoever still holds references. */
+/* [any thread] From now on wakes of the exchange go to that queue. NULL: they are dropped. */
+void gb_exchange_own(struct gb_exchange *ex, struct gb_wake_queue *owner);
+
+/* The request is over: frees sink, response and handler state at once, whatever references are left. Gives the caller's
+ * reference back. */
 void gb_exchange_end(struct gb_exchange *ex);
-
-void gb_exchange_own(struct gb_exchange *ex, struct gb_inbox *owner);
-/* Takes the first woken exchange with its reference, or NULL. */
-struct gb_exchange *gb_inbox_take(struct gb_inbox *inbox);
-
-/* Copies text into the exchange; NULL when memory or the bound is exhausted. */
-char *gb_exchange_text(struct gb_exchange *ex, const char *s, size_t n);
-
-/* Runs the handler step that is due (the route's handler, sink end, or resume) and settles the outcome: afterwards the
- * phase is WAIT, BODY, GATHER or REPLY. */
-void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler);
-/* Replaces whatever was to be answered with the problem document of *err. */
-void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err);
-/* Feeds bytes that stand elsewhere to the sink: *ret_taken of n; less than n with 0 means wait for a wake. -1: failed, the
- * phase is REPLY. */
-int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t *ret_taken);
-/* Has all of the body arrived? */
-bool gb_exchange_body_whole(const struct gb_exchange *ex);
-/* Collects a small source; true when the response has become a plain body (or failed), false: wait for a wake. */
-bool gb_exchange_gather(struct gb_exchange *ex);
-/* What the sink's room said last: time without room does not count against the client. */
-void gb_exchange_room(struct gb_exchange *ex, bool has_room);
-/* A body that is too slow: true, and err says REQUEST_TIMEOUT. */
-bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct gb_error *err);
-
-/* --- pure parts, each in a file of its own ---------------------------------------------------------------------------- */
-
-/* request.c: splits the target into path and query and decodes the query. Returns 0 or -1 with *err. */
-int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_path, struct gb_error *err);
-bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len); /* whatever its case */
-/* Percent-decodes in place within the exchange's text; -1 when malformed. */
-int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
-
-/* request_checks.c: what libmicrohttpd lets through and should not. */
-struct gb_hygiene {
-    const char *const *hosts;
-    size_t host_count;
-    const char *const *pages; /* see gb_http_server_config */
-    size_t page_count;
-};
-int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err);
-
-/* router.c: the routes, taken apart once. */
-#define GB_ROUTER_SEGMENTS 8
-struct gb_router_pattern {
-    const struct gb_http_route *route;
-    struct gb_http_text segment[GB_ROUTER_SEGMENTS]; /* s NULL: a capture */
-};
-struct gb_router {
-    const struct gb_http_route *routes; /* borrowed */
-    size_t count;
-    struct gb_router_pattern *list;                          /* by their segments; of as many, in the routes' order */
-    struct gb_router_pattern *first[GB_ROUTER_SEGMENTS + 2]; /* of those with so many; the last one is the end */
-};
-int gb_router_init(struct gb_router *router, const struct gb_http_route *routes, size_t count, struct gb_error *err);
-void gb_router_done(struct gb_router *router);
-/* Finds the route and sets param. NO_ROUTE or METHOD_NOT_ALLOWED; then *ret_allow (at least 64 bytes) lists
- * the methods. method GB_HTTP_METHOD_COUNT stands for an unknown one. */
-int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, struct gb_http_text path, char *ret_allow,
-                    struct gb_error *err);
-int gb_router_check_query(const struct gb_http_request *request, struct gb_error *err);
-
-/* problem.c: the problem document of an error, into the response. Headers that stand there are kept. */
-void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
-                     const struct gb_error *error);
-
-/* In every reply to a request that reads: browsers neither guess what it is nor show it to pages of other origins. A request of
- * such a page that changes something is refused, and its reply cannot be shown. */
-static inline bool gb_reply_is_read(const struct gb_exchange *ex) {
-    return gb_http_is_safe(ex->req.method) || ex->req.method == GB_HTTP_METHOD_COUNT;
-}
-#define GB_EVERY_REPLY(FIELD)                                                                                          \
-    FIELD("X-Content-Type-Options", "nosniff")                                                                         \
-    FIELD("Cross-Origin-Resource-Policy", "same-origin")
-#define GB_EVERY_REPLY_LINE(name, value) name ": " value "\r\n"
-#define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)
-
-/* wire.c: the head of a reply that we send ourselves, into out; returns its length or 0 when it does not fit. */
-#define GB_WIRE_UNTIL_END UINT64_MAX /* body_len: the body ends with the connection */
-size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size);
-
-/* reply.c */
-const char *gb_http_reason(int status);
-size_t gb_canned_len(const struct gb_http_canned *canned);
-/* Takes a canned answer apart: status and headers into the response, which keeps the reference that *ret_body lives by. */
-void gb_canned_unpack(struct gb_exchange *ex, const char **ret_body, size_t *ret_n);
-
-/* reply_memory.c: before the reply's first byte, the response becomes what it is in the end. A body that has to wait for its
- * client is counted until the exchange ends; one too many for --max-reply-memory is replaced with SATURATED. */
-void gb_reply_admit(struct gb_exchange *ex);
-/* The same of what else is allocated for the reply. False: the response is the refusal. */
-bool gb_reply_charge(struct gb_exchange *ex, size_t bytes);
-void gb_reply_release(struct gb_exchange *ex);
-/* Bytes of the body in memory that is to be sent; of a canned one that is not long, at most. */
-size_t gb_reply_bytes(const struct gb_exchange *ex);
-
-/* body_buffer.c: a sink that gathers a bounded body in memory. NULL when memory is exhausted. */
-struct gb_http_sink *gb_collector_new(size_t max);
-/* All of it has arrived: sets the request's body. */
-void gb_collector_end(struct gb_http_sink *sink, struct gb_http_request *request);
 
 #endif

@@ -1,8 +1,8 @@
-/* Descriptors from clients. HTTP's own road takes none: who reads it knows nothing of them. So the client gets one end of a
- * pair of sockets, by 103 as any other descriptor, and hands over what it has on that.
+/* Descriptors from clients. The HTTP connection itself takes none, because its readers know nothing of them. So the
+ * client gets one end of a pair of sockets, with 103 as any other descriptor, and sends its descriptor over that.
  *
- * What comes is a stranger's: it is received without waiting, and closed by the closer alone, as is our end of the pair, in
- * which more may be waiting. */
+ * The descriptor is client-supplied, and its close may take as long as the client likes. It is received without waiting
+ * and closed by the closer alone. So is our end of the pair, in which more may be waiting. */
 #include "http/exchange/fd_mailbox.h"
 
 #include <errno.h>
@@ -12,15 +12,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/peer.h"
+#include "http/exchange/server_state.h"
 
-/* As many as the kernel takes in one message: what does not find room here it would close on our thread. */
+/* As many as the kernel takes in one message: the kernel would close others on our thread. */
 #define FDS_MAX 253
 
 enum mailbox_state { WAITING, HERE, WRONG, TAKEN };
 
-struct gb_http_mailbox {
-    struct gb_http_mailbox *next;
+struct gb_http_fd_mailbox {
+    struct gb_http_fd_mailbox *next;
     struct gb_http_server *server;
     struct gb_http_request *request; /* a reference */
     uint64_t id;
@@ -31,22 +32,22 @@ struct gb_http_mailbox {
     struct gb_error error;
 };
 
-/* --- the set -------------------------------------------------------------------------------------------------------- */
+/* --- the set ------------------------------------------------------------------------------------------------------ */
 
-int gb_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
-    pthread_mutex_init(&server->mailboxes.lock, NULL);
-    server->mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return server->mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
+int gb_fd_mailboxes_init(struct gb_http_server *server, struct gb_error *err) {
+    pthread_mutex_init(&server->fd_mailboxes.lock, NULL);
+    server->fd_mailboxes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    return server->fd_mailboxes.epoll_fd < 0 ? gb_error_errno(err, GB_ERR_INTERNAL, "epoll_create1", errno) : 0;
 }
 
-void gb_mailboxes_done(struct gb_http_server *server) {
-    if (server->mailboxes.epoll_fd >= 0)
-        close(server->mailboxes.epoll_fd);
-    pthread_mutex_destroy(&server->mailboxes.lock);
+void gb_fd_mailboxes_done(struct gb_http_server *server) {
+    if (server->fd_mailboxes.epoll_fd >= 0)
+        close(server->fd_mailboxes.epoll_fd);
+    pthread_mutex_destroy(&server->fd_mailboxes.lock);
 }
 
-static int enter(struct gb_http_mailbox *box) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
+static int enter(struct gb_http_fd_mailbox *box) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT};
     int r;
 
@@ -62,9 +63,9 @@ static int enter(struct gb_http_mailbox *box) {
     return r;
 }
 
-static void leave(struct gb_http_mailbox *box) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
-    struct gb_http_mailbox **at = &all->first;
+static void leave(struct gb_http_fd_mailbox *box) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
+    struct gb_http_fd_mailbox **at = &all->first;
 
     pthread_mutex_lock(&all->lock);
     while (*at != box)
@@ -74,7 +75,7 @@ static void leave(struct gb_http_mailbox *box) {
     pthread_mutex_unlock(&all->lock);
 }
 
-/* --- what comes ------------------------------------------------------------------------------------------------------ */
+/* --- what comes --------------------------------------------------------------------------------------------------- */
 
 /* The descriptors of a message, at most FDS_MAX. */
 static size_t fds_of(struct msghdr *msg, int *ret) {
@@ -91,14 +92,14 @@ static size_t fds_of(struct msghdr *msg, int *ret) {
     return count;
 }
 
-static void judge(struct gb_http_mailbox *box, ssize_t bytes, size_t count, bool cut, int code) {
+static void judge(struct gb_http_fd_mailbox *box, ssize_t bytes, size_t count, bool cut, int code) {
     struct gb_error *err = &box->error;
 
     if (bytes < 0)
         gb_error_errno(err, GB_ERR_CANNOT_ADOPT, "recvmsg", code);
     else if (cut)
         gb_error_set(err, GB_ERR_SATURATED,
-                     "the daemon has as many descriptors open as it may, and could not take this one; try again");
+                     "the daemon has reached its limit of open descriptors and could not take this one; try again");
     else if (count == 0 && bytes == 0)
         gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                      "the socket that came with 103 was closed before a descriptor came over it: send one with "
@@ -111,8 +112,8 @@ static void judge(struct gb_http_mailbox *box, ssize_t bytes, size_t count, bool
     box->state = err->code == GB_OK ? HERE : WRONG;
 }
 
-/* One message, and no other. */
-static void receive_locked(struct gb_http_mailbox *box) {
+/* Receives one message, and no other. */
+static void receive_locked(struct gb_http_fd_mailbox *box) {
     union {
         char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
         struct cmsghdr align;
@@ -136,8 +137,8 @@ static void receive_locked(struct gb_http_mailbox *box) {
 }
 
 static void visit(struct gb_http_server *server, uint64_t id) {
-    struct gb_mailboxes *all = &server->mailboxes;
-    struct gb_http_mailbox *box;
+    struct gb_fd_mailboxes *all = &server->fd_mailboxes;
+    struct gb_http_fd_mailbox *box;
 
     pthread_mutex_lock(&all->lock);
     for (box = all->first; box && box->id != id; box = box->next)
@@ -149,32 +150,31 @@ static void visit(struct gb_http_server *server, uint64_t id) {
     pthread_mutex_unlock(&all->lock);
 }
 
-void gb_mailboxes_event(struct gb_http_server *server) {
+void gb_fd_mailboxes_event(struct gb_http_server *server) {
     struct epoll_event events[16];
-    int n = epoll_wait(server->mailboxes.epoll_fd, events, 16, 0);
+    int n = epoll_wait(server->fd_mailboxes.epoll_fd, events, 16, 0);
     int i;
 
     for (i = 0; i < n; i++)
-        visit(server, events[i].data.u64); /* those beyond raise the next event */
+        visit(server, events[i].data.u64); /* the others raise the next event */
 }
 
-/* --- for handlers ---------------------------------------------------------------------------------------------------- */
+/* --- for handlers ------------------------------------------------------------------------------------------------- */
 
 static int not_sent(int code, struct gb_error *err) {
     if (code == ETOOMANYREFS)
         return gb_error_set(err, GB_ERR_SATURATED,
-                            "as many descriptors as the system permits are on their way to clients that do not take "
-                            "them; try again");
+                            "clients do not take their descriptors, and the system permits no more on their way; try "
+                            "again");
     return gb_error_errno(err, GB_ERR_SATURATED, "sendmsg", code);
 }
 
-/* The client's end goes to it at once. */
-static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
-    int conn = gb_peer_connection(ex);
+/* Sends the client its end at once. */
+static int hand_over(struct gb_http_fd_mailbox *box, const struct gb_exchange *ex, struct gb_error *err) {
     int pair[2];
     int code = 0;
 
-    if (conn < 0)
+    if (ex->fd < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return gb_error_errno(err, GB_ERR_SATURATED, "socketpair", errno);
@@ -185,7 +185,7 @@ static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, 
         close(pair[1]);
         return gb_error_errno(err, GB_ERR_SATURATED, "epoll_ctl", code);
     }
-    if (gb_peer_hand(conn, &pair[1], 1) < 0)
+    if (gb_peer_hand(ex->fd, &pair[1], 1) < 0)
         code = errno;
     close(pair[1]);
     if (code == 0)
@@ -195,17 +195,17 @@ static int hand_over(struct gb_http_mailbox *box, const struct gb_exchange *ex, 
     return not_sent(code, err);
 }
 
-int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox **ret, struct gb_error *err) {
+int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_mailbox **ret, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_closer *closer = ex->server->config.closer;
-    struct gb_http_mailbox *box;
+    struct gb_http_fd_mailbox *box;
 
     if (!request->peer || !closer)
-        return gb_error_set(err, GB_ERR_INTERNAL, "descriptors come over UNIX sockets alone");
+        return gb_error_set(err, GB_ERR_INTERNAL, "only clients on UNIX sockets can hand over descriptors");
     if (!gb_closer_reserve(closer, FDS_MAX + 1))
         return gb_error_set(err, GB_ERR_SATURATED,
-                            "too many clients are handing over descriptors, or what they handed over does not close; "
-                            "try again");
+                            "too many clients are handing over descriptors, or descriptors that they handed over do "
+                            "not close; try again");
     box = calloc(1, sizeof(*box));
     if (box) {
         box->server = ex->server;
@@ -224,8 +224,8 @@ int gb_http_mailbox_open(struct gb_http_request *request, struct gb_http_mailbox
     return -1;
 }
 
-int gb_http_mailbox_take(struct gb_http_mailbox *box, int *ret_fd, struct gb_error *err) {
-    struct gb_mailboxes *all = &box->server->mailboxes;
+int gb_http_fd_mailbox_take(struct gb_http_fd_mailbox *box, int *ret_fd, struct gb_error *err) {
+    struct gb_fd_mailboxes *all = &box->server->fd_mailboxes;
     int r = -1;
 
     pthread_mutex_lock(&all->lock);
@@ -246,7 +246,7 @@ int gb_http_mailbox_take(struct gb_http_mailbox *box, int *ret_fd, struct gb_err
     return r;
 }
 
-void gb_http_mailbox_free(struct gb_http_mailbox *box) {
+void gb_http_fd_mailbox_free(struct gb_http_fd_mailbox *box) {
     struct gb_closer *closer;
 
     if (!box)

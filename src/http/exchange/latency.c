@@ -3,9 +3,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "http/server.h"
+#include "http/exchange/server_state.h"
 
-/* Written by one thread, so that a load and a store do: no locked instruction, no cache line that threads fight for. */
+/* Written by one thread alone, so that a load and a store do: no locked instruction, no contended cache line. */
 struct counts {
     _Atomic uint64_t bucket[GB_HISTOGRAM_BOUNDS + 1];
     _Atomic uint64_t ns;
@@ -49,7 +49,7 @@ static enum gb_outcome outcome_of(int status) {
                           : GB_OUTCOME_5XX;
 }
 
-void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns) {
+void gb_latency_record(struct gb_latency_table *table, size_t route, int status, uint64_t ns) {
     struct counts *c = &table->counts[route < table->routes ? route : table->routes];
 
     more(&c->bucket[gb_histogram_bucket(ns)], 1);
@@ -72,11 +72,9 @@ void gb_latency_add(const struct gb_latency_table *table, size_t route, struct g
 }
 
 void gb_http_latency(const struct gb_http_server *server, size_t route, struct gb_latency *ret) {
-    unsigned i;
+    size_t i;
 
     *ret = (struct gb_latency){.time = {.ns = 0}};
-    for (i = 0; i < server->config.loops; i++)
-        gb_latency_add(server->loops[i].own.latency, route, ret);
-    for (i = 0; i < server->config.bulk_loops; i++)
-        gb_latency_add(server->bulks[i].latency, route, ret);
+    for (i = 0; i < server->latency_count; i++)
+        gb_latency_add(server->latency[i], route, ret);
 }

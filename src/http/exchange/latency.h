@@ -1,7 +1,7 @@
-/* How long requests took and how they ended, by route. Each thread that ends requests counts into a table of its own; they
- * are added up when somebody reads. */
-#ifndef GB_HTTP_LATENCY_H
-#define GB_HTTP_LATENCY_H
+/* How long requests took and how they ended, by route. Each thread that ends requests counts into a table of its own; a
+ * reader adds them up. */
+#ifndef GB_HTTP_EXCHANGE_LATENCY_H
+#define GB_HTTP_EXCHANGE_LATENCY_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,22 +26,22 @@ struct gb_latency {
     uint64_t outcome[GB_OUTCOMES];
 };
 
-/* [any thread, now] Of the requests of a route (index into gb_http_server_config.routes) that have ended; route_count: of those that were
- * refused before their route was known. Not of one moment, as tallies are not. */
+/* [any thread] Sums up the ended requests of a route (index into gb_http_server_config.routes); route_count: of those
+ * that were refused before their route was known. The counts are not of one moment. */
 void gb_http_latency(const struct gb_http_server *server, size_t route, struct gb_latency *ret);
 
-/* --- inside the http layer -------------------------------------------------------------------------------------------- */
+/* --- inside the http layer ---------------------------------------------------------------------------------------- */
 
 struct gb_latency_table;
 
-/* For routes 0 to route_count. NULL when memory is exhausted. */
+/* For routes 0 to route_count. Returns NULL if memory is exhausted. */
 struct gb_latency_table *gb_latency_table_new(size_t route_count);
 void gb_latency_table_free(struct gb_latency_table *table);
 
-/* By the one thread that owns the table. status 0: broken. */
-void gb_latency_note(struct gb_latency_table *table, size_t route, int status, uint64_t ns);
+/* [the thread that owns the table] Counts a request. status 0: broken. */
+void gb_latency_record(struct gb_latency_table *table, size_t route, int status, uint64_t ns);
 
-/* [any thread] Adds what the table holds. NULL holds nothing. */
+/* [any thread] Adds the table's counts to *sum. NULL is an empty table. */
 void gb_latency_add(const struct gb_latency_table *table, size_t route, struct gb_latency *sum);
 
 #endif

@@ -1,9 +1,9 @@
-/* Who is at the other end of a UNIX socket, and the end of its connection as an event.
+/* The process at the other end of a UNIX socket, and the end of its connection as an event.
  *
- * A connection wanders: libmicrohttpd, a bulk loop, an inbox between two threads, and where a request waits nobody reads
- * the socket at all. So a connection that the application holds something for is watched apart: a duplicate of its socket
- * in an epoll set of its own, which reports nothing but the hang-up, whoever caused it. The watch ends there and nowhere
- * else; who closes such a connection shuts it down first. */
+ * A connection moves between libmicrohttpd, transfer loops and handoff queues, and while a request waits, no thread
+ * reads the socket. So a connection for which the application holds something is watched apart: a duplicate of its
+ * socket is in an epoll set of its own, which reports only the hang-up. The watch ends with that event and nowhere
+ * else; therefore our side shuts such a connection down before closing it. */
 #include "http/exchange/peer.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/server_state.h"
 
 #define EVENTS 64
 
@@ -56,7 +56,7 @@ void gb_peer_unref(struct gb_peer *peer) {
 void gb_peer_end(struct gb_peer *peer) {
     if (!peer)
         return;
-    /* The duplicate would keep it open; and this is how the watch learns of it. */
+    /* The duplicate would keep the connection open; and the watch learns of the end by this. */
     if (peer->held)
         shutdown(peer->watch_fd, SHUT_RDWR);
     gb_peer_unref(peer);
@@ -71,19 +71,13 @@ bool gb_peer_busy(const struct gb_peer *peer) {
     return config->peer_busy && config->peer_busy(config->app, &peer->seen);
 }
 
-/* --- the watch ---------------------------------------------------------------------------------------------------------- */
-
-int gb_peer_connection(const struct gb_exchange *ex) {
-    if (ex->info)
-        return ex->info->fd;
-    return ex->transfer ? ex->transfer->fd : -1;
-}
+/* --- the watch ---------------------------------------------------------------------------------------------------- */
 
 int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err) {
     struct gb_exchange *ex = gb_exchange_of(request);
     struct gb_peer *peer = ex->peer;
     struct epoll_event ev = {.events = 0, .data.ptr = peer}; /* a hang-up is always reported */
-    int fd = gb_peer_connection(ex);
+    int fd = ex->fd;
 
     if (!peer || fd < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "the request has no connection of a UNIX socket");
@@ -107,13 +101,13 @@ int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_erro
 }
 
 bool gb_http_peer_in_group(const struct gb_http_request *request, gid_t gid) {
-    int fd = gb_peer_connection((const struct gb_exchange *)request);
+    int fd = ((const struct gb_exchange *)request)->fd;
     socklen_t len = 0;
     gid_t *list;
     size_t i = 0;
     size_t n;
 
-    /* Without room the kernel says how much is needed. */
+    /* If there is no room, the kernel says how much is needed. */
     if (request->peer->gid == gid)
         return true;
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno != ERANGE)
@@ -133,7 +127,7 @@ static void gone(struct gb_http_server *server, struct gb_peer *peer) {
     gb_peer_unref(peer);
 }
 
-/* Returns how many there were. */
+/* Returns the number of events. */
 static int visit(struct gb_http_server *server) {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(server->peers_fd, events, EVENTS, 0);
@@ -150,7 +144,7 @@ int gb_peers_init(struct gb_http_server *server, struct gb_error *err) {
 }
 
 void gb_peers_event(struct gb_http_server *server) {
-    visit(server); /* those beyond EVENTS raise the next event */
+    visit(server); /* the others raise the next event */
 }
 
 void gb_peers_done(struct gb_http_server *server) {
@@ -161,7 +155,7 @@ void gb_peers_done(struct gb_http_server *server) {
     close(server->peers_fd);
 }
 
-/* --- descriptors -------------------------------------------------------------------------------------------------------- */
+/* --- descriptors -------------------------------------------------------------------------------------------------- */
 
 int gb_peer_hand(int sock, const int *fds, unsigned count) {
     char line[] = "HTTP/1.1 103 Early Hints\r\n\r\n";

@@ -1,40 +1,37 @@
-/* The other end of a UNIX socket, inside the http layer. It travels with the connection: gb_arrival, gb_conn. */
-#ifndef GB_HTTP_PEER_H
-#define GB_HTTP_PEER_H
+/* The other end of a UNIX socket, inside the http layer. It travels with the connection: gb_handoff, gb_conn. */
+#ifndef GB_HTTP_EXCHANGE_PEER_H
+#define GB_HTTP_EXCHANGE_PEER_H
 
 #include <stdatomic.h>
 
 #include "http/http.h"
 
 struct gb_peer {
-    struct gb_http_peer seen; /* what handlers see */
+    struct gb_http_peer seen; /* the part that handlers see */
     atomic_int refs;          /* the connection's, its requests', and the watch's */
     struct gb_http_server *server;
     bool held;    /* the application has something for it; changed and read where the connection is */
     int watch_fd; /* from then on; a duplicate, open as long as the peer lives */
 };
 
-/* Of a connected UNIX socket; NULL when memory is exhausted or the kernel does not say who it is. */
+/* Of a connected UNIX socket. Returns NULL if memory is exhausted or the kernel does not name the process. */
 struct gb_peer *gb_peer_new(struct gb_http_server *server, int fd);
 struct gb_peer *gb_peer_ref(struct gb_peer *peer); /* both take NULL */
 void gb_peer_unref(struct gb_peer *peer);
 
-/* The connection ends. Gives the connection's reference back. NULL accepted. */
+/* The connection ends: gives its reference back. NULL is accepted. */
 void gb_peer_end(struct gb_peer *peer);
 
-/* The application still holds something for it: quiet is not idle. NULL: no. */
+/* Whether the application still holds something for it, so that a quiet connection is not idle. NULL: no. */
 bool gb_peer_busy(const struct gb_peer *peer);
 
-/* Sends the response's descriptors with an interim response and closes them here in any case. 0, also when there are none;
- * -1: the connection is of no use any more. */
+/* Sends the response's descriptors with an interim response, and closes them here in any case. Returns 0, also if there
+ * are none, or -1 with errno: the connection cannot be used any more. */
 int gb_peer_send(int sock, struct gb_http_response *response);
 
-/* Sends descriptors, which stay the caller's, with an interim response: 0, or -1 with errno and nothing was sent. */
+/* Sends descriptors, which stay the caller's, with an interim response. Returns 0, or -1 with errno; then nothing was
+ * sent. */
 int gb_peer_hand(int sock, const int *fds, unsigned count);
-
-/* The socket of the exchange's connection; -1: it has none any more. */
-struct gb_exchange;
-int gb_peer_connection(const struct gb_exchange *ex);
 
 /* The watch: server->peers_fd, which the first loop looks at. */
 int gb_peers_init(struct gb_http_server *server, struct gb_error *err);

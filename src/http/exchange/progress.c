@@ -23,7 +23,7 @@ void gb_socket_abandon(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
-/* All bytes that a TCP client ever acknowledged; false where the kernel does not say. */
+/* *ret: all bytes that a TCP client ever acknowledged. False: the kernel does not say. */
 static bool acknowledged(int fd, int64_t *ret) {
     struct tcp_info info;
     socklen_t len = sizeof(info);
@@ -36,8 +36,8 @@ static bool acknowledged(int fd, int64_t *ret) {
     return true;
 }
 
-/* A number that rises by the bytes taken. How much libmicrohttpd has given to the kernel is not known; its queue alone would
- * look the same whenever it was filled again. */
+/* A number that rises by the bytes taken. It is not known how much libmicrohttpd has given to the kernel; the kernel's
+ * queue alone would look the same whenever it was filled again. */
 static int64_t reading(const struct gb_progress *p, int fd, bool local) {
     int64_t bytes;
 
@@ -54,7 +54,8 @@ void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns
     int64_t at = reading(p, fd, local);
 
     if (!p->looked && (!p->counted || at < 0)) {
-        /* Nothing is known of the time before: not where it began, or how much of the queue an earlier reply has left. */
+        /* Nothing is known of the time before: neither the first reading, nor how much of the queue an earlier reply
+         * has left. */
         p->began_ns = p->moved_ns = now_ns;
         p->at = at;
     } else if (at > p->at) {

@@ -1,9 +1,9 @@
 /* How far a reply has come with its client.
  *
- * Bytes that lie in the kernel's queue have not come anywhere: a client that takes nothing is as far after the first megabyte
- * as before it. Taken is what the client's system has acknowledged (TCP), or what the client has read (UNIX). */
-#ifndef GB_HTTP_PROGRESS_H
-#define GB_HTTP_PROGRESS_H
+ * Bytes in the kernel's queue are no progress: a client that takes nothing is as far after the first megabyte as before
+ * it. Bytes are taken when the client's system has acknowledged them (TCP), or the client has read them (UNIX). */
+#ifndef GB_HTTP_EXCHANGE_PROGRESS_H
+#define GB_HTTP_EXCHANGE_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,18 +22,18 @@ struct gb_progress {
     uint64_t looked_ns;
 };
 
-/* From now on, for a reply whose sender counts. */
+/* Begins, for a reply whose sender counts. */
 void gb_progress_begin(struct gb_progress *p, uint64_t now_ns);
 /* Asks the kernel, with one system call. local: a UNIX socket. */
 void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns);
-/* The time since the last look is not the client's: there is nothing that it could take. */
+/* The time since the last look does not count against the client: there was nothing that it could take. */
 void gb_progress_excuse(struct gb_progress *p, uint64_t now_ns);
-/* As of the last look: nothing was taken for stall_timeout_s, or less than min_rate_bytes_s on average. */
+/* Whether, as of the last look, nothing was taken for stall_timeout_s, or less than min_rate_bytes_s on average. */
 bool gb_progress_slow(const struct gb_progress *p, const struct gb_http_server_config *config, uint64_t now_ns);
 
 /* Bytes that the kernel was given and the client has not taken; of a UNIX socket, the memory that they fill. */
 uint64_t gb_socket_queued(int fd);
-/* Closing it will drop what is queued, at once: a client that takes nothing would keep it. */
+/* From now on, closing the socket drops its queue at once: a client that takes nothing would keep it. */
 void gb_socket_abandon(int fd);
 
 #endif

@@ -1,15 +1,16 @@
-/* The memory of replies that wait for their clients, all together.
- *
- * An action has happened when its reply is there, and a client that is not told would ask for it again: only the reply to GET
- * or HEAD is refused. Actions whose replies grow with what they are asked to do look before they do it (gb_http_reply_room).
- * Canned bodies are there anyway, however many connections send them. */
+/* An action is done before its reply is made, and a client that is not told would ask for it again: so only replies to
+ * GET and HEAD are refused. Actions whose replies grow with the request check before they act (gb_http_reply_room).
+ * Canned bodies are in memory anyway, however many connections send them. */
+#include "http/exchange/reply_memory.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "http/exchange/exchange.h"
-#include "http/server.h"
+#include "http/exchange/server_state.h"
+#include "http/exchange/step.h"
+#include "http/message/canned.h"
 
-/* What a poll reads costs no more than the connection that it comes over, and is not counted. */
+/* The reply to a poll costs no more than its connection, and is not counted. */
 #define SMALL 4096
 
 size_t gb_reply_bytes(const struct gb_exchange *ex) {
@@ -20,12 +21,12 @@ size_t gb_reply_bytes(const struct gb_exchange *ex) {
         return 0;
     if (!resp->canned)
         return resp->body_len;
-    n = gb_canned_len(resp->canned);
-    /* Of one that is not long it does not matter whether it will be a 304, and looking for that takes time. */
+    n = resp->canned->body_len;
+    /* If it is not long, it does not matter whether it will be a 304, and finding out takes time. */
     return n > GB_LONG_REPLY && gb_http_canned_known(resp->canned, &ex->req) ? 0 : n;
 }
 
-/* Lists that are not read must not keep the metrics from being read: a quarter is for the metrics, and for replies that are no
+/* Long lists that clients do not read must not block the metrics: a quarter is for the metrics, and for replies no
  * longer than a socket takes. */
 static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
     uint64_t max = server->config.reply_memory_max;
@@ -46,7 +47,7 @@ static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t
     gb_exchange_fail(ex, &err);
 }
 
-/* The one that is alone may be larger than the limit: it would never be sent. */
+/* A reply that is alone may be larger than the limit: otherwise it would never be sent. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
     bool is_long = bytes > GB_LONG_REPLY && !ex->resp.is_vital;
     atomic_uint_fast64_t *memory = &ex->server->reply_memory[is_long];
@@ -77,13 +78,13 @@ void gb_reply_admit(struct gb_exchange *ex) {
         gb_reply_charge(ex, resp->body_len);
         return;
     }
-    /* Its length is all that is sent. */
+    /* Only its length is sent. */
     resp->unsent_len = resp->body_len;
     gb_http_response_take(resp, NULL, 0);
 }
 
 int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *err) {
-    struct gb_http_server *server = gb_http_server_of(request);
+    struct gb_http_server *server = ((const struct gb_exchange *)request)->server;
     uint64_t share = share_of(server, true);
     uint64_t used = atomic_load_explicit(&server->reply_memory[1], memory_order_relaxed);
 

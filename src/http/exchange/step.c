@@ -1,24 +1,25 @@
-/* What handlers and sinks are asked, and what follows from the answer; the same on HTTP loops and bulk loops. */
+#include "http/exchange/step.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "http/exchange/exchange.h"
-#include "http/server.h"
+#include "http/exchange/server_state.h"
+#include "http/message/body_buffer.h"
+#include "http/message/response.h"
 
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
     ex->err = *err;
-    gb_listener_free(ex->resp.listener);
-    ex->resp.listener = NULL;
+    gb_response_drop_listener(&ex->resp);
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
-    gb_problem_fill(&ex->resp, &ex->req, &ex->err);
+    gb_http_problem(&ex->resp, &ex->req, &ex->err);
     ex->phase = GB_PHASE_REPLY;
 }
 
-/* A source small enough is collected so that libmicrohttpd can send it with keep-alive; HEAD never starts it. */
+/* A small source is collected, so that libmicrohttpd can send it with keep-alive. HEAD never starts a source. */
 static bool wants_gathering(const struct gb_exchange *ex) {
     return ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0 &&
            ex->resp.source_len < ex->server->config.takeover_bytes;
@@ -51,7 +52,7 @@ static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *e
     case GB_STEP_ERROR:
         break;
     }
-    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without saying why");
+    gb_error_set(err, GB_ERR_INTERNAL, "the handler failed without an error");
     gb_exchange_fail(ex, err);
 }
 
@@ -66,7 +67,7 @@ void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler) {
 
     if (ex->req.sink && ex->phase == GB_PHASE_BODY) {
         if (ex->req.route->body == GB_BODY_JSON || ex->req.route->body == GB_BODY_LIST)
-            gb_collector_end(ex->req.sink, &ex->req);
+            gb_body_buffer_end(ex->req.sink, &ex->req);
         else
             handler = end_sink;
     }

@@ -9,65 +9,38 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/server.h"
+#include "http/feed/send.h"
 
 #define EVENTS 64
-#define TURN_PIECES 16 /* of what is new, before others get their turn */
+#define TURN_PIECES 16 /* of new frames, before others get their turn */
 #define TICK_NS GB_NS_PER_S
-#define DRAIN_NS (1000 * GB_NS_PER_MS) /* for those that do not take the last event at once */
+#define DRAIN_NS (1000 * GB_NS_PER_MS) /* for listeners that do not take the last event at once */
 #define DRAIN_TICK_MS 20
 
-/* --- frames --------------------------------------------------------------------------------------------------------- */
+/* --- listeners ---------------------------------------------------------------------------------------------------- */
 
-struct gb_http_frame *gb_http_frame_new(uint64_t id, uint64_t topics, const char *owner, const char *text, size_t len) {
-    struct gb_http_frame *f = malloc(sizeof(*f) + len);
-
-    if (!f)
-        return NULL;
-    atomic_init(&f->refs, 1);
-    f->id = id;
-    f->topics = topics;
-    strncpy(f->owner, owner, sizeof(f->owner) - 1);
-    f->owner[sizeof(f->owner) - 1] = '\0';
-    f->len = len;
-    memcpy(f->text, text, len);
-    return f;
-}
-
-struct gb_http_frame *gb_http_frame_ref(struct gb_http_frame *frame) {
-    atomic_fetch_add_explicit(&frame->refs, 1, memory_order_relaxed);
-    return frame;
-}
-
-void gb_http_frame_unref(struct gb_http_frame *frame) {
-    if (frame && atomic_fetch_sub_explicit(&frame->refs, 1, memory_order_acq_rel) == 1)
-        free(frame);
-}
-
-/* --- listeners ------------------------------------------------------------------------------------------------------ */
-
-static void drop(struct gb_http_feed *feed, struct gb_listener *l) {
+static void drop(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->prev)
         l->prev->next = l->next;
     else
         feed->listeners = l->next;
     if (l->next)
         l->next->prev = l->prev;
-    /* Of a UNIX socket there may be a duplicate: closing would not take it out of the set. */
+    /* A UNIX socket may have a duplicate: closing would not take it out of the set. */
     epoll_ctl(feed->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
-    gb_listener_free(l);
+    gb_feed_listener_free(l);
 }
 
-static void run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
-    bool over = !gb_listener_run(feed, l, now_ns);
+static void run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
+    bool over = !gb_feed_listener_run(feed, l, now_ns);
 
-    if (!over && feed->complete && gb_listener_level(feed, l))
+    if (!over && feed->complete && gb_feed_listener_level(feed, l))
         over = true;
     if (over)
         drop(feed, l);
 }
 
-/* --- the ring ------------------------------------------------------------------------------------------------------- */
+/* --- the ring ----------------------------------------------------------------------------------------------------- */
 
 static void ring_pop(struct gb_http_feed *feed) {
     struct gb_http_frame *f = feed->ring[feed->ring_first++ % GB_FEED_RING];
@@ -85,7 +58,7 @@ static void ring_put(struct gb_http_feed *feed, struct gb_http_frame *f) {
     feed->ring_bytes += f->len;
 }
 
-/* One piece of what is new into the ring. False: there is no more. */
+/* Reads one piece of new frames into the ring. False: there are no more. */
 static bool pull(struct gb_http_feed *feed) {
     const struct gb_http_feed_config *c = &feed->config;
     struct gb_http_frame *frames[GB_FEED_PIECE];
@@ -100,7 +73,7 @@ static bool pull(struct gb_http_feed *feed) {
     return more;
 }
 
-/* Nobody has listened: what happened meanwhile is not wanted here. */
+/* There was no listener: events that happened meanwhile are not wanted here. */
 static void ring_restart(struct gb_http_feed *feed) {
     while (feed->ring_first < feed->ring_end)
         ring_pop(feed);
@@ -108,8 +81,8 @@ static void ring_restart(struct gb_http_feed *feed) {
 }
 
 static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     for (l = feed->listeners; l; l = next) {
         next = l->next;
@@ -118,9 +91,9 @@ static void tell_all(struct gb_http_feed *feed, uint64_t now_ns) {
     }
 }
 
-/* --- time ----------------------------------------------------------------------------------------------------------- */
+/* --- time --------------------------------------------------------------------------------------------------------- */
 
-static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *l, uint64_t now_ns) {
+static bool too_slow(const struct gb_http_feed *feed, const struct gb_feed_listener *l, uint64_t now_ns) {
     if (!l->blocked)
         return false;
     if (feed->config.stall_ms && now_ns - l->blocked_ns > feed->config.stall_ms * GB_NS_PER_MS)
@@ -130,8 +103,8 @@ static bool too_slow(const struct gb_http_feed *feed, const struct gb_listener *
 
 static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     bool draining = atomic_load(&feed->draining);
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     if (draining && feed->drain_until_ns == 0)
         feed->drain_until_ns = now_ns + DRAIN_NS;
@@ -139,7 +112,7 @@ static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     for (l = feed->listeners; l; l = next) {
         next = l->next;
         if (too_slow(feed, l, now_ns)) {
-            gb_listener_farewell(feed, l);
+            gb_feed_listener_farewell(feed, l);
             drop(feed, l);
         } else if (draining && now_ns >= feed->drain_until_ns) {
             drop(feed, l);
@@ -150,10 +123,10 @@ static void tick(struct gb_http_feed *feed, uint64_t now_ns) {
     }
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
-static struct gb_listener *take_entering(struct gb_http_feed *feed) {
-    struct gb_listener *list;
+static struct gb_feed_listener *take_entering(struct gb_http_feed *feed) {
+    struct gb_feed_listener *list;
 
     pthread_mutex_lock(&feed->lock);
     list = feed->entering;
@@ -178,7 +151,7 @@ static uint64_t place_of(const struct gb_http_feed *feed, uint64_t after) {
     return low;
 }
 
-static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+static void enter(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
     struct epoll_event ev = {.events = EPOLLRDHUP, .data.ptr = l};
 
     if (!feed->listeners)
@@ -197,10 +170,10 @@ static void enter(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now
         run(feed, l, now_ns);
 }
 
-/* Also for one that was permitted before, and comes after the others of its time have gone. */
+/* Also for a listener that was permitted before, and comes after the others of its epoch have gone. */
 static void dismiss(struct gb_http_feed *feed, unsigned epoch) {
-    struct gb_listener *l;
-    struct gb_listener *next;
+    struct gb_feed_listener *l;
+    struct gb_feed_listener *next;
 
     for (l = feed->listeners; l; l = next) {
         next = l->next;
@@ -214,9 +187,9 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
     /* Read before the ring is filled: the last event can be read before draining is set, and must be in the ring before
      * the listeners are dropped. */
     bool draining = atomic_load(&feed->draining);
-    struct gb_listener *list = take_entering(feed);
+    struct gb_feed_listener *list = take_entering(feed);
     unsigned epoch = atomic_load(&feed->epoch);
-    struct gb_listener *l;
+    struct gb_feed_listener *l;
     unsigned pieces;
     uint64_t count;
 
@@ -227,8 +200,8 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         feed->dismissed = l->epoch != epoch ? l->epoch : feed->dismissed;
         enter(feed, l, now_ns);
     }
-    /* In pieces, so that what comes fast does not run out of the ring before anybody was asked; and not without end, as sockets
-     * that take more again are waiting. */
+    /* In pieces, so that frames do not run out of the ring before the listeners were visited. Not without end, because
+     * writable sockets are waiting. */
     for (pieces = 0; feed->listeners && pieces < TURN_PIECES && pull(feed); pieces++)
         tell_all(feed, now_ns);
     if (pieces == TURN_PIECES)
@@ -240,7 +213,7 @@ static void on_woken(struct gb_http_feed *feed, uint64_t now_ns) {
         tell_all(feed, now_ns);
 }
 
-static void on_listener(struct gb_http_feed *feed, struct gb_listener *l, uint32_t events, uint64_t now_ns) {
+static void on_listener(struct gb_http_feed *feed, struct gb_feed_listener *l, uint32_t events, uint64_t now_ns) {
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         drop(feed, l);
     else
@@ -287,7 +260,7 @@ int gb_http_feed_start(struct gb_http_feed *feed, const struct gb_http_feed_conf
 
     *feed = (struct gb_http_feed){.config = *config};
     pthread_mutex_init(&feed->lock, NULL);
-    feed->ring_first = feed->ring_end = 1; /* 0: of one that is behind it */
+    feed->ring_first = feed->ring_end = 1; /* 0: of a listener that is behind it */
     feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     feed->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     feed->heartbeat = gb_http_frame_new(0, 0, "", config->hooks->heartbeat, strlen(config->hooks->heartbeat));
@@ -311,7 +284,7 @@ void gb_http_feed_wake(struct gb_http_feed *feed) {
         return;
 }
 
-void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
+void gb_http_feed_give(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     pthread_mutex_lock(&feed->lock);
     l->next = feed->entering;
     feed->entering = l;
@@ -320,8 +293,8 @@ void gb_http_feed_give(struct gb_http_feed *feed, struct gb_listener *l) {
 }
 
 void gb_http_feed_end(struct gb_http_feed *feed) {
-    struct gb_listener *list;
-    struct gb_listener *l;
+    struct gb_feed_listener *list;
+    struct gb_feed_listener *l;
 
     if (!feed->config.hooks)
         return;
@@ -334,7 +307,7 @@ void gb_http_feed_end(struct gb_http_feed *feed) {
         drop(feed, feed->listeners);
     for (list = take_entering(feed); (l = list);) {
         list = l->next;
-        gb_listener_free(l);
+        gb_feed_listener_free(l);
     }
     while (feed->ring_first < feed->ring_end)
         ring_pop(feed);

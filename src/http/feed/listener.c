@@ -1,9 +1,14 @@
-/* A listener's place, from the response that makes it to its end. */
+/* From the response that makes a listener to its end. */
+#include "http/feed/listener.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/conn_slots.h"
+#include "http/exchange/peer.h"
+#include "http/exchange/server_state.h"
+#include "http/feed/feed.h"
 
 static void too_many(unsigned max, const char *which, struct gb_error *err) {
     gb_error_set(err, GB_ERR_SATURATED,
@@ -12,8 +17,8 @@ static void too_many(unsigned max, const char *which, struct gb_error *err) {
                  max, which);
 }
 
-struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_error *err) {
-    struct gb_listener *l = calloc(1, sizeof(*l));
+struct gb_feed_listener *gb_feed_listener_new(atomic_uint *count, unsigned max, struct gb_error *err) {
+    struct gb_feed_listener *l = calloc(1, sizeof(*l));
 
     if (!l) {
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the listener; try again later");
@@ -30,7 +35,7 @@ struct gb_listener *gb_listener_new(atomic_uint *count, unsigned max, struct gb_
     return l;
 }
 
-void gb_listener_free(struct gb_listener *l) {
+void gb_feed_listener_free(struct gb_feed_listener *l) {
     if (!l)
         return;
     while (l->piece_at < l->piece_count)
@@ -48,29 +53,25 @@ void gb_listener_free(struct gb_listener *l) {
     free(l);
 }
 
-/* As of connections, a share is kept for UNIX sockets. */
-static int take_remote(const struct gb_http_request *request, struct gb_listener *l, struct gb_error *err) {
-    struct gb_http_server *server = gb_http_server_of(request);
-
-    if (request->local)
+/* A share is kept for UNIX sockets, as it is of connections. */
+static int take_remote(struct gb_http_feed *feed, struct gb_feed_listener *l, struct gb_error *err) {
+    l->remote = &feed->remote;
+    if (atomic_fetch_add(l->remote, 1) < feed->config.remote_max)
         return 0;
-    l->remote = &server->feed.remote;
-    if (atomic_fetch_add(l->remote, 1) < server->listeners_remote_max)
-        return 0;
-    too_many(server->listeners_remote_max, " over TCP", err);
+    too_many(feed->config.remote_max, " over TCP", err);
     return -1;
 }
 
 int gb_http_response_listen(struct gb_http_request *request, struct gb_http_response *response, uint64_t after,
                             uint64_t topics, const char *owner, unsigned epoch, struct gb_error *err) {
-    struct gb_http_server *server = gb_http_server_of(request);
-    struct gb_listener *l;
+    struct gb_http_feed *feed = gb_http_server_of(request)->feed;
+    struct gb_feed_listener *l;
 
-    if (!server->feed.started)
+    if (!feed)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "this server has no feed");
-    l = gb_listener_new(&server->feed.count, server->config.listeners_max, err);
-    if (!l || take_remote(request, l, err) < 0) {
-        gb_listener_free(l);
+    l = gb_feed_listener_new(&feed->count, feed->config.listeners_max, err);
+    if (!l || (!request->local && take_remote(feed, l, err) < 0)) {
+        gb_feed_listener_free(l);
         return -1;
     }
     strncpy(l->owner, owner, sizeof(l->owner) - 1);
@@ -78,5 +79,6 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
     l->epoch = epoch;
     l->after = l->begin = after;
     response->listener = l;
+    response->listener_free = gb_feed_listener_free;
     return 0;
 }

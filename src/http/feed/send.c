@@ -1,4 +1,6 @@
-/* One listener of the feed: which frames are its, and how far its socket takes them. */
+/* Which frames are a listener's, and how far its socket takes them. */
+#include "http/feed/send.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,27 +8,25 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "http/feed/feed.h"
-
-/* For one that catches up, before others get their turn; of a long log it may hear nothing. */
+/* For a listener that catches up, before others get their turn: of a long log it may hear nothing. */
 #define TURN_BYTES (256u << 10)
 #define TURN_PIECES 8
 
-static bool hears(const struct gb_listener *l, const struct gb_http_frame *f) {
+static bool hears(const struct gb_feed_listener *l, const struct gb_http_frame *f) {
     return f->id > l->begin && (f->topics & l->topics) &&
            (!l->owner[0] || !f->owner[0] || strcmp(f->owner, l->owner) == 0);
 }
 
-/* --- what comes next ------------------------------------------------------------------------------------------------ */
+/* --- what comes next ---------------------------------------------------------------------------------------------- */
 
-static void piece_done(struct gb_listener *l) {
+static void piece_done(struct gb_feed_listener *l) {
     free(l->piece);
     l->piece = NULL;
     l->piece_at = l->piece_count = 0;
 }
 
-/* The next piece of what is further back than the ring. False: memory is exhausted. */
-static bool piece_get(struct gb_http_feed *feed, struct gb_listener *l) {
+/* Reads the next piece of frames further back than the ring. False: memory is exhausted. */
+static bool piece_get(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     const struct gb_http_feed_config *c = &feed->config;
     uint64_t through = l->after;
 
@@ -36,13 +36,14 @@ static bool piece_get(struct gb_http_feed *feed, struct gb_listener *l) {
         return false;
     l->piece_at = 0;
     l->piece_count = c->hooks->read(c->app, l->after, l->topics, l->owner, l->piece, GB_FEED_PIECE, &through);
-    /* Nothing there, though the ring begins further up: it is lost. */
+    /* There is nothing, though the ring begins further up: the frames between are lost. */
     l->after = l->piece_count == 0 && through == l->after ? feed->ring_after : through;
     return true;
 }
 
-/* The place in the ring, for one that has caught up; it may know more than the ring, which is filled later. */
-static void join_ring(struct gb_http_feed *feed, struct gb_listener *l) {
+/* Finds the place in the ring of a listener that has caught up. It may have more frames than the ring, which is filled
+ * later. */
+static void join_ring(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     piece_done(l);
     l->begin = l->after;
     l->behind = false;
@@ -51,11 +52,11 @@ static void join_ring(struct gb_http_feed *feed, struct gb_listener *l) {
         l->seq++;
 }
 
-/* To l->hold, each with a reference: what it hears and is to be sent next. None while it is behind: this turn's pieces had
- * nothing for it. False: memory is exhausted, or what comes next for it is not in the ring any more. */
-static bool gather(struct gb_http_feed *feed, struct gb_listener *l, unsigned *pieces) {
+/* Puts the listener's next frames into l->hold, each with a reference. If it is behind and gets none, this turn's
+ * pieces had nothing for it. False: memory is exhausted, or its next frame is not in the ring any more. */
+static bool gather(struct gb_http_feed *feed, struct gb_feed_listener *l, unsigned *pieces) {
     if (!l->behind && l->seq < feed->ring_first) {
-        gb_listener_farewell(feed, l);
+        gb_feed_listener_farewell(feed, l);
         return false;
     }
     while (l->behind && l->held < GB_FEED_HELD) {
@@ -80,10 +81,10 @@ static bool gather(struct gb_http_feed *feed, struct gb_listener *l, unsigned *p
     return true;
 }
 
-/* --- sending -------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the socket is to say when it takes more. */
-static bool await_room(struct gb_http_feed *feed, struct gb_listener *l, bool wanted) {
+/* wanted: an event is to come when the socket takes more. False: the connection cannot be used any more. */
+static bool await_room(struct gb_http_feed *feed, struct gb_feed_listener *l, bool wanted) {
     struct epoll_event ev = {.events = wanted ? EPOLLRDHUP | EPOLLOUT : EPOLLRDHUP, .data.ptr = l};
 
     if (wanted == l->blocked)
@@ -92,7 +93,7 @@ static bool await_room(struct gb_http_feed *feed, struct gb_listener *l, bool wa
     return epoll_ctl(feed->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev) == 0;
 }
 
-static ssize_t send_held(struct gb_listener *l) {
+static ssize_t send_held(struct gb_feed_listener *l) {
     struct iovec iov[GB_FEED_HELD];
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = l->held};
     unsigned i;
@@ -105,7 +106,7 @@ static ssize_t send_held(struct gb_listener *l) {
     return sendmsg(l->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void consume(struct gb_listener *l, size_t n) {
+static void consume(struct gb_feed_listener *l, size_t n) {
     unsigned gone = 0;
 
     l->sent += n;
@@ -117,7 +118,7 @@ static void consume(struct gb_listener *l, size_t n) {
     memmove(l->hold, l->hold + gone, l->held * sizeof(*l->hold));
 }
 
-bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t now_ns) {
+bool gb_feed_listener_run(struct gb_http_feed *feed, struct gb_feed_listener *l, uint64_t now_ns) {
     unsigned pieces = 0;
     size_t turn = 0;
 
@@ -129,7 +130,7 @@ bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t 
         if (l->held == 0 && !l->behind)
             return await_room(feed, l, false);
         if (l->held == 0) {
-            l->blocked_ns = now_ns; /* it is not its socket that makes it wait */
+            l->blocked_ns = now_ns; /* its socket does not make it wait */
             break;
         }
         n = send_held(l);
@@ -148,11 +149,11 @@ bool gb_listener_run(struct gb_http_feed *feed, struct gb_listener *l, uint64_t 
     return await_room(feed, l, true);
 }
 
-bool gb_listener_level(const struct gb_http_feed *feed, const struct gb_listener *l) {
+bool gb_feed_listener_level(const struct gb_http_feed *feed, const struct gb_feed_listener *l) {
     return l->held == 0 && !l->behind && l->seq == feed->ring_end;
 }
 
-void gb_listener_farewell(struct gb_http_feed *feed, struct gb_listener *l) {
+void gb_feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     if (l->held > 0 && l->sent > 0)
         return;
     if (send(l->fd, feed->farewell->text, feed->farewell->len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)

@@ -5,7 +5,7 @@
 
 #include "base/digest.h"
 
-int gb_multipart_init(struct gb_multipart *multipart, const char *media, uint64_t total, struct gb_error *err) {
+int gb_byteranges_init(struct gb_byteranges *multipart, const char *media, uint64_t total, struct gb_error *err) {
     uint64_t random[2];
 
     if (gb_random(random, sizeof(random), err) < 0)
@@ -16,8 +16,8 @@ int gb_multipart_init(struct gb_multipart *multipart, const char *media, uint64_
     return 0;
 }
 
-size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_range_set *ranges, unsigned index,
-                         char *out) {
+size_t gb_byteranges_head(const struct gb_byteranges *multipart, const struct gb_range_set *ranges, unsigned index,
+                          char *out) {
     const struct gb_range *r = &ranges->range[index];
 
     return (size_t)snprintf(out, GB_MULTIPART_TEXT_SIZE,
@@ -27,16 +27,16 @@ size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_r
                             r->first + r->length - 1, multipart->total);
 }
 
-size_t gb_multipart_tail(const struct gb_multipart *multipart, char *out) {
+size_t gb_byteranges_tail(const struct gb_byteranges *multipart, char *out) {
     return (size_t)snprintf(out, GB_MULTIPART_TEXT_SIZE, "\r\n--%s--\r\n", multipart->boundary);
 }
 
-uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_range_set *ranges) {
+uint64_t gb_byteranges_length(const struct gb_byteranges *multipart, const struct gb_range_set *ranges) {
     char text[GB_MULTIPART_TEXT_SIZE];
-    uint64_t length = gb_multipart_tail(multipart, text);
+    uint64_t length = gb_byteranges_tail(multipart, text);
     unsigned i;
 
     for (i = 0; i < ranges->count; i++)
-        length += gb_multipart_head(multipart, ranges, i, text) + ranges->range[i].length;
+        length += gb_byteranges_head(multipart, ranges, i, text) + ranges->range[i].length;
     return length;
 }

@@ -1,6 +1,6 @@
-/* multipart/byteranges (RFC 9110, 14.6): what stands around the parts. */
-#ifndef GB_API_MULTIPART_H
-#define GB_API_MULTIPART_H
+/* multipart/byteranges (RFC 9110, 14.6): the text around the parts. */
+#ifndef GB_HTTP_MESSAGE_BYTERANGES_H
+#define GB_HTTP_MESSAGE_BYTERANGES_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,26 +8,26 @@
 #include "base/error.h"
 #include "http/message/range.h"
 
-/* 128 random bits: whoever chose the data cannot have known them. */
+/* 128 random bits, which the author of the data cannot have known. */
 #define GB_BOUNDARY_SIZE 40
 
-struct gb_multipart {
+struct gb_byteranges {
     char boundary[GB_BOUNDARY_SIZE];
     const char *media; /* of every part; static */
     uint64_t total;    /* bytes of the representation */
 };
 
-/* Returns 0, or -1 with INTERNAL where the kernel gives no random bytes. */
-int gb_multipart_init(struct gb_multipart *multipart, const char *media, uint64_t total, struct gb_error *err);
+/* Returns 0, or -1 with INTERNAL if the kernel gives no random bytes. */
+int gb_byteranges_init(struct gb_byteranges *multipart, const char *media, uint64_t total, struct gb_error *err);
 
-/* What stands before the part of that index, and behind the last one: written to out (GB_MULTIPART_TEXT_SIZE bytes). Returns
- * its length. */
+/* Writes the text before the part of that index, and the text behind the last part, to out (GB_MULTIPART_TEXT_SIZE
+ * bytes). Returns its length. */
 #define GB_MULTIPART_TEXT_SIZE 256
-size_t gb_multipart_head(const struct gb_multipart *multipart, const struct gb_range_set *ranges, unsigned index,
-                         char *out);
-size_t gb_multipart_tail(const struct gb_multipart *multipart, char *out);
+size_t gb_byteranges_head(const struct gb_byteranges *multipart, const struct gb_range_set *ranges, unsigned index,
+                          char *out);
+size_t gb_byteranges_tail(const struct gb_byteranges *multipart, char *out);
 
-/* Of the whole body: the parts and what stands around them. */
-uint64_t gb_multipart_length(const struct gb_multipart *multipart, const struct gb_range_set *ranges);
+/* Returns the length of the whole body: the parts and the text around them. */
+uint64_t gb_byteranges_length(const struct gb_byteranges *multipart, const struct gb_range_set *ranges);
 
 #endif

@@ -1,9 +1,9 @@
 /* The framing of a chunked body (RFC 9112, section 7.1), one byte after the other.
  *
- * libmicrohttpd 0.9.75 reads chunks of its own accord, without a bound on the lines between them; requests with such a body
- * leave it at their header, and this decoder stands in its place. It keeps no bytes, so that no input makes it grow. */
-#ifndef GB_HTTP_CHUNKED_H
-#define GB_HTTP_CHUNKED_H
+ * libmicrohttpd 0.9.75 does not bound the lines between chunks. Requests with a chunked body leave it at their header,
+ * and this decoder takes its place. The decoder keeps no bytes, so that no input makes it grow. */
+#ifndef GB_HTTP_MESSAGE_CHUNKED_H
+#define GB_HTTP_MESSAGE_CHUNKED_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum gb_chunked_state {
     GB_CHUNKED_SIZE,          /* digits of a chunk's size */
-    GB_CHUNKED_BLANK,         /* blanks behind them, which only an extension may follow */
+    GB_CHUNKED_BLANK,         /* blanks behind the digits; only an extension may follow */
     GB_CHUNKED_EXTENSION,     /* up to CR */
     GB_CHUNKED_SIZE_LF,       /* the LF of that line */
     GB_CHUNKED_DATA,          /* left bytes of data, which are not framing */
@@ -38,8 +38,8 @@ struct gb_chunked {
     unsigned skipped; /* bytes of the present extension, or of all trailer fields */
 };
 
-/* Reads framing at s[0..n) until data begins, the body ends, or n bytes are read. Returns the number of bytes read. Returns -1,
- * and what was wrong in *ret_why (static text), if the bytes are no framing. */
+/* Reads framing at s[0..n) until data begins, the body ends, or n bytes are read. Returns the number of bytes read.
+ * Returns -1, and what was wrong in *ret_why (static text), if the bytes are no framing. */
 ssize_t gb_chunked_read(struct gb_chunked *c, const char *s, size_t n, const char **ret_why);
 
 /* Counts n bytes of data, at most c->left; only in state DATA. */

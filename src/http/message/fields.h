@@ -1,6 +1,6 @@
-/* Structured fields (RFC 9651), as far as dictionaries of them are read here. Pure. */
-#ifndef GB_HTTP_FIELDS_H
-#define GB_HTTP_FIELDS_H
+/* Structured fields (RFC 9651): the dictionaries among them. Pure. */
+#ifndef GB_HTTP_MESSAGE_FIELDS_H
+#define GB_HTTP_MESSAGE_FIELDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ enum gb_field_type {
     GB_FIELD_OTHER /* well-formed */
 };
 
-/* One member of a dictionary; its parameters were read and are of no interest. */
+/* One member of a dictionary. Its parameters are checked and dropped. */
 struct gb_field {
     const char *key;
     size_t key_n;
@@ -22,11 +22,11 @@ struct gb_field {
     size_t text_n;
 };
 
-/* The next member of the dictionary that is one line of a header; *at begins at the line and is moved on. 1; 0 at the end;
- * -1 when it is malformed. Members of one key: the last one counts, which is the caller's to see to. */
+/* Reads the next member of a dictionary, which is one line of a header. *at begins at the line and is moved on. Returns
+ * 1; 0 at the end; -1 if it is malformed. Of several members with one key the last counts; the caller sees to that. */
 int gb_field_next(const char **at, struct gb_field *ret);
 
-/* May the byte stand in a token, such as the name of a field? Letters, digits and !#$%&'*+-.^_`|~ may. */
+/* Whether the byte may stand in a token, such as the name of a field: letters, digits and !#$%&'*+-.^_`|~ may. */
 static inline bool gb_field_is_token(unsigned char c) {
     static const uint32_t words[8] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff, 0, 0, 0, 0};
 

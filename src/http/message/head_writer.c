@@ -1,9 +1,11 @@
-/* The head of a reply that a bulk loop sends itself. */
+#include "http/message/head_writer.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 
-#include "http/exchange/exchange.h"
+#include "http/message/response.h"
+#include "http/message/status.h"
 
 struct out {
     char *s;
@@ -42,21 +44,23 @@ static void add_date(struct out *o) {
         tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-size_t gb_wire_head(const struct gb_exchange *ex, int status, uint64_t body_len, bool close, char *out, size_t size) {
+size_t gb_head_write(const struct gb_http_request *request, const struct gb_http_response *response, uint64_t body_len,
+                     bool close, char *out, size_t size) {
     struct out o = {.s = out, .size = size};
+    int status = response->status;
     unsigned i;
 
     add(&o, "HTTP/1.1 %d %s\r\n", status, gb_http_reason(status));
     add_date(&o);
-    if (gb_reply_is_read(ex))
+    if (gb_reply_is_read(request))
         add(&o, "%s", GB_EVERY_REPLY_LINES);
-    for (i = 0; i < ex->resp.headers; i++)
-        add(&o, "%s: %s\r\n", ex->resp.header[i].name, ex->resp.header[i].value);
-    if (status != 204 && status != 304 && body_len != GB_WIRE_UNTIL_END)
+    for (i = 0; i < response->headers; i++)
+        add(&o, "%s: %s\r\n", response->header[i].name, response->header[i].value);
+    if (status != 204 && status != 304 && body_len != GB_HEAD_UNTIL_END)
         add(&o, "Content-Length: %llu\r\n", (unsigned long long)body_len);
     if (close)
         add(&o, "Connection: close\r\n");
-    else if (ex->http10)
+    else if (request->http10)
         add(&o, "Connection: keep-alive\r\n");
     add(&o, "\r\n");
     return o.full ? 0 : o.used;

@@ -1,93 +1,61 @@
-/* RFC 9457 problem documents. Written by hand: this layer knows no JSON library, and the shape is fixed. */
-#include <stdarg.h>
+#include "http/message/problem.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/escape.h"
-#include "http/exchange/exchange.h"
+#include "http/http.h"
 
-struct text {
-    char *s;
-    size_t used;
-    size_t size;
-};
+/* The bytes of a target that are shown; a client that sent a longer one knows it. */
+#define INSTANCE_MAX 300
 
-static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The error of the native layer. The host backend reports what CUDA would, in the same member. */
+static void write_native(struct gb_json_writer *out, const struct gb_error *error) {
+    bool device = strcmp(error->native_domain, "cuda") == 0 || strcmp(error->native_domain, "host") == 0;
 
-static void add(struct text *t, const char *fmt, ...) {
-    va_list ap;
-    int n;
-
-    va_start(ap, fmt);
-    n = vsnprintf(t->s + t->used, t->size - t->used, fmt, ap);
-    va_end(ap);
-    if (n > 0)
-        t->used += (size_t)n < t->size - t->used ? (size_t)n : t->size - t->used - 1;
+    gb_json_open(out, device ? "cuda" : "native", '{');
+    gb_json_put_untrusted(out, "name", error->native_name, SIZE_MAX);
+    gb_json_put_i64(out, "code", error->native_code);
+    gb_json_put_untrusted(out, "call", error->call, SIZE_MAX);
+    gb_json_put_string(out, "domain", error->native_domain);
+    gb_json_close(out, '}');
 }
 
-static void add_string(struct text *t, const char *s, size_t max) {
-    const unsigned char *at = (const unsigned char *)s;
-    const unsigned char *end = at + max;
+void gb_problem_open(struct gb_json_writer *out, const struct gb_error *error, const char *type, const char *instance,
+                     const char *id) {
+    char urn[96];
 
-    add(t, "\"");
-    while (*at && at < end) {
-        size_t n = gb_utf8_len((const char *)at);
-
-        if (n == 0)
-            add(t, "\\ufffd");
-        else if (*at == '"' || *at == '\\')
-            add(t, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7f)
-            add(t, "\\u%04x", *at);
-        else
-            add(t, "%.*s", (int)n, (const char *)at);
-        at += n ? n : 1;
-    }
-    add(t, "\"");
+    snprintf(urn, sizeof(urn), "urn:gpubuf:error:%s", gb_code_slug(error->code));
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "type", type ? type : urn);
+    gb_json_put_string(out, "title", gb_code_title(error->code));
+    gb_json_put_i64(out, "status", gb_code_status(error->code));
+    gb_json_put_untrusted(out, "detail", error->detail, SIZE_MAX);
+    gb_json_put_untrusted(out, "instance", instance, INSTANCE_MAX);
+    gb_json_put_string(out, "code", gb_code_slug(error->code));
+    gb_json_put_bool(out, "retryable", gb_error_retryable(error));
+    gb_json_put_string(out, "request_id", id);
 }
 
-static void add_member(struct text *t, const char *key, const char *value, size_t max) {
-    add(t, ", \"%s\": ", key);
-    add_string(t, value, max);
-}
-
-static void write_document(struct text *t, const struct gb_http_request *request,
+static void write_document(struct gb_json_writer *out, const struct gb_http_request *request,
                            const struct gb_http_response *response, const struct gb_error *error) {
-    if (response->problem_type)
-        add(t, "{\"type\": \"%s\"", response->problem_type);
-    else
-        add(t, "{\"type\": \"urn:gpubuf:error:%s\"", gb_code_slug(error->code));
-    add_member(t, "title", gb_code_title(error->code), 200);
-    add(t, ", \"status\": %d", gb_code_status(error->code));
-    add_member(t, "detail", error->detail, sizeof(error->detail));
-    add_member(t, "instance", request->target.s, 300);
-    add_member(t, "code", gb_code_slug(error->code), 64);
-    add(t, ", \"retryable\": %s", gb_error_retryable(error) ? "true" : "false");
-    add_member(t, "request_id", request->id, sizeof(request->id));
-    if (error->has_numbers)
-        add(t, ", \"limit_bytes\": %llu, \"used_bytes\": %llu, \"requested_bytes\": %llu",
-            (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
-            (unsigned long long)error->requested_bytes);
-    if (error->native_domain[0]) {
-        /* The host backend reports what CUDA would, so its clients look in the same place. */
-        bool device = strcmp(error->native_domain, "cuda") == 0 || strcmp(error->native_domain, "host") == 0;
-
-        add(t, ", \"%s\": {\"name\": ", device ? "cuda" : "native");
-        add_string(t, error->native_name, sizeof(error->native_name));
-        add(t, ", \"code\": %d", error->native_code);
-        add_member(t, "call", error->call, sizeof(error->call));
-        add_member(t, "domain", error->native_domain, sizeof(error->native_domain));
-        add(t, "}");
+    gb_problem_open(out, error, response->problem_type, request->target.s, request->id);
+    if (error->has_numbers) {
+        gb_json_put_u64(out, "limit_bytes", error->limit_bytes);
+        gb_json_put_u64(out, "used_bytes", error->used_bytes);
+        gb_json_put_u64(out, "requested_bytes", error->requested_bytes);
     }
+    if (error->native_domain[0])
+        write_native(out, error);
     if (response->problem_members)
-        add(t, "%.*s", (int)response->problem_members_len, response->problem_members);
-    add(t, "}\n");
+        gb_json_put_members(out, response->problem_members, response->problem_members_len);
+    gb_json_close(out, '}');
+    gb_json_end(out);
 }
 
-void gb_problem_fill(struct gb_http_response *response, const struct gb_http_request *request,
+void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
                      const struct gb_error *error) {
-    struct text t = {.size = 4096 + response->problem_members_len};
+    struct gb_json_writer out = {0};
 
     free(response->body);
     response->body = NULL;
@@ -102,17 +70,13 @@ void gb_problem_fill(struct gb_http_response *response, const struct gb_http_req
         error->code == GB_ERR_KEY_IN_USE)
         gb_http_response_header(response, NULL, "Retry-After", "1");
     /* Without memory for the text the status still goes out. */
-    t.s = malloc(t.size);
-    if (!t.s)
+    write_document(&out, request, response, error);
+    if (out.failed) {
+        gb_json_done(&out);
         return;
-    write_document(&t, request, response, error);
+    }
     gb_http_response_problem(response, NULL, NULL, 0);
     gb_http_response_header(response, NULL, "Content-Type", "application/problem+json");
     gb_http_response_header(response, NULL, "Cache-Control", "no-store");
-    gb_http_response_take(response, t.s, t.used);
-}
-
-void gb_http_problem(struct gb_http_response *response, const struct gb_http_request *request,
-                     const struct gb_error *error) {
-    gb_problem_fill(response, request, error);
+    gb_http_response_take(response, out.s, out.used);
 }

@@ -1,6 +1,6 @@
 /* Ranges of bytes (RFC 9110, 14). Pure. */
-#ifndef GB_HTTP_RANGE_H
-#define GB_HTTP_RANGE_H
+#ifndef GB_HTTP_MESSAGE_RANGE_H
+#define GB_HTTP_MESSAGE_RANGE_H
 
 #include <stdint.h>
 
@@ -11,7 +11,7 @@ struct gb_range {
     uint64_t length; /* at least 1 */
 };
 
-/* In the order in which they were asked for; no two share a byte. */
+/* In the order of the request; no two share a byte. */
 struct gb_range_set {
     unsigned count;
     struct gb_range range[GB_RANGES_MAX];
@@ -23,9 +23,9 @@ enum gb_range_kind {
     GB_RANGE_UNSATISFIABLE /* 416: none of them has a byte */
 };
 
-/* Reads a Range header (NULL: none) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or several
- * of them separated by commas. An end beyond the last byte is cut; ranges that lie beyond it are left out; ranges that
- * overlap become one, in the place of the first of them. *ret is written with PART only. */
+/* Reads a Range header (NULL: none) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or
+ * several of them separated by commas. An end beyond the last byte is cut; ranges that lie beyond it are left out;
+ * ranges that overlap become one, in the place of the first of them. *ret is written with PART only. */
 enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_range_set *ret);
 
 #endif

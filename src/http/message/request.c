@@ -1,11 +1,13 @@
+#include "http/message/request.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/parse.h"
-#include "http/exchange/exchange.h"
 
-/* As long as RFC 9110 asks for. What does not fit the connection's memory libmicrohttpd itself answers 414. */
+/* As long as RFC 9110 asks for. If a target does not fit into the connection's memory, libmicrohttpd itself answers
+ * 414. */
 #define TARGET_MAX 8000
 
 const char *gb_http_method_name(enum gb_http_method method) {
@@ -61,7 +63,7 @@ unsigned gb_http_prefer_wait(const struct gb_http_request *request, unsigned fal
                 len--;
             if (len == 13 && strncasecmp(word, "respond-async", 13) == 0)
                 async = true;
-            /* One that cannot be read is ignored, and of several the first counts, as RFC 7240 asks. */
+            /* A malformed wait is ignored, and of several the first counts, as RFC 7240 asks. */
             if (!given && len > 5 && strncasecmp(word, "wait=", 5) == 0 &&
                 gb_parse_u64(word + 5, len - 5, &value) == GB_PARSE_OK) {
                 wait_s = value > max_s ? max_s : (unsigned)value;
@@ -98,10 +100,9 @@ int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n) {
     return 0;
 }
 
-/* Copies and decodes s[0..n) into the exchange's text. */
-static int decode_text(struct gb_exchange *ex, const char *s, size_t n, struct gb_http_text *ret,
+static int decode_text(struct gb_text_arena *texts, const char *s, size_t n, struct gb_http_text *ret,
                        struct gb_error *err) {
-    char *copy = gb_exchange_text(ex, s, n);
+    char *copy = gb_text_arena_copy(texts, s, n);
     size_t len;
 
     if (!copy)
@@ -114,32 +115,34 @@ static int decode_text(struct gb_exchange *ex, const char *s, size_t n, struct g
     return 0;
 }
 
-static int add_query(struct gb_exchange *ex, const char *s, size_t n, struct gb_error *err) {
+static int add_query(struct gb_http_request *request, struct gb_text_arena *texts, const char *s, size_t n,
+                     struct gb_error *err) {
     const char *eq = memchr(s, '=', n);
     size_t name_len = eq ? (size_t)(eq - s) : n;
     struct gb_http_pair *pair;
 
     if (n == 0)
         return 0;
-    if (ex->req.queries == GB_HTTP_QUERY_MAX)
+    if (request->queries == GB_HTTP_QUERY_MAX)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "more than %d query parameters", GB_HTTP_QUERY_MAX);
-    pair = &ex->req.query[ex->req.queries];
-    if (decode_text(ex, s, name_len, &pair->name, err) < 0)
+    pair = &request->query[request->queries];
+    if (decode_text(texts, s, name_len, &pair->name, err) < 0)
         return -1;
-    if (decode_text(ex, eq ? eq + 1 : s + n, eq ? n - name_len - 1 : 0, &pair->value, err) < 0)
+    if (decode_text(texts, eq ? eq + 1 : s + n, eq ? n - name_len - 1 : 0, &pair->value, err) < 0)
         return -1;
-    if (gb_http_query(&ex->req, pair->name.s))
+    if (gb_http_query(request, pair->name.s))
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the query parameter '%.40s' is given twice", pair->name.s);
-    ex->req.queries++;
+    request->queries++;
     return 0;
 }
 
-int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_path, struct gb_error *err) {
-    const char *s = ex->req.target.s;
+int gb_request_parse_target(struct gb_http_request *request, struct gb_text_arena *texts, struct gb_http_text *ret_path,
+                            struct gb_error *err) {
+    const char *s = request->target.s;
     const char *question = strchr(s, '?');
     const char *at;
 
-    if (ex->req.target.len > TARGET_MAX)
+    if (request->target.len > TARGET_MAX)
         return gb_error_set(err, GB_ERR_URI_TOO_LONG, "the URI is longer than %d bytes", TARGET_MAX);
     for (at = s; *at; at++) {
         if (*at <= 0x20 || *at == 0x7f)
@@ -153,7 +156,7 @@ int gb_request_parse_target(struct gb_exchange *ex, struct gb_http_text *ret_pat
     for (at = question ? question + 1 : NULL; at && *at;) {
         size_t n = strcspn(at, "&");
 
-        if (add_query(ex, at, n, err) < 0)
+        if (add_query(request, texts, at, n, err) < 0)
             return -1;
         at += n + (at[n] == '&');
     }

@@ -1,12 +1,14 @@
-/* What libmicrohttpd lets through and should not: two lengths, other transfer codings, odd header bytes, hosts that are
- * not ours (a web page could reach a local daemon by DNS rebinding), requests of other sites' pages. */
+/* Refused here: two lengths, other transfer codings, odd header bytes, hosts that are not ours (a web page could reach
+ * a local daemon by DNS rebinding), requests of other sites' pages. */
+#include "http/message/request_checks.h"
+
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/parse.h"
-#include "http/exchange/exchange.h"
 #include "http/message/fields.h"
+#include "http/message/request.h"
 
 static int check_bytes(const struct gb_http_pair *h, struct gb_error *err) {
     const unsigned char *at;
@@ -36,11 +38,11 @@ struct framing {
 
 #define NAMED(header, name) gb_http_named(header, name, sizeof(name) - 1)
 
-static int collect(struct gb_exchange *ex, struct framing *ret, struct gb_error *err) {
+static int collect(struct gb_http_request *request, struct framing *ret, struct gb_error *err) {
     unsigned i;
 
-    for (i = 0; i < ex->req.headers; i++) {
-        const struct gb_http_pair *h = &ex->req.header[i];
+    for (i = 0; i < request->headers; i++) {
+        const struct gb_http_pair *h = &request->header[i];
 
         if (check_bytes(h, err) < 0)
             return -1;
@@ -54,34 +56,34 @@ static int collect(struct gb_exchange *ex, struct framing *ret, struct gb_error 
             ret->host = h->value.s;
             ret->hosts++;
         } else if (NAMED(h, "Expect")) {
-            ex->req.expect_continue = !ex->http10 && strcasecmp(h->value.s, "100-continue") == 0;
+            request->expect_continue = !request->http10 && strcasecmp(h->value.s, "100-continue") == 0;
         } else if (NAMED(h, "Connection")) {
-            ex->close = ex->close || strcasestr(h->value.s, "close") != NULL;
+            request->close = request->close || strcasestr(h->value.s, "close") != NULL;
         }
     }
     return 0;
 }
 
-static int check_framing(struct gb_exchange *ex, const struct framing *f, struct gb_error *err) {
+static int check_framing(struct gb_http_request *request, const struct framing *f, struct gb_error *err) {
     if (f->lengths > 0 && f->codings > 0)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH,
-                            "Content-Length and Transfer-Encoding must not stand together; send one of them");
+                            "Content-Length and Transfer-Encoding exclude each other; send one of them");
     if (f->lengths > 1 || (f->length && strchr(f->length, ',')))
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "Content-Length must be given once");
     if (f->codings > 1 || (f->coding && strcasecmp(f->coding, "chunked") != 0))
-        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding taken is 'chunked', once");
-    if (f->codings > 0 && ex->http10)
+        return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "the only Transfer-Encoding accepted is 'chunked', once");
+    if (f->codings > 0 && request->http10)
         return gb_error_set(err, GB_ERR_AMBIGUOUS_LENGTH, "HTTP/1.0 has no Transfer-Encoding");
-    ex->req.chunked = f->codings > 0;
+    request->chunked = f->codings > 0;
     if (f->length) {
-        if (gb_parse_u64(f->length, strlen(f->length), &ex->req.content_length) != GB_PARSE_OK)
+        if (gb_parse_u64(f->length, strlen(f->length), &request->content_length) != GB_PARSE_OK)
             return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Content-Length must be a decimal number below 2^64");
-        ex->req.has_content_length = true;
+        request->has_content_length = true;
     }
     return 0;
 }
 
-/* The name in host[:port], brackets of IPv6 kept off; *ret_len 0 when malformed. */
+/* The name in host[:port], without the brackets of IPv6; *ret_len is 0 if it is malformed. */
 static const char *host_name(const char *host, size_t *ret_len) {
     const char *end;
 
@@ -97,15 +99,15 @@ static const char *host_name(const char *host, size_t *ret_len) {
     return host;
 }
 
-/* An IP literal cannot be rebound by DNS, so any is fine. */
+/* DNS cannot rebind an IP literal, so any is fine. */
 static bool is_ip(const char *name) {
     unsigned char raw[16];
 
     return inet_pton(AF_INET, name, raw) == 1 || inet_pton(AF_INET6, name, raw) == 1;
 }
 
-static int check_host(const struct gb_exchange *ex, const struct framing *f, const struct gb_hygiene *rules,
-                      struct gb_error *err) {
+static int check_host(const struct gb_http_request *request, const struct framing *f,
+                      const struct gb_request_rules *rules, struct gb_error *err) {
     char name[256];
     const char *at;
     size_t n;
@@ -114,11 +116,11 @@ static int check_host(const struct gb_exchange *ex, const struct framing *f, con
     if (f->hosts > 1)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Host must be given once");
     if (f->hosts == 0) {
-        if (ex->http10)
+        if (request->http10)
             return 0;
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "HTTP/1.1 needs a Host header");
     }
-    if (ex->req.local)
+    if (request->local)
         return 0;
     at = host_name(f->host, &n);
     if (n == 0 || n >= sizeof(name))
@@ -136,11 +138,11 @@ static int check_host(const struct gb_exchange *ex, const struct framing *f, con
         "this daemon does not answer to the host '%.80s'; use its address, or start it with --host-name", name);
 }
 
-/* A link to the page itself; nothing of what it leads to can be read by the page that has it. */
-static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules) {
-    const char *mode = gb_http_header(&ex->req, "Sec-Fetch-Mode");
-    const char *into = gb_http_header(&ex->req, "Sec-Fetch-Dest");
-    size_t path = strcspn(ex->req.target.s, "?");
+/* A link to a page. The page that has the link cannot read the answer. */
+static bool is_link(const struct gb_http_request *request, const struct gb_request_rules *rules) {
+    const char *mode = gb_http_header(request, "Sec-Fetch-Mode");
+    const char *into = gb_http_header(request, "Sec-Fetch-Dest");
+    size_t path = strcspn(request->target.s, "?");
     size_t i;
 
     if (!mode || strcmp(mode, "navigate") != 0 || !into || strcmp(into, "document") != 0)
@@ -149,32 +151,33 @@ static bool is_link(const struct gb_exchange *ex, const struct gb_hygiene *rules
         size_t n = strlen(rules->pages[i]);
         bool folder = n > 1 && rules->pages[i][n - 1] == '/';
 
-        if (path >= n && memcmp(ex->req.target.s, rules->pages[i], n) == 0 && (folder || path == n))
+        if (path >= n && memcmp(request->target.s, rules->pages[i], n) == 0 && (folder || path == n))
             return true;
     }
     return false;
 }
 
-/* What a browser says of itself; other clients say nothing. Another port of this host is the same site and not this daemon:
- * what is served there may be anybody's. */
-static int check_site(const struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
-    const char *site = gb_http_header(&ex->req, "Sec-Fetch-Site");
+/* Browsers send this header; other clients do not. Another port of this host is the same site but not this daemon: any
+ * user may serve it. */
+static int check_site(const struct gb_http_request *request, const struct gb_request_rules *rules,
+                      struct gb_error *err) {
+    const char *site = gb_http_header(request, "Sec-Fetch-Site");
 
     if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 ||
-        (gb_http_is_safe(ex->req.method) && is_link(ex, rules)))
+        (gb_http_is_safe(request->method) && is_link(request, rules)))
         return 0;
     return gb_error_set(
         err, GB_ERR_CROSS_ORIGIN,
-        "pages of other origins may ask for nothing here (Sec-Fetch-Site: %.40s); only the daemon's own "
-        "page, and programs that are no browser, may",
+        "pages of other origins may not send requests here (Sec-Fetch-Site: %.40s); only the daemon's own page, and "
+        "programs that are not browsers, may",
         site);
 }
 
-static int check_origin(const struct gb_exchange *ex, const struct framing *f, struct gb_error *err) {
-    const char *origin = gb_http_header(&ex->req, "Origin");
+static int check_origin(const struct gb_http_request *request, const struct framing *f, struct gb_error *err) {
+    const char *origin = gb_http_header(request, "Origin");
     const char *at;
 
-    if (!origin || gb_http_is_safe(ex->req.method))
+    if (!origin || gb_http_is_safe(request->method))
         return 0;
     at = strstr(origin, "://");
     if (at && f->host && strcasecmp(at + 3, f->host) == 0)
@@ -182,14 +185,14 @@ static int check_origin(const struct gb_exchange *ex, const struct framing *f, s
     return gb_error_set(err, GB_ERR_CROSS_ORIGIN, "pages of the origin '%.80s' may not change anything here", origin);
 }
 
-int gb_request_hygiene(struct gb_exchange *ex, const struct gb_hygiene *rules, struct gb_error *err) {
+int gb_request_check(struct gb_http_request *request, const struct gb_request_rules *rules, struct gb_error *err) {
     struct framing f = {0};
 
-    if (collect(ex, &f, err) < 0 || check_framing(ex, &f, err) < 0)
+    if (collect(request, &f, err) < 0 || check_framing(request, &f, err) < 0)
         return -1;
-    if (check_host(ex, &f, rules, err) < 0)
+    if (check_host(request, &f, rules, err) < 0)
         return -1;
-    if (check_site(ex, rules, err) < 0)
+    if (check_site(request, rules, err) < 0)
         return -1;
-    return check_origin(ex, &f, err);
+    return check_origin(request, &f, err);
 }

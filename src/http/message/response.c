@@ -1,13 +1,14 @@
+#include "http/message/response.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "http/feed/feed.h"
-#include "http/http.h"
+#include "http/message/canned.h"
 
-/* As vsnprintf. Most values are plain texts, and a reply has up to ten. */
+/* As vsnprintf, but fast for plain texts: most values are, and a reply has up to ten. */
 static int format(char *at, size_t room, const char *fmt, va_list ap) {
     const char *text = strcmp(fmt, "%s") == 0 ? va_arg(ap, const char *) : fmt;
     size_t n;
@@ -57,6 +58,23 @@ void gb_http_response_canned(struct gb_http_response *response, struct gb_http_c
     response->canned = canned;
 }
 
+void gb_response_unpack(struct gb_http_response *response, const struct gb_http_request *request, const char **ret_body,
+                        size_t *ret_n) {
+    const struct gb_http_canned *canned = response->canned;
+
+    response->status = canned->status;
+    *ret_body = canned->body;
+    *ret_n = canned->body_len;
+    gb_http_response_header(response, NULL, "Content-Type", "%s", canned->type);
+    if (canned->etag)
+        gb_http_response_header(response, NULL, "ETag", "%s", canned->etag);
+    gb_http_response_header(response, NULL, "Cache-Control", "no-cache");
+    if (gb_http_canned_known(canned, request)) {
+        response->status = 304;
+        *ret_n = 0;
+    }
+}
+
 void gb_http_response_source(struct gb_http_response *response, struct gb_http_source *source, uint64_t length) {
     if (response->source)
         response->source->free(response->source, false);
@@ -78,6 +96,12 @@ void gb_http_response_close(struct gb_http_response *response) {
         close(response->fd[--response->fds]);
 }
 
+void gb_response_drop_listener(struct gb_http_response *response) {
+    if (response->listener)
+        response->listener_free(response->listener);
+    response->listener = NULL;
+}
+
 void gb_http_response_done(struct gb_http_response *response) {
     free(response->body);
     gb_http_response_close(response);
@@ -85,8 +109,7 @@ void gb_http_response_done(struct gb_http_response *response) {
     gb_http_canned_unref(response->canned);
     if (response->source)
         response->source->free(response->source, false);
-    gb_listener_free(response->listener);
-    response->listener = NULL;
+    gb_response_drop_listener(response);
     response->body = NULL;
     response->body_len = 0;
     response->canned = NULL;

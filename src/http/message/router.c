@@ -1,10 +1,12 @@
+#include "http/message/router.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/exchange/exchange.h"
+#include "http/message/request.h"
 
-/* Returns how many there are, at most GB_ROUTER_SEGMENTS + 1; 0 for a path that does not begin with a slash. */
+/* Returns the number of segments, at most GB_ROUTER_SEGMENTS + 1; 0 if the path does not begin with a slash. */
 static unsigned split(const char *path, size_t len, struct gb_http_text *ret) {
     const char *end = path + len;
     unsigned n = 0;
@@ -66,7 +68,7 @@ void gb_router_done(struct gb_router *router) {
     router->list = NULL;
 }
 
-/* From the end: most patterns begin alike. */
+/* Compares from the end, because most patterns begin alike. */
 static bool match(const struct gb_router_pattern *pattern, const struct gb_http_text *segment, unsigned n) {
     while (n-- > 0) {
         const struct gb_http_text *want = &pattern->segment[n];
@@ -89,11 +91,12 @@ static unsigned capture(const struct gb_router_pattern *pattern, const struct gb
     return captures;
 }
 
-static int set_params(struct gb_exchange *ex, const struct gb_http_text *captures, unsigned n, struct gb_error *err) {
+static int set_params(struct gb_http_request *request, struct gb_text_arena *texts, const struct gb_http_text *captures,
+                      unsigned n, struct gb_error *err) {
     unsigned i;
 
     for (i = 0; i < n; i++) {
-        char *copy = gb_exchange_text(ex, captures[i].s, captures[i].len);
+        char *copy = gb_text_arena_copy(texts, captures[i].s, captures[i].len);
         size_t len;
 
         if (!copy)
@@ -101,7 +104,7 @@ static int set_params(struct gb_exchange *ex, const struct gb_http_text *capture
         if (gb_percent_decode(copy, captures[i].len, copy, &len) < 0)
             return gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
                                 "a '%%' in the path is not followed by two hexadecimal digits");
-        ex->req.param[i] = (struct gb_http_text){.s = copy, .len = len};
+        request->param[i] = (struct gb_http_text){.s = copy, .len = len};
     }
     return 0;
 }
@@ -109,10 +112,10 @@ static int set_params(struct gb_exchange *ex, const struct gb_http_text *capture
 static void append_method(char *allow, const char *name) {
     size_t used = strlen(allow);
 
-    snprintf(allow + used, 64 - used, "%s%s", used ? ", " : "", name);
+    snprintf(allow + used, GB_ROUTER_ALLOW_SIZE - used, "%s%s", used ? ", " : "", name);
 }
 
-/* Below this path the method may have its place: ", PUT .../data". */
+/* Paths below this one that take the method: ".../data". */
 static void append_below(char *out, size_t size, const struct gb_http_route *routes, size_t count, const char *path,
                          enum gb_http_method method) {
     size_t n = strlen(path);
@@ -149,9 +152,9 @@ static int refuse_method(const struct gb_router *router, const struct gb_http_te
     return gb_error_set(err, GB_ERR_METHOD_NOT_ALLOWED, "this path takes %s", ret_allow);
 }
 
-int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, struct gb_http_text path, char *ret_allow,
-                    struct gb_error *err) {
-    enum gb_http_method method = ex->req.method == GB_HTTP_HEAD ? GB_HTTP_GET : ex->req.method;
+int gb_router_match(const struct gb_router *router, struct gb_http_request *request, struct gb_text_arena *texts,
+                    struct gb_http_text path, char *ret_allow, struct gb_error *err) {
+    enum gb_http_method method = request->method == GB_HTTP_HEAD ? GB_HTTP_GET : request->method;
     struct gb_http_text segment[GB_ROUTER_SEGMENTS];
     struct gb_http_text captures[GB_HTTP_PARAMS_MAX];
     unsigned n = split(path.s, path.len, segment);
@@ -165,8 +168,8 @@ int gb_router_match(struct gb_exchange *ex, const struct gb_router *router, stru
         found = true;
         if (p->route->method != method)
             continue;
-        ex->req.route = p->route;
-        return set_params(ex, captures, capture(p, segment, n, captures), err);
+        request->route = p->route;
+        return set_params(request, texts, captures, capture(p, segment, n, captures), err);
     }
     if (found)
         return refuse_method(router, segment, n, method, ret_allow, err);

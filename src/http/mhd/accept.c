@@ -1,12 +1,13 @@
-/* Each loop accepts: the kernel wakes one of those that sleep. Connections fill one loop after the other. */
+/* Connections fill one loop after the other. */
+#include "http/mhd/accept.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/mhd/refuse.h"
 
 /* The kernel takes what it permits of this, and as much again. */
 #define LOCAL_BUFFER (1 << 20)
@@ -14,78 +15,25 @@
 /* Accepted from one socket before other events are looked at. */
 #define BATCH 16
 
-/* Newcomers for which a quiet connection is still to end: so many may be beyond the limit for a moment. */
+/* Newcomers that may be beyond the limit for a moment, until a quiet connection ends for each. */
 #define SQUEEZED_MAX 64
 
-/* Of all loops; each may have its share of them more than the least busy one before newcomers go to the next: a few threads
- * that are always at work answer more than many that are woken for each request. */
+/* Connections, shared by all loops. Each loop may have its share of them more than the least busy one before newcomers
+ * go to the next. A few threads that are always at work answer more than many that are woken for each request. */
 #define TOGETHER 128
 
-/* Nothing announces that a descriptor has become free. */
+/* There is no event for a descriptor that becomes free. */
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 
-enum refusal { DRAINING, FULL, SOURCE, MEMORY };
-
-/* Which limit it is, in numbers. */
-static void explain(const struct gb_http_server *server, enum refusal why, bool local, char *out, size_t size) {
-    const struct gb_places *places = &server->places;
-    unsigned long long taken = atomic_load(&places->taken);
-    unsigned long long remote = atomic_load(&places->remote);
-
-    if (why == SOURCE)
-        snprintf(out, size,
-                 "%u connections of this address are open, as many as one may have (--max-connections-per-address)",
-                 places->source_max);
-    else if (why == MEMORY)
-        snprintf(out, size, "no memory for another connection");
-    else if (why == FULL && !local && taken < places->max)
-        snprintf(out, size, "%llu of %llu connections over TCP are in use; %llu are kept for the UNIX socket", remote,
-                 (unsigned long long)places->remote_max, (unsigned long long)(places->max - places->remote_max));
-    else
-        snprintf(out, size, "%llu of %llu connections are in use%s", taken, (unsigned long long)places->max,
-                 why == DRAINING ? "; no more are taken" : "");
-}
-
-static void refuse(struct gb_loop *loop, int fd, bool local, enum refusal why) {
-    struct gb_http_server *server = loop->server;
-    enum gb_code code = why == DRAINING ? GB_ERR_DRAINING : GB_ERR_SATURATED;
-    uint64_t id = gb_loop_id(loop);
-    char detail[160];
-    char text[640];
-    char head[640];
-    int body;
-    int n;
-
-    explain(server, why, local, detail, sizeof(detail));
-    body = snprintf(text, sizeof(text),
-                    "{\"type\": \"urn:gpubuf:error:%s\", \"title\": \"%s\", \"status\": 503, "
-                    "\"detail\": \"%s\", \"instance\": \"\", \"code\": \"%s\", "
-                    "\"retryable\": true, \"request_id\": \"%016llx\"}\n",
-                    gb_code_slug(code), gb_code_title(code), detail, gb_code_slug(code), (unsigned long long)id);
-    n = snprintf(head, sizeof(head),
-                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n" GB_EVERY_REPLY_LINES
-                 "Cache-Control: no-store\r\nRetry-After: 1\r\n"
-                 "Connection: close\r\nContent-Length: %d\r\n\r\n",
-                 body);
-    atomic_fetch_add(&server->refused, 1);
-    if (why == SOURCE)
-        atomic_fetch_add(&server->refused_source, 1);
-    /* A fresh socket has room for this; what cannot be sent at once is not worth waiting for. */
-    if (send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == n)
-        (void)!send(fd, text, (size_t)body, MSG_NOSIGNAL | MSG_DONTWAIT);
-    shutdown(fd, SHUT_WR);
-    close(fd);
-}
-
-/* TCP's buffers grow by themselves; a UNIX socket's would hold a fifth of a mebibyte for ever. */
+/* TCP's buffers grow by themselves; that of a UNIX socket would stay at a fifth of a mebibyte. */
 static void widen(int fd) {
     int bytes = LOCAL_BUFFER;
 
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-/* What a client sends along with its bytes nobody asked for. Read without room for it, it would be closed on the loop, which
- * may take as long as the client likes (base/closer.h); where the kernel knows how (6.16), it cannot be sent. */
+/* Descriptors that a client sends along with its bytes are not wanted. A read without room for them closes them on the
+ * loop, which may take as long as the client likes (base/closer.h). Since Linux 6.16 the kernel can refuse them. */
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
 #endif
@@ -95,67 +43,53 @@ static void take_no_descriptors(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
-/* It has its place. Given to that loop, which may be this one. */
-static void admit(struct gb_loop *loop, struct gb_arrival *arrival, struct gb_loop *to) {
+/* The connection has its place. Gives it to the loop `to`, which may be this one. */
+static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_loop *to) {
     struct gb_http_server *server = loop->server;
 
-    if (arrival->local) {
-        arrival->peer = gb_peer_new(server, arrival->fd);
-        if (!arrival->peer) {
-            gb_place_end(&server->places, arrival->source);
-            refuse(loop, arrival->fd, true, MEMORY);
+    if (handoff->local) {
+        handoff->peer = gb_peer_new(server, handoff->fd);
+        if (!handoff->peer) {
+            gb_conn_slot_end(&server->places, handoff->source);
+            gb_refuse(loop, handoff->fd, true, GB_REFUSAL_MEMORY);
             return;
         }
-        widen(arrival->fd);
-        take_no_descriptors(arrival->fd);
+        widen(handoff->fd);
+        take_no_descriptors(handoff->fd);
     }
-    if (arrival->squeezed)
+    if (handoff->squeezed)
         atomic_fetch_add(&server->squeezed, 1);
     else
         atomic_fetch_add(&server->accepted, 1);
     if (to == loop)
-        gb_loop_adopt(loop, arrival);
+        gb_loop_adopt(loop, handoff);
     else
-        gb_loop_give(to, arrival);
+        gb_loop_give(to, handoff);
 }
 
-bool gb_accept_squeeze(struct gb_loop *loop, const struct gb_arrival *arrival) {
-    struct gb_http_server *server = loop->server;
-
-    atomic_fetch_sub(&server->squeezed, 1);
-    if (gb_quiet_give_way(loop, arrival->local)) {
-        atomic_fetch_add(&server->accepted, 1);
-        return true;
-    }
-    gb_peer_end(arrival->peer);
-    gb_place_end(&server->places, arrival->source);
-    refuse(loop, arrival->fd, arrival->local, FULL);
-    return false;
-}
-
-static void take(struct gb_loop *loop, struct gb_arrival *arrival, const struct sockaddr *from) {
+static void take(struct gb_loop *loop, struct gb_handoff *handoff, const struct sockaddr *from) {
     struct gb_http_server *server = loop->server;
     struct gb_loop *to = NULL;
-    enum gb_place place = gb_place_take(&server->places, from, false, &arrival->source);
+    enum gb_conn_slot place = gb_conn_slot_take(&server->places, from, false, &handoff->source);
 
-    if (place == GB_PLACE_TAKEN) {
+    if (place == GB_CONN_SLOT_TAKEN) {
         to = gb_loop_fill(server, TOGETHER / server->config.loops);
-    } else if (place == GB_PLACE_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
-        to = gb_quiet_longest(server, arrival->local);
-        arrival->squeezed = true;
+    } else if (place == GB_CONN_SLOT_FULL && atomic_load(&server->squeezed) < SQUEEZED_MAX) {
+        to = gb_quiet_longest(server, handoff->local);
+        handoff->squeezed = true;
         if (to)
-            place = gb_place_take(&server->places, from, true, &arrival->source);
+            place = gb_conn_slot_take(&server->places, from, true, &handoff->source);
     }
-    if (place == GB_PLACE_TAKEN)
-        admit(loop, arrival, to);
+    if (place == GB_CONN_SLOT_TAKEN)
+        admit(loop, handoff, to);
     else
-        refuse(loop, arrival->fd, arrival->local,
-               place == GB_PLACE_SOURCE   ? SOURCE
-               : place == GB_PLACE_MEMORY ? MEMORY
-                                          : FULL);
+        gb_refuse(loop, handoff->fd, handoff->local,
+                  place == GB_CONN_SLOT_SOURCE   ? GB_REFUSAL_SOURCE
+                  : place == GB_CONN_SLOT_MEMORY ? GB_REFUSAL_MEMORY
+                                                 : GB_REFUSAL_FULL);
 }
 
-/* Returns false when descriptors have run out: then a pause is due, or the loop would spin. */
+/* Returns false if descriptors have run out: without a pause the loop would spin. */
 static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, size_t index) {
     bool local = server->listen_local[index];
     int i;
@@ -163,21 +97,21 @@ static bool accept_some(struct gb_http_server *server, struct gb_loop *loop, siz
     for (i = 0; i < BATCH; i++) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t len = sizeof(from);
-        struct gb_arrival arrival = {.local = local, .counted = true};
+        struct gb_handoff handoff = {.local = local, .counted = true};
 
-        arrival.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
+        handoff.fd = accept4(server->listen_fds[index], local ? NULL : (struct sockaddr *)&from, local ? NULL : &len,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (arrival.fd < 0)
+        if (handoff.fd < 0)
             return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
         if (atomic_load(&server->draining))
-            refuse(loop, arrival.fd, local, DRAINING);
+            gb_refuse(loop, handoff.fd, local, GB_REFUSAL_DRAINING);
         else
-            take(loop, &arrival, local ? NULL : (struct sockaddr *)&from);
+            take(loop, &handoff, local ? NULL : (struct sockaddr *)&from);
     }
     return true;
 }
 
-/* Who waits in a backlog is told; who comes later finds nobody listening. */
+/* Clients in a backlog are told; later ones find no listener. */
 static void turn_away(struct gb_http_server *server, struct gb_loop *loop) {
     size_t i;
 
@@ -237,12 +171,12 @@ void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns) {
     if (!loop->accepts)
         return;
     if (atomic_load(&loop->server->draining)) {
-        /* Closed by the last that looks at them: a number may be another file's the moment it is free. */
+        /* Closed by the last loop that looks at them: a free number may be another file's at once. */
         listen_off(loop);
         loop->accepts = false;
         if (atomic_fetch_sub(&loop->server->accepting, 1) == 1)
             turn_away(loop->server, loop);
     } else if (!loop->listening && now_ns >= loop->listen_again_ns) {
-        (void)listen_on(loop, NULL); /* or tried again with the next tick */
+        (void)listen_on(loop, NULL); /* if it fails, the next tick tries again */
     }
 }

@@ -1,11 +1,15 @@
-/* The first look at a request: everything that the headers decide, before a byte of the body is asked for. */
+#include "http/mhd/begin.h"
+
 #include <microhttpd.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/exchange/step.h"
+#include "http/message/body_buffer.h"
+#include "http/message/request.h"
+#include "http/mhd/loop.h"
 
-/* Larger headers get a problem document; beyond the connection's memory libmicrohttpd itself answers 431. */
+/* Larger headers get a problem document. Beyond the connection's memory libmicrohttpd itself answers 431. */
 #define HEADER_TEXT_MAX 8192
 
 struct gather {
@@ -19,7 +23,7 @@ static int malformed(struct gb_error *err) {
     return gb_error_set(
         err, GB_ERR_MALFORMED_REQUEST,
         "the header is malformed: the request line has one blank between its parts, every line ends with "
-        "CR LF, and none holds a NUL byte or goes on in the next");
+        "CR LF, and no line is folded or holds a NUL byte");
 }
 
 static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
@@ -33,7 +37,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         malformed(g->err);
         return MHD_NO;
     }
-    /* Blanks after a value are no part of it, and libmicrohttpd leaves them. */
+    /* Blanks after a value are no part of it, but libmicrohttpd leaves them there. */
     while (value && value_size > 0 && (value[value_size - 1] == ' ' || value[value_size - 1] == '\t'))
         value_size--;
     g->bytes += key_size + value_size + 4;
@@ -42,9 +46,9 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
                      GB_HTTP_HEADERS_MAX, HEADER_TEXT_MAX);
         return MHD_NO;
     }
-    pair->name.s = gb_exchange_text(g->ex, key, key_size);
+    pair->name.s = gb_text_arena_copy(&g->ex->texts, key, key_size);
     pair->name.len = key_size;
-    pair->value.s = gb_exchange_text(g->ex, value ? value : "", value ? value_size : 0);
+    pair->value.s = gb_text_arena_copy(&g->ex->texts, value ? value : "", value ? value_size : 0);
     pair->value.len = value ? value_size : 0;
     if (!pair->name.s || !pair->value.s) {
         gb_error_set(g->err, GB_ERR_HEADERS_TOO_LARGE, "the header is larger than this daemon reads");
@@ -79,11 +83,11 @@ static enum gb_http_method method_of(const char *word) {
 static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
     struct gb_http_text path;
-    char allow[64];
+    char allow[GB_ROUTER_ALLOW_SIZE];
 
-    if (gb_request_parse_target(ex, &path, err) < 0)
+    if (gb_request_parse_target(&ex->req, &ex->texts, &path, err) < 0)
         return -1;
-    if (gb_router_match(ex, &ex->server->router, path, allow, err) < 0) {
+    if (gb_router_match(&ex->server->router, &ex->req, &ex->texts, path, allow, err) < 0) {
         if (allow[0])
             gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
         return -1;
@@ -108,7 +112,7 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
         if (ex->req.content_length > max)
             return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "a JSON body of %llu bytes; at most %zu are permitted",
                                 (unsigned long long)ex->req.content_length, max);
-        ex->req.sink = gb_collector_new(max);
+        ex->req.sink = gb_body_buffer_new(max);
         if (!ex->req.sink)
             return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
         ex->phase = GB_PHASE_BODY;
@@ -116,7 +120,7 @@ static int check_body(struct gb_exchange *ex, struct gb_error *err) {
     case GB_BODY_STREAM:
         if (ex->req.chunked || ex->req.has_content_length)
             return 0;
-        /* No body at all is a way to begin an upload that goes on later; elsewhere it is a mistake. */
+        /* A request without a body may begin a resumable upload; elsewhere it is a mistake. */
         if (!gb_http_header(&ex->req, "Upload-Complete"))
             return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "send Content-Length or Transfer-Encoding: chunked");
         ex->req.has_content_length = true;
@@ -133,7 +137,7 @@ static bool keeps_alive(const struct gb_exchange *ex) {
 }
 
 static void write_id(struct gb_exchange *ex) {
-    uint64_t id = gb_loop_id(ex->loop);
+    uint64_t id = gb_loop_id(ex->info->loop);
     int i;
 
     for (i = 15; i >= 0; i--, id >>= 4)
@@ -141,7 +145,7 @@ static void write_id(struct gb_exchange *ex) {
     ex->req.id[16] = '\0';
 }
 
-/* After an error of this the bytes that follow cannot be told apart from a request. */
+/* After an error the end of this request is not known: bytes that follow may be its body or another request. */
 static int read_head(struct gb_exchange *ex, const char *method, const char *url, const char *version,
                      struct gb_error *err) {
     struct gb_head head;
@@ -152,7 +156,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
         return -1;
     if (!gb_head_end(&head, ex))
         return malformed(err);
-    return gb_request_hygiene(ex, &ex->server->hygiene, err);
+    return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
 void gb_mhd_start(struct gb_exchange *ex) {
@@ -168,16 +172,15 @@ void gb_mhd_begin(struct gb_exchange *ex, const char *method, const char *url, c
 
     gb_mhd_start(ex);
     ex->req.method = method_of(method);
-    ex->http10 = strcmp(version, "HTTP/1.0") == 0;
-    ex->req.peer = ex->peer && !ex->http10 ? &ex->peer->seen : NULL;
+    ex->req.http10 = strcmp(version, "HTTP/1.0") == 0;
+    ex->req.peer = ex->peer && !ex->req.http10 ? &ex->peer->seen : NULL;
     if (read_head(ex, method, url, version, &err) < 0) {
         ex->close = true;
         ex->unframed = true;
         gb_exchange_fail(ex, &err);
         return;
     }
-    if (ex->http10 && !keeps_alive(ex))
-        ex->close = true;
+    ex->close = ex->req.close || (ex->req.http10 && !keeps_alive(ex));
     if (find_route(ex, &err) < 0 || check_body(ex, &err) < 0) {
         gb_exchange_fail(ex, &err);
         return;

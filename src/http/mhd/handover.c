@@ -1,18 +1,18 @@
-/* How libmicrohttpd hands over a connection together with the bytes that it has read behind the header.
- *
- * Only an answer of 101 makes it say which bytes these are, so it is given one. A pair of sockets stands in for the
- * connection, and its 101 goes there. */
+/* Only an answer of 101 makes libmicrohttpd say which bytes it has read behind the header, so it is given such an
+ * answer. A pair of sockets stands in for the connection, and its 101 goes there. */
+#include "http/mhd/handover.h"
+
 #include <fcntl.h>
-#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/exchange/step.h"
+#include "http/mhd/leave.h"
 
 struct gb_handover {
-    struct gb_arrival to; /* the live socket */
+    struct gb_handoff to; /* the live socket */
     int other_end;        /* of the stand-in */
 };
 
@@ -29,19 +29,14 @@ static void free_handover(struct gb_handover *h) {
 /* The exchange goes on without libmicrohttpd. */
 static void hand_to_transfer(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
     struct gb_handover *h = c->handover;
-    struct gb_arrival socket = h->to;
+    struct gb_handoff socket = h->to;
 
     h->to.fd = -1;
     free_handover(h);
     c->handover = NULL;
     loop->handovers--;
     loop->resumed = true;
-    c->left = true;
-    c->peer = NULL;
-    c->source = NULL;
-    c->ex = NULL;
-    ex->conn = NULL;
-    ex->info = NULL;
+    gb_mhd_part(c, ex);
     gb_mhd_give(loop, ex, &socket);
 }
 
@@ -105,7 +100,7 @@ int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     if (!c->handover)
         return -1;
     loop->handovers++;
-    /* Taken out of libmicrohttpd's epoll set first: the set knows the socket, not its number. */
+    /* Suspended first, which takes it out of libmicrohttpd's epoll set: the set knows the socket, not its number. */
     if (MHD_queue_response(ex->conn, MHD_HTTP_SWITCHING_PROTOCOLS, loop->handover) == MHD_YES) {
         MHD_suspend_connection(ex->conn);
         if (dup3(stand_in, c->fd, O_CLOEXEC) < 0)

@@ -1,13 +1,14 @@
-/* Whether a header is what libmicrohttpd 0.9.75 made of it.
- *
- * It reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a value or a line, a bare LF ends
- * a line. A proxy in front may understand the same bytes otherwise, and then the two disagree on where the request ends. The
- * lines lie in libmicrohttpd's buffer one behind the other, with two NULs where CR LF was, so that anything else leaves a gap. */
+/* libmicrohttpd 0.9.75 reads leniently: a folded line goes to the end of the field's name, a NUL byte ends a name, a
+ * value or a line, a bare LF ends a line. A proxy in front may read the same bytes otherwise, and then the two disagree
+ * on the end of the request. In libmicrohttpd's buffer the lines follow each other, with two NULs in place of CR LF, so
+ * that anything else leaves a gap. */
+#include "http/mhd/head.h"
+
 #include <microhttpd.h>
 #include <string.h>
 
 #include "http/message/fields.h"
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
 static bool is_blank(char c) {
     return c == ' ' || c == '\t';
@@ -17,7 +18,7 @@ static bool is_blank(char c) {
 bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const char *value, size_t value_len) {
     const char *blank = name + name_len + 1;
 
-    /* Later releases refuse such headers themselves, and lay lines out otherwise. */
+    /* Later releases refuse such headers themselves, and have another layout. */
     if (!head->at)
         return true;
     if (name != head->at || !value || value < blank)
@@ -31,11 +32,11 @@ bool gb_head_line(struct gb_head *head, const char *name, size_t name_len, const
 /* "GET /x HTTP/1.1": the blanks have become NULs. */
 bool gb_head_request_line(struct gb_head *head, const struct gb_exchange *ex, const char *method, const char *url,
                           const char *version) {
-    const struct gb_http_text *target = &ex->req.target; /* as it was received: the query has been cut here */
+    const struct gb_http_text *target = &ex->req.target; /* as received: the query has been cut from url */
     const char *at;
 
     *head = (struct gb_head){.begin = method, .at = NULL};
-    if (!ex->loop->reads_leniently)
+    if (!ex->info->loop->reads_leniently)
         return true;
     for (at = method; gb_field_is_token((unsigned char)*at); at++)
         ;

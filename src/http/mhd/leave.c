@@ -1,13 +1,12 @@
-/* How a connection leaves libmicrohttpd.
- *
- * Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number can be made to stand for a dead
- * socket, and resuming lets libmicrohttpd find the end of the connection and forget it. The live socket goes on under
+/* Suspending takes the descriptor out of libmicrohttpd's epoll set. Then the number is made to stand for a dead socket.
+ * After a resume libmicrohttpd finds the end of the connection there, and forgets it. The live socket goes on under
  * another number. */
+#include "http/mhd/leave.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http/server.h"
+#include "http/feed/feed.h"
+#include "http/message/head_writer.h"
 
 uint64_t gb_socket_taken(int fd) {
     struct tcp_info info;
@@ -41,11 +41,11 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
-struct gb_arrival gb_mhd_describe(const struct gb_exchange *ex) {
+struct gb_handoff gb_mhd_describe(const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     const struct gb_conn *c = ex->info;
 
-    return (struct gb_arrival){.fd = -1,
+    return (struct gb_handoff){.fd = -1,
                                .local = c->local,
                                .peer = c->peer,
                                .source = c->source,
@@ -58,20 +58,28 @@ int gb_mhd_duplicate(const struct gb_exchange *ex) {
     return fcntl(ex->info->fd, F_DUPFD_CLOEXEC, 0);
 }
 
-void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_arrival *socket) {
-    if (gb_bulk_give(loop, ex, socket) == 0)
+void gb_mhd_part(struct gb_conn *c, struct gb_exchange *ex) {
+    c->left = true;
+    c->peer = NULL;
+    c->source = NULL;
+    c->ex = NULL;
+    ex->conn = NULL;
+    ex->info = NULL;
+    ex->fd = -1;
+}
+
+void gb_mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket) {
+    if (gb_transfer_loop_give(&loop->own, ex, socket) == 0)
         return;
-    gb_peer_end(socket->peer);
-    close(socket->fd);
-    gb_place_end(&loop->server->places, socket->source);
-    gb_server_ended(&loop->own, ex);
+    gb_handoff_end(&loop->server->places, socket);
+    gb_server_ended(loop->own.latency, ex);
     gb_exchange_end(ex);
 }
 
-/* Takes the live socket out: *ret. 0, or -1 and everything stays as it was. */
-static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_arrival *ret) {
+/* Takes the live socket out: *ret. Returns 0, or -1 and everything stays as it was. */
+static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
-    struct gb_arrival socket = gb_mhd_describe(ex);
+    struct gb_handoff socket = gb_mhd_describe(ex);
     int fd = gb_mhd_duplicate(ex);
 
     if (fd < 0)
@@ -87,21 +95,16 @@ static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_arri
         close(fd);
         return -1;
     }
-    c->left = true;
-    c->peer = NULL;
-    c->source = NULL;
-    c->ex = NULL;
     MHD_resume_connection(ex->conn);
     loop->resumed = true;
     ex->suspended = false;
-    ex->conn = NULL;
-    ex->info = NULL;
+    gb_mhd_part(c, ex);
     *ret = socket;
     return 0;
 }
 
-int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
-    struct gb_arrival socket;
+int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex) {
+    struct gb_handoff socket;
 
     if (take_out(loop, ex, &socket) < 0)
         return -1;
@@ -109,22 +112,22 @@ int gb_mhd_leave(struct gb_loop *loop, struct gb_exchange *ex) {
     return 0;
 }
 
-/* Dead ends are found by what is sent to them, which the kernel else repeats for a quarter of an hour. */
+/* A dead client is found by unanswered bytes, which the kernel otherwise repeats for a quarter of an hour. */
 #define UNANSWERED_MS 60000
 
 int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + 1024;
     unsigned unanswered = UNANSWERED_MS;
-    struct gb_listener *l = ex->resp.listener;
+    struct gb_feed_listener *l = ex->resp.listener;
     struct gb_http_frame *first = malloc(sizeof(*first) + len);
-    struct gb_arrival socket;
+    struct gb_handoff socket;
     size_t head;
 
     if (!first)
         return -1;
     memset(first, 0, sizeof(*first));
     atomic_init(&first->refs, 1);
-    head = gb_wire_head(ex, ex->resp.status, GB_WIRE_UNTIL_END, true, first->text, len - ex->resp.body_len);
+    head = gb_head_write(&ex->req, &ex->resp, GB_HEAD_UNTIL_END, true, first->text, len - ex->resp.body_len);
     if (head == 0 || take_out(loop, ex, &socket) < 0) {
         free(first);
         return -1;
@@ -139,9 +142,9 @@ int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     l->source = socket.source;
     l->hold[l->held++] = first;
     ex->resp.listener = NULL;
-    gb_place_leave(&loop->server->places, socket.source);
-    gb_server_ended(&loop->own, ex);
+    gb_conn_slot_leave(&loop->server->places, socket.source);
+    gb_server_ended(loop->own.latency, ex);
     gb_exchange_end(ex);
-    gb_http_feed_give(&loop->server->feed, l);
+    gb_http_feed_give(loop->server->feed, l);
     return 0;
 }

@@ -1,128 +1,28 @@
-/* One HTTP loop: libmicrohttpd's epoll inside our own, so that wakes, arrivals and time-outs are ours. */
+#include "http/mhd/loop.h"
+
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/server.h"
+#include "http/exchange/detached.h"
+#include "http/mhd/accept.h"
+#include "http/mhd/handover.h"
+#include "http/mhd/request.h"
+#include "http/mhd/sweep.h"
+#include "http/mhd/watchdog.h"
 
 #define TICK_NS (50 * GB_NS_PER_MS)
 #define SWEEP_NS (1000 * GB_NS_PER_MS)
 #define EVENTS 64
 #define TURN_BYTES (1u << 20) /* of a short transfer, before others are served */
 
-/* --- connections ----------------------------------------------------------------------------------------------------- */
-
-/* Its load is counted already. */
-static void adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
-    /* Ours, because 0.9.75 copies a client's UNIX path past the end of its own (DATA_PATH.md, trap 15). */
-    struct sockaddr addr = {.sa_family = AF_UNIX};
-
-    if (arrival->squeezed && !gb_accept_squeeze(loop, arrival)) {
-        atomic_fetch_sub(&loop->load, 1);
-        return;
-    }
-    loop->adopting = arrival;
-    /* On failure it has closed the descriptor; of one that it never told of nothing else is left. */
-    if (MHD_add_connection(loop->mhd, arrival->fd, &addr, sizeof(addr)) != MHD_YES && loop->adopting) {
-        gb_peer_end(arrival->peer);
-        gb_place_end(&loop->server->places, arrival->source);
-        atomic_fetch_sub(&loop->load, 1);
-    }
-    loop->adopting = NULL;
-}
-
-void gb_loop_adopt(struct gb_loop *loop, const struct gb_arrival *arrival) {
-    atomic_fetch_add(&loop->load, 1);
-    adopt(loop, arrival);
-}
-
-static void conn_started(struct gb_loop *loop, struct MHD_Connection *mhd, void **socket_context) {
-    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const struct gb_arrival *arrival = loop->adopting;
-    struct gb_conn *c = arrival ? calloc(1, sizeof(*c)) : NULL;
-
-    loop->adopting = NULL; /* what it holds is given back here, or by conn_closed */
-    if (!c || !fd) {
-        free(c);
-        *socket_context = NULL; /* gb_mhd_on_request refuses a connection without context */
-        if (arrival) {
-            gb_peer_end(arrival->peer);
-            gb_place_end(&loop->server->places, arrival->source);
-        }
-        return;
-    }
-    *socket_context = c;
-    c->peer = arrival->peer;
-    c->source = arrival->source;
-    c->server = loop->server;
-    c->mhd = mhd;
-    c->fd = fd->connect_fd;
-    c->local = arrival->local;
-    c->returning = c->asked = arrival->returning;
-    if (!c->local)
-        c->base = arrival->counted ? arrival->taken : gb_socket_taken(c->fd);
-    c->idle_ns = loop->now_ns;
-    loop->progress++;
-    c->next = loop->conns;
-    if (c->next)
-        c->next->prev = c;
-    loop->conns = c;
-    gb_quiet_enter(loop, c);
-}
-
-static void conn_closed(struct gb_loop *loop, struct gb_conn *c) {
-    atomic_fetch_sub(&loop->load, 1);
-    loop->progress++;
-    if (!c)
-        return;
-    if (!c->left)
-        gb_place_end(&loop->server->places, c->source);
-    gb_quiet_leave(loop, c);
-    gb_mhd_forgotten(c);
-    gb_peer_end(c->peer);
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        loop->conns = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    free(c);
-}
-
-static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_context,
-                          enum MHD_ConnectionNotificationCode code) {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        conn_started(cls, mhd, socket_context);
-    else
-        conn_closed(cls, *socket_context);
-}
-
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum MHD_RequestTerminationCode code) {
-    const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct gb_conn *c = ctx ? ctx->socket_context : NULL;
-    struct gb_exchange *ex = *con_cls;
-
-    *con_cls = NULL;
-    if (c)
-        c->begun = NULL;
-    if (!ex || (c && c->left))
-        return; /* the bulk loop has it */
-    if (c && c->handover) {
-        gb_mhd_not_handed_over(cls, ex);
-        return;
-    }
-    ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
-    gb_mhd_finished(ex);
-}
-
-/* --- time ------------------------------------------------------------------------------------------------------------- */
+/* --- time --------------------------------------------------------------------------------------------------------- */
 
 static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
     uint64_t longest_ns = loop->server->config.wait_max_s * GB_NS_PER_S;
@@ -150,10 +50,10 @@ static void tick(struct gb_loop *loop) {
 
     if (loop->now_ns < loop->next_tick_ns)
         return;
-    now_ns = gb_clock_ns(); /* not behind what this turn has written down */
+    now_ns = gb_clock_ns(); /* not behind the times that this turn has written down */
     loop->next_tick_ns = now_ns + TICK_NS;
     if (loop->own.transfers)
-        gb_bulk_tick(&loop->own);
+        gb_transfer_loop_tick(&loop->own);
     gb_listen_tick(loop, now_ns);
     check_waiting(loop, now_ns);
     if (now_ns < loop->next_sweep_ns)
@@ -177,34 +77,34 @@ static int loop_timeout(struct gb_loop *loop) {
                : (int)(SWEEP_NS / GB_NS_PER_MS);
 }
 
-/* --- the thread ------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
-static void visit_inbox(struct gb_loop *loop) {
-    struct gb_arrival arrival;
+static void visit_wake_queue(struct gb_loop *loop) {
+    struct gb_handoff handoff;
     struct gb_exchange *ex;
     unsigned left;
 
-    left = gb_inbox_visit(&loop->inbox);
+    left = gb_wake_queue_visit(&loop->exchanges.wake_queue);
     if (atomic_load(&loop->server->draining))
         gb_listen_tick(loop, loop->now_ns);
-    while (gb_arrivals_take(&loop->arrivals, &arrival))
-        adopt(loop, &arrival);
-    for (; left > 0 && (ex = gb_inbox_take(&loop->inbox)); left--) {
+    while (gb_handoff_take(&loop->handoffs, &handoff))
+        gb_loop_adopt_given(loop, &handoff);
+    for (; left > 0 && (ex = gb_wake_queue_take(&loop->exchanges.wake_queue)); left--) {
         gb_mhd_woken(loop, ex);
         gb_exchange_unref(ex);
     }
-    gb_inbox_leave(&loop->inbox);
+    gb_wake_queue_leave(&loop->exchanges.wake_queue);
 }
 
-/* Nothing suspended may be left when the daemon is stopped; shutting the sockets down ends the rest. */
+/* No connection may be suspended when libmicrohttpd is stopped. Shutting the sockets down ends the rest. */
 static void end_all(struct gb_loop *loop) {
     struct gb_conn *c;
     struct gb_conn *next;
 
-    visit_inbox(loop);
-    gb_background_stop(loop);
+    visit_wake_queue(loop);
+    gb_detached_stop(&loop->exchanges);
     check_waiting(loop, UINT64_MAX);
-    MHD_run(loop->mhd); /* what those are told goes out */
+    MHD_run(loop->mhd); /* their answers go out */
     for (c = loop->conns; c; c = next) {
         next = c->next;
         if (c->ex && c->ex->suspended) {
@@ -224,46 +124,46 @@ static void run_mhd(struct gb_loop *loop) {
         MHD_run(loop->mhd);
 }
 
-/* Each is visited only when it has something: under load a needless system call costs answers. */
+/* Each part is visited only if it has an event: under load a needless system call costs answers. */
 static void turn(struct gb_loop *loop) {
     struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
     int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, timeout_ms);
-    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work of its own left */
+    bool mhd = n == 0 || timeout_ms == 0; /* 0: libmicrohttpd has work left */
     uint64_t progress = loop->progress;
     bool woken = false;
     bool own = false;
     int i;
 
     loop->now_ns = gb_clock_ns();
-    /* Transfers first: what an inbox visit frees must not be looked at afterwards. */
+    /* Transfers first: the visit of the wake queue may free transfers that events name. */
     for (i = 0; i < n; i++) {
         void *at = events[i].data.ptr;
 
         if (!at)
             own = true;
-        else if (at == &loop->inbox)
+        else if (at == &loop->exchanges.wake_queue)
             woken = true;
         else if (at == &loop->mhd)
             mhd = true;
         else if (at == &loop->server->peers_fd)
             gb_peers_event(loop->server);
-        else if (at == &loop->server->mailboxes)
-            gb_mailboxes_event(loop->server);
+        else if (at == &loop->server->fd_mailboxes)
+            gb_fd_mailboxes_event(loop->server);
         else if (!gb_listen_event(loop, at))
-            gb_bulk_event(&loop->own, at, events[i].events);
+            gb_transfer_loop_event(&loop->own, at, events[i].events);
     }
     if (own)
-        gb_bulk_woken(&loop->own);
+        gb_transfer_loop_woken(&loop->own);
     if (woken)
-        visit_inbox(loop);
-    /* Those that have left can wait until there is another reason, but not for ever. */
+        visit_wake_queue(loop);
+    /* Connections that have left can wait until libmicrohttpd runs for another reason, but not for ever. */
     if (mhd || woken || (loop->resumed && loop->now_ns >= loop->next_tick_ns))
         run_mhd(loop);
     if (timeout_ms == 0 && n == 0 && loop->progress == progress)
         loop->idle_turns++;
     tick(loop);
-    gb_bulk_enter(&loop->own);
+    gb_transfer_loop_enter(&loop->own);
 }
 
 static void *loop_main(void *arg) {
@@ -285,7 +185,8 @@ static void on_error(void *cls, const char *fmt, va_list ap) {
     gb_mhd_on_error(cls);
 }
 
-/* Names arrive as sent: the http layer decodes them itself, because %2F and %00 must not become what they stand for. */
+/* Names arrive as sent: message/request.c decodes them, because %2F and %00 must not be decoded before the path is
+ * split. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *s) {
     (void)cls;
     (void)connection;
@@ -299,9 +200,9 @@ static int start_mhd(struct gb_loop *loop, struct gb_error *err) {
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG, 0,
         NULL, NULL, (MHD_AccessHandlerCallback)gb_mhd_on_request, loop, MHD_OPTION_EXTERNAL_LOGGER, on_error, loop,
         MHD_OPTION_CONNECTION_LIMIT, config->connections_max + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, NULL, MHD_OPTION_END);
+        config->connection_memory, MHD_OPTION_NOTIFY_CONNECTION, gb_conn_on_connection, loop,
+        MHD_OPTION_NOTIFY_COMPLETED, gb_conn_on_completed, loop, MHD_OPTION_URI_LOG_CALLBACK, gb_mhd_on_uri, loop,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
     if (!loop->mhd)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd did not start");
     loop->reads_leniently = strverscmp(MHD_get_version(), "0.9.76") < 0;
@@ -316,24 +217,35 @@ static int watch(struct gb_loop *loop, int fd, void *at, struct gb_error *err) {
     return 0;
 }
 
+static int start_own(struct gb_loop *loop, struct gb_error *err) {
+    struct gb_http_server *server = loop->server;
+
+    loop->own.server = server;
+    loop->own.loop = loop;
+    loop->own.hand_back = gb_loop_hand_back;
+    loop->own.latency = server->latency[loop - server->loops];
+    loop->own.turn_bytes = TURN_BYTES;
+    return gb_transfer_loop_init(&loop->own, err);
+}
+
 int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_error *err) {
     const union MHD_DaemonInfo *info;
 
     loop->server = server;
-    pthread_mutex_init(&loop->arrivals.lock, NULL);
-    if (gb_inbox_init(&loop->inbox, err) < 0)
+    loop->own.epoll_fd = -1;
+    pthread_mutex_init(&loop->handoffs.lock, NULL);
+    if (gb_wake_queue_init(&loop->exchanges.wake_queue, err) < 0)
         return -1;
-    if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 ||
-        gb_bulk_init(&loop->own, server, TURN_BYTES, err) < 0)
+    if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 || start_own(loop, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd has no epoll descriptor");
-    loop->own.loop = loop;
-    if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 || watch(loop, loop->inbox.event_fd, &loop->inbox, err) < 0)
+    if (watch(loop, info->epoll_fd, &loop->mhd, err) < 0 ||
+        watch(loop, loop->exchanges.wake_queue.event_fd, &loop->exchanges.wake_queue, err) < 0)
         return -1;
     if (loop == server->loops && (watch(loop, server->peers_fd, &server->peers_fd, err) < 0 ||
-                                  watch(loop, server->mailboxes.epoll_fd, &server->mailboxes, err) < 0))
+                                  watch(loop, server->fd_mailboxes.epoll_fd, &server->fd_mailboxes, err) < 0))
         return -1;
     return gb_listen_start(loop, err);
 }
@@ -348,27 +260,24 @@ int gb_loop_start(struct gb_loop *loop, struct gb_error *err) {
 void gb_loop_join(struct gb_loop *loop) {
     if (!loop->started)
         return;
-    gb_inbox_signal(&loop->inbox);
+    gb_wake_queue_signal(&loop->exchanges.wake_queue);
     pthread_join(loop->thread, NULL);
     loop->started = false;
 }
 
 void gb_loop_done(struct gb_loop *loop) {
-    struct gb_arrival arrival;
+    struct gb_handoff handoff;
 
     if (!loop->server)
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
     gb_mhd_handover_done(loop);
-    gb_bulk_done(&loop->own);
-    gb_background_done(loop);
-    gb_inbox_done(&loop->inbox);
-    while (gb_arrivals_take(&loop->arrivals, &arrival)) {
-        gb_peer_end(arrival.peer);
-        gb_place_end(&loop->server->places, arrival.source);
-        close(arrival.fd);
-    }
-    free(loop->arrivals.list);
-    pthread_mutex_destroy(&loop->arrivals.lock);
+    gb_transfer_loop_done(&loop->own);
+    gb_detached_done(&loop->exchanges);
+    gb_wake_queue_done(&loop->exchanges.wake_queue);
+    while (gb_handoff_take(&loop->handoffs, &handoff))
+        gb_handoff_end(&loop->server->places, &handoff);
+    free(loop->handoffs.list);
+    pthread_mutex_destroy(&loop->handoffs.lock);
 }

@@ -1,16 +1,16 @@
-/* Connections without a request: when all places are taken, the one that has been quiet for longest gives way to a newcomer.
- *
- * Each loop has its own in the order in which they fell quiet, those that never asked for anything apart from those that
- * keep their connection. Other loops read only since when the first of each has been quiet. */
+/* Each loop lists its own connections in the order in which they fell quiet; those that have had no request apart from
+ * those that have. Other loops read only the time since when the first of each list has been quiet. */
+#include "http/mhd/quiet.h"
+
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/mhd/loop.h"
 
-/* The header of a client that has just connected is on its way, and one that asks again and again is not idle. */
+/* The header of a client that has just connected is on its way, and a client that polls is not idle. */
 #define QUIET_NS GB_NS_PER_S
 
-/* Looked at before the newcomer is refused. */
+/* Connections to look at before the newcomer is refused. */
 #define TRIES 16
 
 static struct gb_quiet *list_of(struct gb_loop *loop, const struct gb_conn *c) {
@@ -56,7 +56,7 @@ void gb_quiet_leave(struct gb_loop *loop, struct gb_conn *c) {
     }
 }
 
-/* Of connections of that kind, the loop that has the longest quiet one; NULL: none has. */
+/* Returns the loop that has the longest quiet connection of that kind, or NULL. */
 static struct gb_loop *longest_of(struct gb_http_server *server, bool local, bool asked, uint64_t now_ns) {
     uint64_t longest_ns = now_ns - QUIET_NS;
     struct gb_loop *best = NULL;
@@ -79,7 +79,7 @@ struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local) {
     struct gb_loop *best = NULL;
     int asked;
 
-    /* The place of a UNIX socket is of no use to TCP. */
+    /* The place of a UNIX socket is of no use for TCP. */
     for (asked = 0; asked < 2 && !best; asked++) {
         best = longest_of(server, false, asked, now_ns);
         if (!best && local)
@@ -88,7 +88,7 @@ struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local) {
     return best;
 }
 
-/* A request that has come, and was not read yet, is answered. */
+/* A request that has come and was not read yet will be answered. */
 static bool has_bytes(const struct gb_conn *c) {
     char byte;
 
@@ -103,7 +103,7 @@ static bool first_of(struct gb_loop *loop, struct gb_quiet *quiet, uint64_t now_
         if (gb_peer_busy(c->peer) || has_bytes(c))
             continue;
         gb_quiet_leave(loop, c);
-        shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd finds the end of it */
+        shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd finds its end */
         atomic_fetch_add(&loop->server->displaced, 1);
         return true;
     }

@@ -1,75 +1,38 @@
-/* libmicrohttpd's access handler as a small state machine over the exchange's phase. */
+#include "http/mhd/request.h"
+
 #include <errno.h>
-#include <microhttpd.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/exchange/detached.h"
+#include "http/exchange/reply_memory.h"
+#include "http/exchange/step.h"
+#include "http/mhd/begin.h"
+#include "http/mhd/handover.h"
+#include "http/mhd/leave.h"
+#include "http/mhd/reply.h"
+#include "http/mhd/stream.h"
+#include "http/mhd/suspend.h"
 
 /* A refused body up to this size is read and dropped, so that the connection can stay. */
 #define DISCARD_MAX (64 * 1024)
 
-/* --- lists and suspension ------------------------------------------------------------------------------------------ */
-
-static void list_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (ex->listed)
-        return;
-    ex->listed = true;
-    ex->prev = NULL;
-    ex->next = loop->waiting;
-    if (ex->next)
-        ex->next->prev = ex;
-    loop->waiting = ex;
-}
-
-static void unlist_waiting(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (!ex->listed)
-        return;
-    ex->listed = false;
-    if (ex->prev)
-        ex->prev->next = ex->next;
-    else
-        loop->waiting = ex->next;
-    if (ex->next)
-        ex->next->prev = ex->prev;
-}
-
-void gb_mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (ex->suspended)
-        return;
-    ex->suspended = true;
-    atomic_fetch_add(&loop->server->suspended, 1);
-    list_waiting(loop, ex);
-    MHD_suspend_connection(ex->conn);
-}
-
-static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
-    unlist_waiting(loop, ex);
-    loop->progress++;
-    if (!ex->suspended)
-        return;
-    ex->suspended = false;
-    atomic_fetch_sub(&loop->server->suspended, 1);
-    MHD_resume_connection(ex->conn);
-    loop->resumed = true;
-}
-
-/* The connection goes to a bulk loop, or to the feed. */
+/* The connection goes to a transfer loop, or to the feed. */
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
-    unlist_waiting(loop, ex);
-    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_leave(loop, ex)) < 0)
+    gb_mhd_unlist(loop, ex);
+    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_detach(loop, ex)) < 0)
         return -1;
     if (was_suspended)
         atomic_fetch_sub(&loop->server->suspended, 1);
     return 0;
 }
 
-/* The same of one that waits for long: it is among the suspended until its end, which is near when it goes on. */
+/* The same for a request that waits long. It counts as suspended until its end, which is near when it goes on. */
 static int park(struct gb_loop *loop, struct gb_exchange *ex) {
-    /* Before it leaves: from then on it is another thread's. */
+    /* Set before it leaves: from then on it is another thread's. */
     ex->parked = true;
     atomic_fetch_add(&loop->server->suspended, 1);
     if (leave(loop, ex) == 0)
@@ -79,7 +42,7 @@ static int park(struct gb_loop *loop, struct gb_exchange *ex) {
     return -1;
 }
 
-/* --- the callbacks ---------------------------------------------------------------------------------------------------- */
+/* --- the callbacks ------------------------------------------------------------------------------------------------ */
 
 static struct gb_conn *conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *ctx = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -87,9 +50,9 @@ static struct gb_conn *conn_of(struct MHD_Connection *connection) {
     return ctx ? ctx->socket_context : NULL;
 }
 
-/* libmicrohttpd forgets, without a word to us or to the client, a request whose query parameters it has no room for. It need not
- * have any: the query is cut from its copy of the line, since ours is read by ourselves. What it forgets all the same
- * gb_mhd_forgotten ends. */
+/* libmicrohttpd silently forgets a request if it has no room for the query parameters. So the query is cut from its
+ * copy of the line, because message/request.c reads our copy. gb_mhd_forgotten ends requests that it forgets all the
+ * same. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
     struct gb_conn *c = conn_of(connection);
     char *query = uri ? strchr((char *)(uintptr_t)uri, '?') : NULL;
@@ -115,29 +78,30 @@ void gb_mhd_finished(struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
 
     if (c) {
+        struct gb_loop *loop = c->loop;
         const union MHD_ConnectionInfo *header =
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
         /* It may end while it waits: libmicrohttpd timed it out. */
-        unlist_waiting(ex->loop, ex);
+        gb_mhd_unlist(loop, ex);
         if (ex->suspended)
-            atomic_fetch_sub(&ex->loop->server->suspended, 1);
-        ex->loop->progress++;
+            atomic_fetch_sub(&loop->server->suspended, 1);
+        loop->progress++;
         c->ex = NULL;
-        c->idle_ns = ex->loop->now_ns;
+        c->idle_ns = loop->now_ns;
         c->asked = true;
-        gb_quiet_enter(ex->loop, c);
+        gb_quiet_enter(loop, c);
         c->peek_ns = 0;
         c->replied_ns = 0;
         c->read_all = false;
         c->progress = (struct gb_progress){.began_ns = 0};
         c->consumed += (header ? header->header_size : 0) + ex->body_received;
-        gb_server_ended(&ex->loop->own, ex);
+        gb_server_ended(loop->own.latency, ex);
     }
     gb_exchange_end(ex);
 }
 
-/* The reply goes out: through libmicrohttpd, or from a bulk loop when it is long. */
+/* The reply goes out: through libmicrohttpd, or from a transfer loop when it is long. */
 static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
     bool is_long;
@@ -145,13 +109,12 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
     gb_reply_admit(ex);
     is_long = ex->resp.source && ex->req.method != GB_HTTP_HEAD && ex->resp.source_len > 0;
     if (gb_peer_send(ex->info->fd, &ex->resp) < 0) {
-        /* What goes with the descriptors is undone by the end of the connection. */
+        /* The end of the connection undoes what goes with the descriptors. */
         ex->close = true;
         if (errno != ETOOMANYREFS)
             return MHD_NO;
         gb_error_set(&err, GB_ERR_SATURATED,
-                     "as many descriptors as the system permits are on their way to clients that do not take them; "
-                     "try again");
+                     "clients do not take their descriptors, and the system permits no more on their way; try again");
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, &err);
     }
@@ -167,7 +130,7 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
         if (gb_reply_charge(ex, GB_MHD_STREAM_BYTES))
             ex->phase = GB_PHASE_STREAM;
     } else if (is_long) {
-        /* Bytes of a next request that libmicrohttpd already holds would be lost: the client must send it again. */
+        /* If libmicrohttpd holds bytes of a next request, they are lost: the client must send it again. */
         if (gb_mhd_held(ex) != 0)
             ex->close = true;
         if (leave(loop, ex) == 0)
@@ -176,8 +139,8 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, &err);
     }
-    /* Where libmicrohttpd may hold bytes of a next request a long body goes by its way, and nothing is lost: a copy costs less
-     * than the connection would. */
+    /* If libmicrohttpd may hold bytes of a next request, a long body goes through it, and nothing is lost: a copy costs
+     * less than a new connection. */
     if (gb_reply_bytes(ex) > GB_LONG_REPLY && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
         return MHD_YES;
     ex->info->replied_ns = loop->now_ns;
@@ -194,7 +157,7 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
         return MHD_YES;
     }
     if (ex->phase == GB_PHASE_WAIT) {
-        /* libmicrohttpd walks all that are suspended whenever one is resumed. */
+        /* Each resume makes libmicrohttpd walk all suspended connections. */
         if (!ex->req.park || ex->suspended || gb_mhd_held(ex) != 0 || park(loop, ex) < 0)
             gb_mhd_suspend(loop, ex);
         return MHD_YES;
@@ -202,7 +165,7 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
     return send_reply(loop, ex);
 }
 
-/* A refusal at the headers. Which way it goes depends on what of the body may already be on its way. */
+/* A refusal at the headers. Its way depends on how much of the body may already be on its way. */
 static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
     bool no_body = !ex->req.chunked && ex->req.content_length == 0;
 
@@ -228,13 +191,14 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
     c->idle_ns = 0;
     ex->conn = c->mhd;
     ex->info = c;
-    ex->loop = loop;
-    gb_exchange_own(ex, &loop->inbox);
-    atomic_fetch_add_explicit(&loop->active, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&loop->requests, 1, memory_order_relaxed);
+    ex->fd = c->fd;
+    ex->loop = &loop->exchanges;
+    gb_exchange_own(ex, &loop->exchanges.wake_queue);
+    atomic_fetch_add_explicit(&loop->exchanges.active, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&loop->exchanges.requests, 1, memory_order_relaxed);
 }
 
-/* A refusal needs no descriptor if libmicrohttpd sends it, and ends the connection. */
+/* If no descriptor is free, libmicrohttpd sends the refusal and ends the connection. */
 static enum MHD_Result hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -253,8 +217,8 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
         return refuse(loop, ex);
     if (ex->phase == GB_PHASE_BODY && ex->req.chunked)
         return hand_over(loop, ex);
-    /* A client that waits has sent nothing yet, if the proof holds: its body goes straight to a bulk loop. The body of one
-     * that does not wait came along in part, and leaves with the next call. */
+    /* A client that waits for 100 Continue has sent nothing yet, if the proof holds: its body goes straight to a
+     * transfer loop. Other bodies have come in part, and leave with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
         ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
         return MHD_YES;
@@ -273,7 +237,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     if (ex->phase != GB_PHASE_BODY)
         return MHD_NO;
     if (gb_exchange_feed(ex, data, *size, &taken) < 0) {
-        /* libmicrohttpd takes no answer in the middle of a body; a bulk loop can give one. */
+        /* libmicrohttpd takes no answer in the middle of a body; a transfer loop can give one. */
         ex->close = true;
         return leave(loop, ex) == 0 ? MHD_YES : MHD_NO;
     }
@@ -282,7 +246,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
         gb_mhd_suspend(loop, ex);
         return MHD_YES;
     }
-    /* libmicrohttpd's buffer is empty now and more is to come: the rest is received straight into place. */
+    /* libmicrohttpd's buffer is empty now: a transfer loop receives the rest straight into place. */
     if (ex->body_received < ex->req.content_length)
         (void)leave(loop, ex);
     return MHD_YES;
@@ -318,24 +282,25 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     struct gb_loop *loop = cls;
 
     if (!ex || !c || c->left)
-        return MHD_NO; /* no memory for it, or it has left for a bulk loop */
+        return MHD_NO; /* there was no memory for it, or it has left */
     if (!ex->conn) {
         take_up(loop, c, ex);
         return first_call(loop, ex, method, url, version);
     }
     if (*upload_data_size > 0)
         return body_call(loop, ex, upload_data, upload_data_size);
-    /* Behind its 100 Continue, 0.9.75 tells of a body of no bytes if a next request is in its buffer. No answer is possible then;
-     * the last call follows. */
+    /* After its 100 Continue, 0.9.75 reports a body of no bytes if a next request is in its buffer. No answer is
+     * possible then; the last call follows. */
     if (upload_data)
         return MHD_YES;
     return last_call(loop, ex);
 }
 
-/* --- errors of libmicrohttpd's own ---------------------------------------------------------------------------------------- */
+/* --- errors of libmicrohttpd's own -------------------------------------------------------------------------------- */
 
-/* 0.9.75 answers a Content-Length that it cannot read, or more cookies than it has room for, and goes on: the head of that answer
- * is sent twice. At that time the header is complete and no callback has come, which is true of no other connection. */
+/* If 0.9.75 cannot read a Content-Length, or has no room for the cookies, it answers and goes on: the head of that
+ * answer is sent twice. At that time the header is complete and no callback has come, which is true of no other
+ * connection. */
 static bool is_failing(const struct gb_conn *c) {
     const union MHD_ConnectionInfo *header =
         c->begun ? MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE) : NULL;
@@ -346,11 +311,10 @@ static bool is_failing(const struct gb_conn *c) {
 static void find_reason(struct gb_exchange *ex, struct gb_error *err) {
     const char *length = MHD_lookup_connection_value(ex->conn, MHD_HEADER_KIND, "Content-Length");
 
-    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_hygiene(ex, &ex->server->hygiene, err) < 0)
+    if (gb_mhd_read_headers(ex, NULL, err) < 0 || gb_request_check(&ex->req, &ex->server->rules, err) < 0)
         return;
     if (length && length[strspn(length, "0123456789")] != '\0')
-        gb_error_set(err, GB_ERR_MALFORMED_REQUEST,
-                     "Content-Length must be a decimal number, without blanks behind it");
+        gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Content-Length must be a decimal number, without blanks after it");
     else
         gb_error_set(err, GB_ERR_HEADERS_TOO_LARGE, "the header has more cookies than this daemon has room for");
 }
@@ -374,15 +338,15 @@ void gb_mhd_on_error(struct gb_loop *loop) {
         shutdown(c->fd, SHUT_RDWR);
 }
 
-/* --- outside the callbacks --------------------------------------------------------------------------------------------- */
+/* --- outside the callbacks ---------------------------------------------------------------------------------------- */
 
 void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.detached) {
-        gb_background_woken(loop, ex);
+        gb_detached_woken(&loop->exchanges, ex);
         return;
     }
     if (!ex->suspended)
-        return; /* the callback that is to come will look for itself */
+        return; /* the next callback will see it */
     if (ex->phase == GB_PHASE_WAIT) {
         gb_exchange_step(ex, ex->req.resume);
         if (ex->phase == GB_PHASE_WAIT)
@@ -390,7 +354,7 @@ void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     }
     if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex))
         return;
-    resume(loop, ex);
+    gb_mhd_resume(loop, ex);
 }
 
 void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
@@ -400,17 +364,17 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->phase == GB_PHASE_WAIT) {
         gb_exchange_step(ex, ex->req.resume);
     } else if (ex->phase == GB_PHASE_STREAM) {
-        ex->phase = GB_PHASE_DONE; /* asked for the next piece, the source gives none: that breaks it off */
+        ex->phase = GB_PHASE_DONE; /* the next piece is refused, which breaks the reply off */
     } else {
         gb_error_set(&err, GB_ERR_TIMED_OUT, "the bytes did not come from the device in the permitted time");
-        gb_http_response_done(&ex->resp); /* the headers too are those of the bytes */
+        gb_http_response_done(&ex->resp); /* its headers too belong to the bytes */
         gb_exchange_fail(ex, &err);
     }
-    resume(loop, ex);
+    gb_mhd_resume(loop, ex);
 }
 
 void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
-    gb_http_response_done(&ex->resp); /* what stands there belongs to another refusal */
+    gb_http_response_done(&ex->resp); /* its headers belong to another answer */
     gb_exchange_fail(ex, err);
     ex->close = true;
     if (leave(loop, ex) < 0)

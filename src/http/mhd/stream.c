@@ -1,12 +1,13 @@
-/* A long answer by way of libmicrohttpd: where it may hold bytes of a next request, and the connection must not end for that.
- * It costs a copy. */
-#include <microhttpd.h>
+/* Where libmicrohttpd may hold bytes of a next request, and the connection must not end for that,
+ * long answers go its way. It costs a copy. */
+#include "http/mhd/stream.h"
+
 #include <string.h>
 
-#include "http/server.h"
+#include "http/mhd/suspend.h"
 
-/* Over a UNIX socket the kernel tells of whole pieces, and a client that takes one in --stall-timeout is to be seen moving:
- * at the defaults a piece is half of what --min-rate asks for in that time. */
+/* Over a UNIX socket the kernel reports whole pieces, and a client that takes one in --stall-timeout must be seen
+ * moving. With the defaults a piece is half of what --min-rate asks for in that time. */
 #define PIECE (16u << 10)
 
 static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
@@ -19,18 +20,19 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 
     if (ex->phase == GB_PHASE_STREAM && source)
         r = source->next(source, &at, &n, &err);
+    /* The length is announced: only the end of the connection tells the client. */
     if (r < 0)
-        return MHD_CONTENT_READER_END_WITH_ERROR; /* the length is announced: only breaking off tells the client */
+        return MHD_CONTENT_READER_END_WITH_ERROR;
     if (r == 0) {
-        gb_mhd_suspend(ex->loop, ex);
+        gb_mhd_suspend(ex->info->loop, ex);
         return 0;
     }
     if (n > max)
         n = max;
     memcpy(buf, at, n);
     source->sent(source, n);
-    ex->info->replied_ns = ex->loop->now_ns;
-    ex->loop->progress++;
+    ex->info->replied_ns = ex->info->loop->now_ns;
+    ex->info->loop->progress++;
     ex->info->progress.out = pos;
     if (pos + n == ex->resp.source_len) {
         source->free(source, true);
@@ -40,7 +42,7 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 }
 
 struct MHD_Response *gb_mhd_stream(struct gb_exchange *ex) {
-    gb_progress_begin(&ex->info->progress, ex->loop->now_ns);
+    gb_progress_begin(&ex->info->progress, ex->info->loop->now_ns);
     return MHD_create_response_from_callback(ex->resp.source_len, GB_MHD_STREAM_BYTES, next_piece, ex, NULL);
 }
 
@@ -52,7 +54,7 @@ static ssize_t next_of_memory(void *cls, uint64_t pos, char *buf, size_t max) {
     if (!ex->info)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     memcpy(buf, ex->long_body + pos, n);
-    ex->loop->progress++;
+    ex->info->loop->progress++;
     ex->info->progress.out = pos; /* the piece before has gone to the kernel */
     return (ssize_t)n;
 }
@@ -60,6 +62,6 @@ static ssize_t next_of_memory(void *cls, uint64_t pos, char *buf, size_t max) {
 struct MHD_Response *gb_mhd_pieces(struct gb_exchange *ex, const char *body, size_t n) {
     ex->long_body = body;
     ex->long_len = n;
-    gb_progress_begin(&ex->info->progress, ex->loop->now_ns);
+    gb_progress_begin(&ex->info->progress, ex->info->loop->now_ns);
     return MHD_create_response_from_callback(n, PIECE, next_of_memory, ex, NULL);
 }

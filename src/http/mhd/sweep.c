@@ -1,9 +1,11 @@
-/* What no event tells of a connection in libmicrohttpd: silence, slowness, and ends that it has missed. */
+#include "http/mhd/sweep.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/server.h"
+#include "http/exchange/step.h"
+#include "http/mhd/request.h"
 
 #define PAUSE_NS (50 * GB_NS_PER_MS)
 #define PEEK_MAX_NS (16000 * GB_NS_PER_MS)
@@ -15,7 +17,7 @@ static bool has_ended(const struct gb_conn *c) {
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Of one that waits for its answer. Who closes only its own side is taken for gone as well: the two look alike. */
+/* Whether a client that waits for its answer has gone. A client that has closed only its own side looks the same. */
 static bool has_left(const struct gb_conn *c) {
     char byte;
     ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -28,7 +30,7 @@ static void end_slow(struct gb_conn *c) {
     shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Replies that lie in the kernel's queue are unread as well. One that is polled all the time is not asked. */
+/* Replies in the kernel's queue are unread too. A connection that polls all the time is not checked. */
 static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
     if (c->read_all || now_ns - c->idle_ns < GB_NS_PER_S || gb_peer_busy(c->peer))
         return;
@@ -36,12 +38,12 @@ static void sweep_unread(struct gb_conn *c, uint64_t now_ns) {
     if (c->read_all)
         return;
     gb_progress_look(&c->progress, c->fd, c->local, now_ns);
-    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+    if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
         end_slow(c);
 }
 
 static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
-    struct gb_http_server *server = c->server;
+    struct gb_http_server *server = c->loop->server;
     const struct gb_http_server_config *config = &server->config;
     bool first = !c->asked && config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s;
     uint64_t patience_ns = (first ? config->header_timeout_s : config->idle_timeout_s) * GB_NS_PER_S;
@@ -51,7 +53,8 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     sweep_unread(c, now_ns);
     if (over || (now_ns >= c->peek_ns && has_ended(c)))
         shutdown(c->fd, SHUT_RDWR);
-    /* An end may come unnoticed at any time, with a part of a header; looked for ever more rarely: there may be thousands. */
+    /* An end may come unnoticed at any time, with a part of a header. The looks become rarer, because there may be
+     * thousands of connections. */
     if (now_ns >= c->peek_ns) {
         c->peek_ns = now_ns + (now_ns - c->idle_ns) / 2;
         if (c->peek_ns > now_ns + PEEK_MAX_NS)
@@ -59,13 +62,13 @@ static void sweep_idle(struct gb_conn *c, uint64_t now_ns) {
     }
 }
 
-/* What waits for a source's next bytes is not the client's fault, and bounded elsewhere. */
+/* A wait for the source's next bytes does not count against the client, and is bounded elsewhere. */
 static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
     if (waits)
         gb_progress_excuse(&c->progress, now_ns);
     else
         gb_progress_look(&c->progress, c->fd, c->local, now_ns);
-    if (gb_progress_slow(&c->progress, &c->server->config, now_ns))
+    if (gb_progress_slow(&c->progress, &c->loop->server->config, now_ns))
         end_slow(c);
 }
 

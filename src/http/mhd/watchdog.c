@@ -1,21 +1,18 @@
-/* Notices a loop that turns without progress, and ends the connection that causes it.
- *
- * libmicrohttpd asks for another turn while it has work left. A connection that it can neither read nor answer is such work for
- * ever: 0.9.75 has had states of this kind, and a loop in one of them takes a whole core. */
-#include <microhttpd.h>
+/* libmicrohttpd asks for another turn while it has work left. If it can neither read nor answer a connection, that work
+ * never ends: 0.9.75 has had such states, and the loop then takes a whole core. */
+#include "http/mhd/watchdog.h"
+
 #include <stdio.h>
 #include <sys/socket.h>
 
-#include "http/server.h"
-
-/* Between two sweeps. A loop that works has few of these turns; one that spins has a hundred thousand. */
+/* Between two sweeps. A loop that works has few of these turns; a loop that spins has a hundred thousand. */
 #define IDLE_TURNS_MAX 2000
 #define FRUITLESS_MAX 1000
 
 /* libmicrohttpd counts whole seconds. */
 #define TIMEOUT_S 1
 
-/* Bytes, or the end, that libmicrohttpd leaves in the socket. */
+/* Whether libmicrohttpd leaves bytes, or the end, in the socket. */
 static bool is_unread(const struct gb_conn *c) {
     char byte;
 
@@ -41,7 +38,7 @@ void gb_mhd_watch_turns(struct gb_loop *loop) {
     for (c = loop->conns; c; c = c->next) {
         bool suspect = spins && !c->left && !c->handover && (c->fruitless > FRUITLESS_MAX || is_unread(c));
 
-        /* Bytes may have come just now: the second look decides. */
+        /* The bytes may have come just now: the second look decides. */
         if (suspect && c->suspect)
             end_soon(loop, c);
         c->suspect = suspect;

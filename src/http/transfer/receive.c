@@ -1,4 +1,6 @@
-/* A transfer receives a body: first the bytes that libmicrohttpd had read behind the header, then those of the socket. */
+/* First come the bytes that libmicrohttpd had read behind the header, then those of the socket. */
+#include "http/transfer/receive.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -6,61 +8,62 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/transfer/steps.h"
+#include "http/exchange/step.h"
 
 #define LARGE_BYTES (4u << 20)
 #define LARGE_MARK (1 << 20)
 #define SHORT_MARK (256 << 10)
 #define LEAST_BYTES (512u << 10) /* of a body for a mark to be worth its calls */
 
-/* What a read takes of a turn besides its bytes: about as long as this many take, so that chunks of a byte do not hold up others. */
+/* The cost of a read besides its bytes, in bytes, so that chunks of one byte do not hold up others. */
 #define READ_COST 16384
 
-/* Framing that is looked at in one call: the end of a chunk and the beginning of the next are far shorter. */
+/* Of framing, in one call: the end of a chunk and the beginning of the next are far shorter. */
 #define PEEK_BYTES 128
 
-enum outcome gb_transfer_continue(struct gb_bulk *bulk, struct gb_transfer *t) {
+enum gb_transfer_outcome gb_http_transfer_continue(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-    /* A socket on which nothing was sent yet takes 25 bytes; if not, it is not worth keeping. */
+    /* A socket on which nothing was sent yet takes 25 bytes; otherwise the connection is not worth keeping. */
     if (send(t->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(line) - 1) {
-        gb_transfer_drop(bulk, t);
-        return GONE;
+        gb_http_transfer_drop(loop, t);
+        return GB_TRANSFER_GONE;
     }
-    t->state = GB_TRANSFER_BODY;
-    return AGAIN;
+    t->state = GB_HTTP_TRANSFER_BODY;
+    return GB_TRANSFER_AGAIN;
 }
 
-/* With a low-water mark the system makes the socket's buffer twice as large at once, where it would grow by and by with what is
- * read, and wakes for many bytes, not for each segment: 64 MiB over a new connection take 0.7 of the time, 1 MiB 0.8. */
-void gb_transfer_mark(struct gb_transfer *t, int bytes) {
+/* With a low-water mark the kernel doubles the socket's buffer at once, which otherwise grows step by step with what is
+ * read. It also wakes for many bytes, not for each segment. Large bodies over new connections take a third less
+ * time. */
+void gb_http_transfer_mark(struct gb_http_transfer *t, int bytes) {
     if (bytes != t->mark && setsockopt(t->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
         t->mark = bytes;
 }
 
-/* Never more than is still to come, or the last bytes would wait for the tick. */
-static void choose_mark(struct gb_transfer *t) {
+/* Never more than is still to come: otherwise the last bytes would wait for the tick. */
+static void choose_mark(struct gb_http_transfer *t) {
     uint64_t length = t->ex->req.content_length;
     uint64_t remaining = length - t->ex->body_received;
     int most = length < LARGE_BYTES ? SHORT_MARK : LARGE_MARK;
 
     if (!t->from.peer && length >= LEAST_BYTES)
-        gb_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
+        gb_http_transfer_mark(t, remaining < (uint64_t)most ? (int)remaining : most);
 }
 
-bool gb_transfer_has_bytes(const struct gb_transfer *t) {
+bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t) {
     int n = 0;
 
-    return t->state == GB_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
+    return t->state == GB_HTTP_TRANSFER_BODY && t->armed == EPOLLIN && ioctl(t->fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* --- where bytes come from ----------------------------------------------------------------------------------------------- */
+/* --- where bytes come from ---------------------------------------------------------------------------------------- */
 
 static size_t early_left(const struct gb_exchange *ex) {
     return ex->early_len - ex->early_used;
 }
 
-static ssize_t read_data(struct gb_transfer *t, void *room, size_t n) {
+static ssize_t read_data(struct gb_http_transfer *t, void *room, size_t n) {
     struct gb_exchange *ex = t->ex;
 
     if (early_left(ex) == 0)
@@ -73,7 +76,7 @@ static ssize_t read_data(struct gb_transfer *t, void *room, size_t n) {
 }
 
 /* Bytes behind the framing stay in the socket: after the last chunk they are the next request. */
-static ssize_t read_from_socket(struct gb_transfer *t, const char **ret_why) {
+static ssize_t read_from_socket(struct gb_http_transfer *t, const char **ret_why) {
     char bytes[PEEK_BYTES];
     ssize_t n = recv(t->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
 
@@ -83,7 +86,7 @@ static ssize_t read_from_socket(struct gb_transfer *t, const char **ret_why) {
     return n > 0 ? recv(t->fd, bytes, (size_t)n, MSG_DONTWAIT) : n;
 }
 
-static ssize_t read_framing(struct gb_transfer *t, const char **ret_why) {
+static ssize_t read_framing(struct gb_http_transfer *t, const char **ret_why) {
     struct gb_exchange *ex = t->ex;
     ssize_t n;
 
@@ -95,10 +98,10 @@ static ssize_t read_framing(struct gb_transfer *t, const char **ret_why) {
     return n;
 }
 
-/* --- pieces of a body ---------------------------------------------------------------------------------------------------- */
+/* --- pieces of a body --------------------------------------------------------------------------------------------- */
 
-static void after_step(struct gb_transfer *t) {
-    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_TRANSFER_WAIT : GB_TRANSFER_HEAD;
+static void after_step(struct gb_http_transfer *t) {
+    t->state = t->ex->phase == GB_PHASE_WAIT ? GB_HTTP_TRANSFER_WAIT : GB_HTTP_TRANSFER_HEAD;
 }
 
 static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
@@ -111,8 +114,8 @@ static void say_ended(const struct gb_exchange *ex, struct gb_error *err) {
                      (unsigned long long)ex->body_received, (unsigned long long)ex->req.content_length);
 }
 
-/* What follows from a read that brought nothing. Returns as receive_piece. */
-static int64_t no_bytes(struct gb_bulk *bulk, struct gb_transfer *t, ssize_t got, struct gb_error *err) {
+/* A read brought nothing. Returns as receive_piece. */
+static int64_t no_bytes(struct gb_transfer_loop *loop, struct gb_http_transfer *t, ssize_t got, struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
 
     if (got == 0) {
@@ -120,28 +123,29 @@ static int64_t no_bytes(struct gb_bulk *bulk, struct gb_transfer *t, ssize_t got
         return -1;
     }
     if (errno != EAGAIN && errno != EINTR) {
-        gb_transfer_drop(bulk, t);
+        gb_http_transfer_drop(loop, t);
         return -2;
     }
     if (ex->req.sink->pause)
         ex->req.sink->pause(ex->req.sink, false);
-    gb_transfer_arm(bulk, t, EPOLLIN);
+    gb_http_transfer_arm(loop, t, EPOLLIN);
     return 0;
 }
 
 /* The lines between chunks. Returns as receive_piece. */
-static int64_t receive_framing(struct gb_bulk *bulk, struct gb_transfer *t, struct gb_error *err) {
+static int64_t receive_framing(struct gb_transfer_loop *loop, struct gb_http_transfer *t, struct gb_error *err) {
     const char *why = NULL;
     ssize_t got = read_framing(t, &why);
 
     if (why)
         return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "the chunked body is malformed: %s", why);
-    return got > 0 ? got : no_bytes(bulk, t, got, err);
+    return got > 0 ? got : no_bytes(loop, t, got, err);
 }
 
-/* One piece. Returns bytes received, 0 to wait, -1 when the state has changed, -2 when t is gone. *ret_drained: the socket
+/* Receives one piece. Returns the bytes received, 0 to wait, -1 with *err, or -2 if t is gone. *ret_drained: the socket
  * had less than there was room for. */
-static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *ret_drained, struct gb_error *err) {
+static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_transfer *t, bool *ret_drained,
+                             struct gb_error *err) {
     struct gb_exchange *ex = t->ex;
     uint64_t remaining = ex->req.chunked ? ex->framing.left : ex->req.content_length - ex->body_received;
     void *room;
@@ -150,21 +154,21 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *
     int r;
 
     if (ex->req.chunked && ex->framing.state != GB_CHUNKED_DATA)
-        return receive_framing(bulk, t, err);
+        return receive_framing(loop, t, err);
     r = ex->req.sink->room(ex->req.sink, &room, &size, err);
 
     if (r < 0)
         return -1;
     gb_exchange_room(ex, r != 0);
     if (r == 0) {
-        gb_transfer_arm(bulk, t, 0);
+        gb_http_transfer_arm(loop, t, 0);
         return 0;
     }
     if (size > remaining)
         size = (size_t)remaining;
     got = read_data(t, room, size);
     if (got <= 0)
-        return no_bytes(bulk, t, got, err);
+        return no_bytes(loop, t, got, err);
     ex->body_received += (uint64_t)got;
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
@@ -173,39 +177,39 @@ static int64_t receive_piece(struct gb_bulk *bulk, struct gb_transfer *t, bool *
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
 
-enum outcome gb_transfer_receive(struct gb_bulk *bulk, struct gb_transfer *t) {
+enum gb_transfer_outcome gb_http_transfer_receive(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_error err = GB_ERROR_INIT;
     bool drained = false;
     uint64_t turn = 0;
     int64_t got;
 
-    if (ex->phase != GB_PHASE_BODY) { /* it came here to be answered */
+    if (ex->phase != GB_PHASE_BODY) { /* it came here for its answer alone */
         after_step(t);
-        return AGAIN;
+        return GB_TRANSFER_AGAIN;
     }
     while (!gb_exchange_body_whole(ex)) {
         choose_mark(t);
         /* Asking an empty socket again would cost a system call and bring nothing. */
-        if (turn >= bulk->turn_bytes || drained) {
-            /* Of bytes that libmicrohttpd had read the socket tells nothing; it can be written to at once. */
-            gb_transfer_arm(bulk, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
-            return LATER;
+        if (turn >= loop->turn_bytes || drained) {
+            /* The socket has no event for bytes that libmicrohttpd had read; it is writable at once. */
+            gb_http_transfer_arm(loop, t, early_left(ex) > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+            return GB_TRANSFER_LATER;
         }
-        got = receive_piece(bulk, t, &drained, &err);
+        got = receive_piece(loop, t, &drained, &err);
         if (got == -2)
-            return GONE;
+            return GB_TRANSFER_GONE;
         if (got < 0) {
             ex->close = true;
             gb_exchange_fail(ex, &err);
-            t->state = GB_TRANSFER_HEAD;
-            return AGAIN;
+            t->state = GB_HTTP_TRANSFER_HEAD;
+            return GB_TRANSFER_AGAIN;
         }
         if (got == 0)
-            return LATER;
+            return GB_TRANSFER_LATER;
         turn += (uint64_t)got + READ_COST;
     }
     gb_exchange_step(ex, ex->req.route->handler);
     after_step(t);
-    return AGAIN;
+    return GB_TRANSFER_AGAIN;
 }

@@ -1,31 +1,37 @@
-/* One transfer on a bulk loop: after the body it answers, and gives the connection back. */
+/* After the body the transfer answers, and gives the connection back. */
+#include "http/transfer/transfer.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/transfer/steps.h"
+#include "http/exchange/reply_memory.h"
+#include "http/exchange/step.h"
+#include "http/message/head_writer.h"
+#include "http/message/response.h"
+#include "http/transfer/receive.h"
 
 #define LINGER_BYTES (256u << 20)
 
-/* --- the handler ------------------------------------------------------------------------------------------------------ */
+/* --- the handler -------------------------------------------------------------------------------------------------- */
 
-static enum outcome wait_for_handler(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     if (t->ex->phase == GB_PHASE_WAIT)
         gb_exchange_step(t->ex, t->ex->req.resume);
     if (t->ex->phase == GB_PHASE_WAIT) {
-        gb_transfer_arm(bulk, t, t->ex->parked ? EPOLLRDHUP : 0);
-        return LATER;
+        gb_http_transfer_arm(loop, t, t->ex->parked ? EPOLLRDHUP : 0);
+        return GB_TRANSFER_LATER;
     }
-    t->state = GB_TRANSFER_HEAD;
-    return AGAIN;
+    t->state = GB_HTTP_TRANSFER_HEAD;
+    return GB_TRANSFER_AGAIN;
 }
 
-/* --- sending ----------------------------------------------------------------------------------------------------------- */
+/* --- sending ------------------------------------------------------------------------------------------------------ */
 
-/* Sends up to n bytes. Returns bytes sent, 0 to wait for room in the socket, -1 when the client is gone. */
-static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at, size_t n, bool more) {
+/* Sends up to n bytes. Returns the bytes sent, 0 to wait for room in the socket, or -1 if the client is gone. */
+static ssize_t push(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const void *at, size_t n, bool more) {
     ssize_t sent = send(t->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
 
     if (sent > 0) {
@@ -34,14 +40,14 @@ static ssize_t push(struct gb_bulk *bulk, struct gb_transfer *t, const void *at,
         return sent;
     }
     if (sent == 0 || errno == EAGAIN || errno == EINTR) {
-        gb_transfer_arm(bulk, t, EPOLLOUT);
+        gb_http_transfer_arm(loop, t, EPOLLOUT);
         return 0;
     }
     return -1;
 }
 
 /* A small body goes out with the head. */
-static void join_block(struct gb_transfer *t) {
+static void join_block(struct gb_http_transfer *t) {
     if (t->block_len > 0)
         memcpy(t->head + t->head_len, t->block, t->block_len);
     t->head_len += t->block_len;
@@ -49,7 +55,7 @@ static void join_block(struct gb_transfer *t) {
     t->block_len = 0;
 }
 
-static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
+static bool begin_reply(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     struct gb_exchange *ex = t->ex;
     struct gb_http_response *resp = &ex->resp;
     bool unread;
@@ -59,16 +65,16 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     unread = ex->phase != GB_PHASE_DONE && (!gb_exchange_body_whole(ex) || ex->early_used < ex->early_len);
 
     if (t->mark > 1)
-        gb_transfer_mark(t, 1); /* what comes next is a request, or the end */
-    t->close = ex->close || unread || atomic_load(&bulk->server->draining);
+        gb_http_transfer_mark(t, 1); /* a request comes next, or the end */
+    t->close = ex->close || unread || atomic_load(&loop->server->draining);
     t->block = resp->body;
     t->block_len = resp->body_len;
     if (resp->canned)
-        gb_canned_unpack(ex, &t->block, &t->block_len);
+        gb_response_unpack(resp, &ex->req, &t->block, &t->block_len);
     t->out_len = resp->source ? resp->source_len : t->block_len;
     if (ex->req.method == GB_HTTP_HEAD && resp->unsent_len > 0)
         t->out_len = resp->unsent_len;
-    t->head_len = gb_wire_head(ex, resp->status, t->out_len, t->close, t->head, sizeof(t->head));
+    t->head_len = gb_head_write(&ex->req, resp, t->out_len, t->close, t->head, sizeof(t->head));
     ex->phase = GB_PHASE_DONE;
     t->sent = 0;
     t->began_ns = t->moved_ns = gb_clock_ns();
@@ -78,55 +84,76 @@ static bool begin_reply(struct gb_bulk *bulk, struct gb_transfer *t) {
     return t->head_len > 0;
 }
 
-static enum outcome send_head(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum gb_transfer_outcome send_head(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     bool has_body = t->ex->req.method != GB_HTTP_HEAD;
     ssize_t n;
 
-    if (t->head_len == 0 && (!begin_reply(bulk, t) || gb_peer_send(t->fd, &t->ex->resp) < 0)) {
-        gb_transfer_drop(bulk, t);
-        return GONE;
+    if (t->head_len == 0 && (!begin_reply(loop, t) || gb_peer_send(t->fd, &t->ex->resp) < 0)) {
+        gb_http_transfer_drop(loop, t);
+        return GB_TRANSFER_GONE;
     }
     while (t->sent < t->head_len) {
-        n = push(bulk, t, t->head + t->sent, t->head_len - t->sent, has_body && t->out_len > 0);
+        n = push(loop, t, t->head + t->sent, t->head_len - t->sent, has_body && t->out_len > 0);
         if (n < 0) {
-            gb_transfer_drop(bulk, t);
-            return GONE;
+            gb_http_transfer_drop(loop, t);
+            return GB_TRANSFER_GONE;
         }
         if (n == 0)
-            return LATER;
+            return GB_TRANSFER_LATER;
         t->sent += (uint64_t)n;
     }
     t->sent = 0;
     if (!has_body)
         t->out_len = t->block_len = 0;
-    t->state = t->ex->resp.source && has_body ? GB_TRANSFER_SOURCE : GB_TRANSFER_BLOCK;
-    return AGAIN;
+    t->state = t->ex->resp.source && has_body ? GB_HTTP_TRANSFER_SOURCE : GB_HTTP_TRANSFER_BLOCK;
+    return GB_TRANSFER_AGAIN;
 }
 
-static enum outcome send_block(struct gb_bulk *bulk, struct gb_transfer *t) {
+/* The reply is out: keeps the connection, or begins a lingering close. */
+static enum gb_transfer_outcome finish(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
+    bool close = t->close || atomic_load(&loop->server->draining);
+
+    t->from.taken += t->ex->body_received;
+    gb_http_transfer_end_exchange(loop, t);
+    t->began_ns = gb_clock_ns();
+    t->progress = (struct gb_progress){.began_ns = 0};
+    t->state = close ? GB_HTTP_TRANSFER_LINGER : GB_HTTP_TRANSFER_IDLE;
+    if (close) {
+        /* Closing with bytes unread would reset the connection, and the client would lose the reply. */
+        shutdown(t->fd, SHUT_WR);
+        return GB_TRANSFER_AGAIN;
+    }
+    if (t->from.returning) {
+        gb_http_transfer_hand_back(loop, t);
+        return GB_TRANSFER_GONE;
+    }
+    gb_http_transfer_arm(loop, t, EPOLLIN); /* most clients end now, and libmicrohttpd need not be told */
+    return GB_TRANSFER_LATER;
+}
+
+static enum gb_transfer_outcome send_block(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     uint64_t turn = 0;
     ssize_t n;
 
     while (t->sent < t->block_len) {
-        if (turn >= bulk->turn_bytes) {
-            gb_transfer_arm(bulk, t, EPOLLOUT);
-            return LATER;
+        if (turn >= loop->turn_bytes) {
+            gb_http_transfer_arm(loop, t, EPOLLOUT);
+            return GB_TRANSFER_LATER;
         }
-        n = push(bulk, t, t->block + t->sent, t->block_len - t->sent, false);
+        n = push(loop, t, t->block + t->sent, t->block_len - t->sent, false);
         if (n < 0) {
-            gb_transfer_drop(bulk, t);
-            return GONE;
+            gb_http_transfer_drop(loop, t);
+            return GB_TRANSFER_GONE;
         }
         if (n == 0)
-            return LATER;
+            return GB_TRANSFER_LATER;
         t->sent += (uint64_t)n;
         turn += (uint64_t)n;
     }
-    gb_transfer_finish(bulk, t);
-    return GONE;
+    return finish(loop, t);
 }
 
-static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum gb_transfer_outcome send_source(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     struct gb_http_source *source = t->ex->resp.source;
     struct gb_error err = GB_ERROR_INIT;
     uint64_t turn = 0;
@@ -136,104 +163,104 @@ static enum outcome send_source(struct gb_bulk *bulk, struct gb_transfer *t) {
     int r;
 
     while (t->sent < t->out_len) {
-        if (turn >= bulk->turn_bytes) {
-            gb_transfer_arm(bulk, t, EPOLLOUT);
-            return LATER;
+        if (turn >= loop->turn_bytes) {
+            gb_http_transfer_arm(loop, t, EPOLLOUT);
+            return GB_TRANSFER_LATER;
         }
         r = source->next(source, &at, &size, &err);
         if (r == 0) {
-            gb_transfer_arm(bulk, t, 0);
-            return LATER;
+            gb_http_transfer_arm(loop, t, 0);
+            return GB_TRANSFER_LATER;
         }
         if (r > 0)
-            n = push(bulk, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
+            n = push(loop, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
         if (r < 0 || n < 0) {
-            gb_transfer_drop(bulk, t); /* the length is announced: only breaking off tells the client */
-            return GONE;
+            gb_http_transfer_drop(loop,
+                                  t); /* the length is announced: only the end of the connection tells the client */
+            return GB_TRANSFER_GONE;
         }
         if (n == 0)
-            return LATER;
+            return GB_TRANSFER_LATER;
         t->sent += (uint64_t)n;
         turn += (uint64_t)n;
         source->sent(source, (size_t)n);
     }
     source->free(source, true);
     t->ex->resp.source = NULL;
-    gb_transfer_finish(bulk, t);
-    return GONE;
+    return finish(loop, t);
 }
 
-static enum outcome await_next(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum gb_transfer_outcome await_next(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     char byte;
     ssize_t n = recv(t->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        gb_transfer_arm(bulk, t, EPOLLIN);
-        return LATER;
+        gb_http_transfer_arm(loop, t, EPOLLIN);
+        return GB_TRANSFER_LATER;
     }
     if (n > 0)
-        gb_transfer_hand_back(bulk, t);
+        gb_http_transfer_hand_back(loop, t);
     else
-        gb_transfer_drop(bulk, t);
-    return GONE;
+        gb_http_transfer_drop(loop, t);
+    return GB_TRANSFER_GONE;
 }
 
-/* --- the end ----------------------------------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static enum outcome linger(struct gb_bulk *bulk, struct gb_transfer *t) {
+static enum gb_transfer_outcome linger(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     static _Thread_local char waste[64 * 1024];
     uint64_t turn = 0;
     ssize_t n = 0;
 
-    while (turn < bulk->turn_bytes && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
+    while (turn < loop->turn_bytes && (n = recv(t->fd, waste, sizeof(waste), MSG_DONTWAIT)) > 0)
         turn += (uint64_t)n;
     t->lingered += turn;
-    if (turn >= bulk->turn_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
+    if (turn >= loop->turn_bytes || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
         if (t->lingered < LINGER_BYTES) {
-            gb_transfer_arm(bulk, t, EPOLLIN);
-            return LATER;
+            gb_http_transfer_arm(loop, t, EPOLLIN);
+            return GB_TRANSFER_LATER;
         }
     }
-    gb_transfer_drop(bulk, t);
-    return GONE;
+    gb_http_transfer_drop(loop, t);
+    return GB_TRANSFER_GONE;
 }
 
-void gb_bulk_fail(struct gb_bulk *bulk, struct gb_transfer *t, const struct gb_error *err) {
-    gb_http_response_done(&t->ex->resp); /* what stands there belongs to another refusal */
+void gb_http_transfer_fail(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const struct gb_error *err) {
+    gb_http_response_done(&t->ex->resp); /* its headers belong to another answer */
     t->ex->close = true;
     gb_exchange_fail(t->ex, err);
-    t->state = GB_TRANSFER_HEAD;
-    gb_transfer_run(bulk, t);
+    t->state = GB_HTTP_TRANSFER_HEAD;
+    gb_http_transfer_run(loop, t);
 }
 
-void gb_transfer_run(struct gb_bulk *bulk, struct gb_transfer *t) {
-    enum outcome next = AGAIN;
+void gb_http_transfer_run(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
+    enum gb_transfer_outcome next = GB_TRANSFER_AGAIN;
 
-    while (next == AGAIN) {
+    while (next == GB_TRANSFER_AGAIN) {
         switch (t->state) {
-        case GB_TRANSFER_CONTINUE:
-            next = gb_transfer_continue(bulk, t);
+        case GB_HTTP_TRANSFER_CONTINUE:
+            next = gb_http_transfer_continue(loop, t);
             break;
-        case GB_TRANSFER_BODY:
-            next = gb_transfer_receive(bulk, t);
+        case GB_HTTP_TRANSFER_BODY:
+            next = gb_http_transfer_receive(loop, t);
             break;
-        case GB_TRANSFER_WAIT:
-            next = wait_for_handler(bulk, t);
+        case GB_HTTP_TRANSFER_WAIT:
+            next = wait_for_handler(loop, t);
             break;
-        case GB_TRANSFER_HEAD:
-            next = send_head(bulk, t);
+        case GB_HTTP_TRANSFER_HEAD:
+            next = send_head(loop, t);
             break;
-        case GB_TRANSFER_BLOCK:
-            next = send_block(bulk, t);
+        case GB_HTTP_TRANSFER_BLOCK:
+            next = send_block(loop, t);
             break;
-        case GB_TRANSFER_SOURCE:
-            next = send_source(bulk, t);
+        case GB_HTTP_TRANSFER_SOURCE:
+            next = send_source(loop, t);
             break;
-        case GB_TRANSFER_IDLE:
-            next = await_next(bulk, t);
+        case GB_HTTP_TRANSFER_IDLE:
+            next = await_next(loop, t);
             break;
-        case GB_TRANSFER_LINGER:
-            next = linger(bulk, t);
+        case GB_HTTP_TRANSFER_LINGER:
+            next = linger(loop, t);
             break;
         }
     }

@@ -1,4 +1,4 @@
-"""gpubuf: arrays in GPU memory that a daemon, gpubufd, owns and gives out by name.
+"""gpubuf: arrays in GPU memory that the daemon gpubufd owns and gives out by name.
 
 >>> import gpubuf, numpy as np
 >>> client = gpubuf.Client()
@@ -7,7 +7,7 @@
 >>> client.get("weights", slice=np.s_[0, :4])
 array([1., 1., 1., 1.], dtype=float32)
 >>> with client.map("weights") as m:           # the very bytes, without a copy
-...     t = torch.from_dlpack(m)
+... t = torch.from_dlpack(m)
 """
 from . import errors
 from ._collections import Devices, Events, Leases, Operations, Pools, Sessions, Streams

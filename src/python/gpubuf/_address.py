@@ -1,4 +1,4 @@
-"""Where the daemon is: what the caller says, what the environment says, where a daemon puts its socket by itself."""
+"""The daemon's address: from the caller's arguments, the environment, or a daemon's default socket."""
 from __future__ import annotations
 
 import os
@@ -16,7 +16,7 @@ BARE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]+)?/?"
 
 
 class Address(NamedTuple):
-    """unix: a path, or None; then host and port count. Requests go below prefix."""
+    """unix: the socket's path, or None if host and port apply. prefix comes before all request paths."""
 
     unix: Optional[str]
     host: str
@@ -32,13 +32,14 @@ class Address(NamedTuple):
 
 
 def of_socket(path: str) -> Address:
-    """A path, or the same as unix:///PATH."""
+    """Accepts a path, or unix:///PATH."""
     text = os.fspath(path)
     return of_url(text) if text.startswith("unix:") else Address(text, "localhost", 0, False, "")
 
 
 def of_url(url: str) -> Address:
-    """http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), unix:///PATH; HOST[:PORT] is taken as http://HOST:7070."""
+    """Accepts http://HOST[:PORT][/PREFIX], https:// likewise (the daemon behind a proxy), and unix:///PATH; HOST[:PORT] means
+    http://HOST:7070."""
     bare = BARE.fullmatch(url)
     parts = urlsplit("http://" + url if bare else url)
     if parts.scheme == "unix":
@@ -58,17 +59,17 @@ def of_url(url: str) -> Address:
 
 
 def _candidates() -> List[str]:
-    """The sockets that daemons make when nobody says otherwise: this user's, the machine's, systemd's."""
-    folders = []
-    if os.geteuid() != 0:
-        base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME") or "/", ".local", "state")
-        folders.append(os.path.join(base, "gpubufd"))
-    folders.append("/var/lib/gpubufd")
-    return [os.path.join(folder, "gpubufd.sock") for folder in folders] + ["/run/gpubufd.sock"]
+    """The default sockets of daemons, in libgpubuf's order: this user's state directory, systemd's socket, the machine's daemon."""
+    state = os.environ.get("XDG_STATE_HOME")
+    home = os.environ.get("HOME")
+    folders = [state] if state else []
+    if home:
+        folders.append(os.path.join(home, ".local", "state"))
+    return [os.path.join(folder, "gpubufd", "gpubufd.sock") for folder in folders] + ["/run/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock"]
 
 
 def listens(path: str) -> bool:
-    """True when somebody accepts connections at the socket; a daemon that was killed leaves one where nobody does."""
+    """True if the socket accepts connections; a daemon that was killed leaves one that does not."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return False
@@ -81,7 +82,7 @@ def listens(path: str) -> bool:
 
 
 def why_not(path: str, error: OSError) -> str:
-    """What kept a connection from the socket; of a refusal which mode and group stand in the way."""
+    """The reason why a connection to the socket failed; if permission is denied, with the socket's mode and group."""
     said = error.strerror or str(error)
     if not isinstance(error, PermissionError):
         return said
@@ -89,23 +90,23 @@ def why_not(path: str, error: OSError) -> str:
         seen = os.stat(path)
     except OSError:
         return f"{said}: user {os.geteuid()} may not search a folder on the way to it"
-    return (f"{said}: it is of mode {stat.S_IMODE(seen.st_mode):04o}, user {seen.st_uid} and group {seen.st_gid}, and this is user "
-            f"{os.geteuid()}, who needs the right to write: join the group, or start gpubufd with --socket-group and --socket-mode")
+    return (f"{said}: it is of mode {stat.S_IMODE(seen.st_mode):04o}, user {seen.st_uid} and group {seen.st_gid}, and user "
+            f"{os.geteuid()} needs the right to write: join the group, or start gpubufd with --socket-group and --socket-mode")
 
 
 def find_socket() -> Optional[str]:
-    """The first of the usual sockets that answers to this user."""
+    """The first default socket that accepts a connection of this user."""
     return next((path for path in _candidates() if listens(path)), None)
 
 
 def map_socket(path: Optional[str], chosen: Address) -> Optional[str]:
-    """The socket that mappings go over: the one that is named, the one that requests go over, GPUBUF_SOCKET; None: to be found."""
+    """The socket for mappings: the given one, the one for requests, or GPUBUF_SOCKET. None: search the default sockets."""
     named = path if path is not None else chosen.unix if chosen.unix is not None else os.environ.get("GPUBUF_SOCKET") or None
     return of_socket(named).unix if named is not None else None
 
 
 def choose(url: Optional[str], path: Optional[str]) -> Address:
-    """Where requests go: the url, the socket, GPUBUF_URL, GPUBUF_SOCKET, a socket that was found, DEFAULT_URL, in this order."""
+    """The address for requests, from the first of: the url, the socket, GPUBUF_URL, GPUBUF_SOCKET, a default socket, DEFAULT_URL."""
     if url is not None:
         return of_url(url)
     if path is not None:

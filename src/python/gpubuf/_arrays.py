@@ -1,4 +1,4 @@
-"""Between the daemon's dtypes and arrays: what to send of an object, what to receive into, slices as text."""
+"""Conversion between the daemon's dtypes and arrays: bytes to send, arrays to receive into, slices as text."""
 from __future__ import annotations
 
 import importlib
@@ -12,7 +12,7 @@ from .errors import BadArgument, BadType
 
 NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
          "complex64", "complex128")
-# What only ml_dtypes has, with the bytes of an element.
+# The dtypes that only ml_dtypes has, with the bytes of an element.
 OTHERS: Dict[str, int] = {
     "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
     "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1,
@@ -23,7 +23,7 @@ Key = Union[str, int, slice, Tuple[Any, ...]]
 
 
 class Payload(NamedTuple):
-    """Bytes to send. owner keeps them where they are."""
+    """Bytes to send. owner keeps their memory alive."""
 
     view: memoryview
     dtype: str
@@ -41,7 +41,7 @@ def width(dtype: str) -> int:
 
 
 def numpy_dtype(dtype: str) -> "np.dtype[Any]":
-    """numpy's or ml_dtypes' dtype of that name; TypeError where the library that has it is not there."""
+    """numpy's or ml_dtypes' dtype of that name. Raises TypeError if the library that has it is not installed."""
     width(dtype)
     if dtype in NUMPY:
         return np.dtype(dtype)
@@ -56,20 +56,20 @@ def numpy_dtype(dtype: str) -> "np.dtype[Any]":
 
 
 def dtype_name(dtype: "np.dtype[Any]") -> str:
-    """The daemon's name for it; TypeError for what it cannot store."""
+    """The daemon's name of a dtype. Raises TypeError if the daemon cannot store it."""
     if dtype.name in NUMPY or (dtype.name in OTHERS and dtype.itemsize == OTHERS[dtype.name]):
         return dtype.name
     raise BadType(f"an array of {dtype} cannot be stored; these can: {', '.join((*NUMPY, *OTHERS))}")
 
 
 def bytes_of(array: Array) -> memoryview:
-    """The bytes of a contiguous array, where they are."""
+    """The bytes of a contiguous array, without a copy."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def payload_of(source: Any) -> Payload:
-    """What is to be sent of an array, a tensor, or anything with a buffer. Copied only where the elements do not lie in C order
-    and little-endian; a list of numbers is made an array."""
+    """The payload of an array, a tensor, or any object with a buffer. It is copied only if the elements are not in C order and
+    little-endian. A list of numbers is converted to an array."""
     if isinstance(source, (bytes, bytearray)):
         view = memoryview(source)
         return Payload(view, "uint8", (len(view),), source)
@@ -89,7 +89,7 @@ def payload_of(source: Any) -> Payload:
 
 
 def _as_array(source: Any) -> Optional[Array]:
-    """None for a tensor of another library that is of a type which numpy lacks."""
+    """None for another library's tensor of a type that numpy lacks."""
     if not hasattr(source, "__dlpack__") or isinstance(source, np.ndarray):
         try:
             return np.asarray(source)
@@ -115,21 +115,21 @@ def _of_dlpack(source: Any) -> Payload:
 
 
 def empty(dtype: str, shape: Tuple[int, ...], out: Optional[Array]) -> Array:
-    """out where it fits, else a new array."""
+    """Returns out if it fits, or a new array if out is None."""
     wanted = numpy_dtype(dtype)
     if out is None:
         return np.empty(shape, wanted)
     if not isinstance(out, np.ndarray):
         raise BadType("out must be a numpy array")
     if out.dtype != wanted or out.shape != shape:
-        raise BadArgument(f"out is {out.dtype} {out.shape}; what comes is {dtype} {shape}")
+        raise BadArgument(f"out is {out.dtype} {out.shape}; the data is {dtype} {shape}")
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise BadArgument("out must be writable and in C order")
     return out
 
 
 def shape_of(text: Optional[str]) -> Tuple[int, ...]:
-    """2,3 of a header; absent for a scalar."""
+    """Parses a shape like 2,3 from a header; the header is absent for a scalar."""
     return tuple(int(n) for n in text.split(",")) if text else ()
 
 
@@ -141,7 +141,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def slice_text(key: Any) -> str:
-    """numpy's basic indexing as the daemon takes it: (slice(0, 16), 3, ...) is "0:16,3,..."; a text goes as it is."""
+    """Converts numpy's basic indexing to the daemon's text: (slice(0, 16), 3, ...) becomes "0:16,3,...". A string is returned unchanged."""
     if isinstance(key, str):
         return key
     return ",".join(_axis_text(part) for part in (key if isinstance(key, tuple) else (key,)))
@@ -167,7 +167,7 @@ def _whole(n: Any) -> int:
 
 
 def layout(payload: Payload, dtype: Optional[str], shape: Optional[Sequence[int]]) -> Dict[str, str]:
-    """What is asked for a payload: its own dtype and shape, or those that the caller says its bytes have."""
+    """The query for a payload: its own dtype and shape, or those that the caller gives."""
     name = dtype if dtype is not None else payload.dtype
     if shape is None:
         if name == payload.dtype:

@@ -1,4 +1,4 @@
-"""What the client and its collections share: paths, queries, JSON, pages."""
+"""Shared code of the client and its collections: paths, queries, JSON, pages."""
 from __future__ import annotations
 
 import json
@@ -13,11 +13,11 @@ from .types import Operation
 
 Moment = Union[str, float, datetime]
 
-PAGE = 1000  # items that are asked for at once; the daemon gives no more
+PAGE = 1000  # items of one page; the daemon's maximum
 
 
 def path_of(*parts: str) -> str:
-    """/v1 and the parts, each as one segment."""
+    """A path of /v1 and the parts, each as one escaped segment."""
     for part in parts:
         if not isinstance(part, str) or not part or part in (".", ".."):
             raise BadArgument(f"{part!r} is no name")
@@ -30,7 +30,7 @@ def given(**fields: Any) -> Dict[str, Any]:
 
 
 def span(since: Optional[Moment], until: Optional[Moment], step: Optional[float]) -> Dict[str, Any]:
-    """The query of a past."""
+    """The query of a history."""
     def text(moment: Optional[Moment]) -> Union[str, float, None]:
         return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(moment, datetime) else moment
     return given(since=text(since), until=text(until), step=step)
@@ -60,7 +60,7 @@ def _seconds(wait: float) -> int:
 
 
 def _tag(value: Optional[str]) -> Optional[str]:
-    """An entity tag is written in quotes; without them it is put into some."""
+    """Puts an entity tag into quotes if it has none."""
     if value is None or value == "*" or '"' in value:
         return value
     return f'"{value}"'
@@ -74,7 +74,7 @@ def tagged(answer: Answer, document: Any) -> Any:
 
 
 class Left(BaseException):
-    """The daemon answered 202: the operation goes on by itself. Caught by Client.submit, which asked for it."""
+    """The daemon answered 202: the operation continues in the daemon. Client.submit, which requested that, catches it."""
 
     def __init__(self, operation: Operation) -> None:
         super().__init__(operation)
@@ -82,7 +82,7 @@ class Left(BaseException):
 
 
 class Asker:
-    """Asks one daemon in one session."""
+    """Sends requests to one daemon, in one session."""
 
     def __init__(self, transport: Transport, session: str) -> None:
         path_of(session)
@@ -95,7 +95,7 @@ class Asker:
 
     def _json(self, method: str, path: str, query: Optional[Mapping[str, Any]] = None, body: Any = None,
               headers: Optional[Mapping[str, str]] = None, patience: float = 0) -> Tuple[Answer, Any]:
-        """The answer and its JSON; None where it has no body."""
+        """The answer and its JSON; None if it has no body."""
         fields = dict(headers or {})
         data: Optional[List[memoryview]] = None
         if body is not None:
@@ -110,7 +110,8 @@ class Asker:
 
     def _ask(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[memoryview]] = None,
              progress: Optional[Progress] = None, patience: float = 0) -> Answer:
-        """Every request of this package but those that map. Raises Left where the work goes on by itself."""
+        """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation continues in the
+        daemon."""
         fields = dict(headers)
         if self._submits and method not in ("GET", "HEAD"):
             fields["Prefer"] = ", ".join(filter(None, ("respond-async", fields.get("Prefer"))))

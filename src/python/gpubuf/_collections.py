@@ -1,4 +1,4 @@
-"""Sessions, pools, streams, events, devices, operations and leases, as the client's attributes of these names."""
+"""The client's attributes sessions, pools, streams, events, devices, operations and leases."""
 from __future__ import annotations
 
 import time
@@ -12,7 +12,7 @@ WAIT_S = 60  # the daemon's longest wait of one request
 
 
 class Sessions(Asker):
-    """Namespaces. Where no name is given it is the client's own."""
+    """Namespaces. Without a name, methods use the client's own session."""
 
     def list(self) -> List[Session]:
         """All sessions."""
@@ -20,7 +20,7 @@ class Sessions(Asker):
 
     def create(self, name: str, *, labels: Optional[Mapping[str, str]] = None, quota: Optional[Quota] = None,
                idle_ttl_s: Optional[int] = None, exist_ok: bool = False) -> Session:
-        """Makes a session; with exist_ok gives the one that is there, as it is."""
+        """Makes a session. With exist_ok, returns an existing one unchanged."""
         try:
             body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
             return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
@@ -35,21 +35,21 @@ class Sessions(Asker):
 
     def update(self, name: Optional[str] = None, *, labels: Optional[Mapping[str, Optional[str]]] = None,
                quota: Optional[Quota] = None, idle_ttl_s: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes what is given; a label of None is removed."""
+        """Changes the given settings; a label of None is removed."""
         body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:
-        """Removes a session with all that is in it, in stream order."""
+        """Removes a session with all its contents, in stream order."""
         self._json("DELETE", self._below(session=name), headers=conditions(if_match))
 
     def heartbeat(self, name: Optional[str] = None) -> Dict[str, Any]:
-        """Says that the session is in use: its idle time begins anew."""
+        """Resets the session's idle timer."""
         return cast(Dict[str, Any], self._post(self._below("heartbeat", session=name)))
 
     def stats(self, name: Optional[str] = None, *, since: Optional[Moment] = None, until: Optional[Moment] = None,
               step: Optional[float] = None) -> Dict[str, Any]:
-        """Its transfers, allocations and buffers; with one of the three its past (see ``Client.stats``)."""
+        """Its transfers, allocations and buffers. With since, until or step, its history (see ``Client.stats``)."""
         return cast(Dict[str, Any], self._get(self._below("stats", session=name), span(since, until, step)))
 
     def sync(self, name: Optional[str] = None, *, wait: Optional[float] = None) -> None:
@@ -58,7 +58,7 @@ class Sessions(Asker):
 
 
 class Pools(Asker):
-    """Stream-ordered memory: the device's own (default, default.N) and the session's."""
+    """Pools of stream-ordered memory: the device's own (default, default.N) and the session's."""
 
     def list(self) -> List[Pool]:
         """All pools that the session can use."""
@@ -73,7 +73,7 @@ class Pools(Asker):
         return cast(Pool, self._post(self._below("pools"), body))
 
     def get(self, name: str = "default") -> Pool:
-        """One pool, with what it holds and held at most."""
+        """One pool, with its present and peak use."""
         return cast(Pool, self._get(self._below("pools", name)))
 
     def update(self, name: str, *, release_threshold_bytes: Optional[int] = None, reuse: Optional[Reuse] = None) -> Pool:
@@ -82,29 +82,29 @@ class Pools(Asker):
         return cast(Pool, self._json("PATCH", self._below("pools", name), None, body)[1])
 
     def delete(self, name: str, *, force: bool = False) -> None:
-        """Removes a pool; with force also while buffers live in it, which are then lost."""
+        """Removes a pool. With force, its buffers are lost; without, a pool with buffers is not removed."""
         self._json("DELETE", self._below("pools", name), {"force": True} if force else None)
 
     def trim(self, name: str = "default", *, keep_bytes: int = 0) -> Pool:
-        """Gives memory that nobody uses back to the device; released_bytes says how much."""
+        """Returns unused memory to the device; released_bytes has the amount."""
         return cast(Pool, self._post(self._below("pools", name, "trim"), {"keep_bytes": keep_bytes}))
 
     def reset_peak(self, name: str = "default") -> Pool:
-        """Lets the peaks begin anew from what is in use."""
+        """Resets the peaks to the present use."""
         return cast(Pool, self._post(self._below("pools", name, "reset-peak")))
 
     def stats(self, name: str = "default", *, since: Optional[Moment] = None, until: Optional[Moment] = None,
               step: Optional[float] = None) -> Dict[str, Any]:
-        """What it holds and did; with one of the three its past (see ``Client.stats``)."""
+        """Its use and its counters. With since, until or step, its history (see ``Client.stats``)."""
         return cast(Dict[str, Any], self._get(self._below("pools", name, "stats"), span(since, until, step)))
 
     def access(self, name: str, device: Union[int, str], access: str) -> Pool:
-        """Lets another device reach the pool's memory (read_write), or no longer (none)."""
+        """Permits another device to access the pool's memory (read_write), or revokes that (none)."""
         return cast(Pool, self._post(self._below("pools", name, "access"), {"device": device, "access": access}))
 
 
 class Streams(Asker):
-    """Named orders of work of the session; the stream default is always there."""
+    """Named streams of the session; the stream "default" always exists."""
 
     def list(self) -> List[Stream]:
         """All streams."""
@@ -115,7 +115,7 @@ class Streams(Asker):
         return cast(Stream, self._post(self._below("streams"), {"name": name}))
 
     def get(self, name: str = "default") -> Stream:
-        """One stream; busy says whether work is queued on it."""
+        """One stream; busy is true while work is queued on it."""
         return cast(Stream, self._get(self._below("streams", name)))
 
     def delete(self, name: str) -> None:
@@ -140,7 +140,7 @@ class Events(Asker):
         return cast(Event, self._post(self._below("events"), {"name": name}))
 
     def get(self, name: str) -> Event:
-        """One event; done says whether what it was recorded after is done."""
+        """One event; done is true once the work that it was recorded after is done."""
         return cast(Event, self._get(self._below("events", name)))
 
     def delete(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Events(Asker):
         self._json("DELETE", self._below("events", name))
 
     def record(self, name: str, stream: Optional[str] = None) -> Event:
-        """Records it on a stream, after all that is queued there."""
+        """Records it on a stream, after all work that is queued there."""
         return cast(Event, self._post(self._below("events", name, "record"), given(stream=stream)))
 
     def wait(self, name: str, stream: Optional[str] = None) -> Event:
@@ -164,12 +164,12 @@ class Devices(Asker):
         return cast(List[Device], self._get(path_of("devices"))["items"])
 
     def get(self, device: Union[int, str] = 0) -> Device:
-        """One device: its memory, the kinds of memory it has, what it can do and why not."""
+        """One device: its memory, its kinds of memory, and its capabilities, with a reason for each missing one."""
         return cast(Device, self._get(path_of("devices", str(device))))
 
     def stats(self, device: Union[int, str] = 0, *, since: Optional[Moment] = None, until: Optional[Moment] = None,
               step: Optional[float] = None) -> Dict[str, Any]:
-        """Its memory and how it is; with one of the three its past (see ``Client.stats``)."""
+        """Its memory and health. With since, until or step, its history (see ``Client.stats``)."""
         return cast(Dict[str, Any], self._get(path_of("devices", str(device), "stats"), span(since, until, step)))
 
     def sync(self, device: Union[int, str] = 0, *, wait: Optional[float] = None) -> None:
@@ -178,10 +178,10 @@ class Devices(Asker):
 
 
 class Operations(Asker):
-    """Work that was left to itself (respond_async=True)."""
+    """Asynchronous operations (see ``Client.submit``)."""
 
     def list(self, *, state: Optional[str] = None, all_sessions: bool = False) -> List[Operation]:
-        """Operations of this session, or of all that the token may see; their results and problems are in get() alone."""
+        """Operations of this session, or of all sessions that the token may see. Only get() has their results and problems."""
         query = given(state=state, session=None if all_sessions else self._session)
         return cast(List[Operation], self._all(path_of("operations"), query))
 
@@ -194,13 +194,13 @@ class Operations(Asker):
         return cast(Operation, self._get(path_of("operations", name), headers=conditions(wait=wait), patience=wait or 0))
 
     def wait(self, operation: Union[str, Operation], timeout: Optional[float] = None) -> Operation:
-        """Waits for the end of an operation, and raises what it failed with. TimedOut after timeout seconds."""
+        """Waits for the end of an operation, and raises its error if it failed. Raises TimedOut after timeout seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         if not isinstance(operation, str) and not operation["id"]:
-            return operation  # was over at once
+            return operation  # the operation was done at once
         while True:
             left = WAIT_S if end is None else max(0.0, end - time.monotonic())
-            # Whole seconds: less than one is waited by asking again.
+            # The daemon waits whole seconds; shorter waits poll.
             now = self._look(operation, min(WAIT_S, int(left)))
             if now["state"] in ("done", "failed", "cancelled"):
                 break
@@ -216,23 +216,23 @@ class Operations(Asker):
         return now
 
     def cancel(self, operation: Union[str, Operation]) -> Operation:
-        """Cancels one that is still queued."""
+        """Cancels an operation that is still queued."""
         name = operation if isinstance(operation, str) else operation["id"]
         return cast(Operation, self._json("DELETE", path_of("operations", name))[1])
 
 
 class Leases(Asker):
-    """Who maps what."""
+    """Leases: the mappings and exports of buffers."""
 
     def list(self) -> List[Lease]:
         """All leases that the token may see."""
         return cast(List[Lease], self._all(path_of("leases")))
 
     def get(self, lease: Union[str, Lease]) -> Lease:
-        """One lease as it is now; state tells what has become of the bytes. LeaseNotFound when it has ended."""
+        """One lease as it is now; state describes the mapped bytes. Raises LeaseNotFound if the lease has ended."""
         return cast(Lease, self._get(path_of("leases", lease if isinstance(lease, str) else lease["lease"])))
 
     def end(self, lease: Union[str, Lease, Exported]) -> None:
-        """Ends another's lease, which takes scope admin, or an export, once its importers have let go. One's own mapping ends with
-        Mapping.unmap()."""
+        """Ends a lease of another process, which needs scope admin, or an export, after its importers have closed it. A mapping of this
+        process ends with Mapping.unmap()."""
         self._json("DELETE", path_of("leases", lease if isinstance(lease, str) else lease["lease"]))

@@ -1,6 +1,6 @@
-"""The CUDA driver by ctypes, opened when device memory is first mapped: importing what the daemon exports.
+"""The CUDA driver by ctypes, opened when device memory is first mapped: imports the memory that the daemon exports.
 
-Nothing of CUDA is needed to install or import this package. The names and numbers are those of cuda.h.
+Installing or importing this package does not need CUDA. The names and numbers are those of cuda.h.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HANDLE_BYTES = 64
 
 
 class Handle(ctypes.Structure):
-    """CUipcMemHandle, CUipcEventHandle, CUmemPoolPtrExportData: 64 bytes that only the driver reads."""
+    """CUipcMemHandle, CUipcEventHandle or CUmemPoolPtrExportData: 64 opaque bytes."""
 
     _fields_ = [("bytes", c_char * HANDLE_BYTES)]
 
@@ -39,7 +39,7 @@ class Uuid(ctypes.Structure):
     _fields_ = [("bytes", c_char * 16)]
 
 
-# Each with the types of its arguments; all return CUresult.
+# Driver functions with the types of their arguments; all return CUresult.
 FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDeviceGetCount": (POINTER(c_int),),
@@ -76,7 +76,7 @@ FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
 
 
 class Driver:
-    """libcuda.so.1, or what a test gives instead."""
+    """libcuda.so.1, or a test's replacement."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -91,7 +91,7 @@ class Driver:
             self.uuids.append(str(uuid.UUID(bytes=ctypes.string_at(byref(found), 16))))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """DeviceError where the driver refuses."""
+        """Calls a driver function. Raises DeviceError if it fails."""
         self._call(name, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -113,15 +113,15 @@ class Driver:
         return device.value
 
     def ordinal_of(self, identity: str) -> int:
-        """What this process calls the device that the daemon names by UUID."""
+        """This process's number of the device that the daemon names by UUID."""
         bare = identity.partition("-")[2].lower()
         if bare not in self.uuids:
             raise Unsupported(f"the buffer is on device {identity}, which this process does not see (CUDA_VISIBLE_DEVICES?)")
         return self.uuids.index(bare)
 
     def give_legacy(self, pointer: int, nbytes: int) -> Tuple[bytes, int, str]:
-        """What another process opens memory of this one with: the handle of the allocation, where the memory begins in that, and
-        the device's name. Waits for the device's work."""
+        """Exports memory of this process: the handle of the allocation, the offset of the memory in it, and the device's name. Waits for
+        the device's work."""
         ordinal, base, size, handle = c_int(), c_uint64(), c_size_t(), Handle()
         self._call("cuPointerGetAttribute", byref(ordinal), ATTRIBUTE_ORDINAL, pointer)
         memory = Memory(self, self._device(ordinal.value))
@@ -235,7 +235,7 @@ class Memory:
         self._later("cuEventDestroy_v2", event)
 
     def keep_context(self) -> None:
-        """A context takes a tenth of a second and more to make: a process that has none of its own keeps it from its first mapping on."""
+        """Creating a context takes a tenth of a second or more: a process without one keeps it from its first mapping on."""
         if self._device not in self._driver.kept:
             self._driver.call("cuDevicePrimaryCtxRetain", byref(c_void_p()), self._device)
             self._driver.kept.add(self._device)
@@ -251,12 +251,12 @@ class Memory:
                 self.leave()
 
     def close(self) -> None:
-        """Waits for the device's work, which may use the memory, and gives it up. Harmless when repeated."""
+        """Waits for the device's work, which may use the memory, then releases it. Repeated calls have no effect."""
         with self._lock:
             undo, self._undo, self._event = self._undo, [], None
             context, self._context = self._context, c_void_p()
         if not context or self._pid != os.getpid():
-            return  # a fork has nothing of the driver's
+            return  # a forked child has no driver state
         driver = self._driver
         steps = [(driver.call, ("cuCtxSynchronize",)), *reversed(undo), (driver.call, ("cuCtxPopCurrent_v2", byref(c_void_p()))),
                  (driver.call, ("cuDevicePrimaryCtxRelease_v2", self._device))]
@@ -265,7 +265,7 @@ class Memory:
             try:
                 call(*arguments)
             except DeviceError:
-                pass  # a context that died gives nothing back; the process's end does
+                pass  # a dead context cannot free the memory; the process's end does
 
 
 _loaded: Optional[Driver] = None
@@ -273,7 +273,7 @@ _loading = threading.Lock()
 
 
 def load() -> Driver:
-    """The driver of this machine; Unsupported where there is none."""
+    """The driver of this machine. Raises Unsupported if there is none."""
     global _loaded
     with _loading:
         if _loaded is None:

@@ -1,8 +1,8 @@
-"""DLPack by ctypes: tensors of ours for other libraries, tensors of theirs for us.
+"""DLPack by ctypes: exports memory to other libraries and imports their tensors.
 
-What a consumer holds lives in memory of the C allocator and names a deleter that Python runs. A consumer may let go as late as
-in the interpreter's last breath, when no Python runs any more; so at its exit the deleters of what is still out there are
-replaced by a C function that does nothing, and the memory goes with the process.
+A consumer holds a struct from the C allocator, with a deleter that Python runs. A consumer may call the deleter during the interpreter's
+shutdown, when Python code can no longer run. At exit the deleters of all held structs are therefore replaced by a C function without
+effect, and the process's end frees the memory.
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Versioned(ctypes.Structure):
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    # Functions of a prototype of our own: ctypes.pythonapi's are shared with everybody, their types too.
+    # Functions with private prototypes: the functions of ctypes.pythonapi are shared with all modules, and so are their types.
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -68,11 +68,11 @@ _nothing = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, _pointer).value
 
 _UNUSED = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
 _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
-# Capsules keep the pointer to their name: these live as long as the module's code does.
+# Capsules keep the pointer to their name: these names live as long as the module.
 _NAME = {name: ctypes.create_string_buffer(name) for name in (*_UNUSED, *_USED.values())}
 
-# Address of what a consumer holds: its type, what keeps the memory. No lock: a deleter may run in the midst of anything, also of
-# what holds one, and each step is one of the dictionary's own.
+# Address of each held struct: its type, and the owner of the memory. There is no lock, because a deleter may run at any point, even in a
+# thread that holds one. Each step is a single operation of the dictionary.
 _out: Dict[int, Tuple[Any, Any]] = {}
 
 
@@ -82,8 +82,8 @@ def _let_go(address: int) -> None:
 
 
 def _forget(capsule: int) -> None:
-    """A capsule that nobody took is forgotten."""
-    # The object is dying: it is looked at by address, for a reference would bring it back.
+    """Frees a capsule that no consumer has taken."""
+    # The object is being destroyed: it is accessed by address, because a reference would revive it.
     for name in _UNUSED:
         if _is_valid(capsule, _NAME[name]):
             _let_go(_get_pointer(capsule, _NAME[name]))
@@ -105,12 +105,13 @@ def _abandon() -> None:
 
 _kept: list[Any] = []
 for _one in (_deleter, _unwanted, _kept):
-    ctypes.pythonapi.Py_IncRef(_object(_one))  # consumers hold their addresses
+    ctypes.pythonapi.Py_IncRef(_object(_one))  # consumers hold the addresses of these callbacks
 
 
 def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
          max_version: Optional[Tuple[int, int]]) -> Any:
-    """A capsule over memory that owner keeps. BufferError where the consumer is too old to be told that it must not write."""
+    """Makes a capsule over memory that owner keeps alive. Raises BufferError if the memory is read-only and the consumer's protocol is too
+    old to express that."""
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if read_only and not versioned:
         raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer that asks "
@@ -148,7 +149,7 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
 
 
 class Taken(NamedTuple):
-    """A tensor of another library; guard lets go of it."""
+    """A tensor of another library; guard releases it."""
 
     view: memoryview
     dtype: str
@@ -168,10 +169,10 @@ class _Guard:
 
 
 def take(source: Any) -> Taken:
-    """The tensor that source exports. view is empty where the memory is not the host's, or not in C order."""
+    """The tensor that source exports. view is empty if the memory is not on the host, or not in C order."""
     capsule = source.__dlpack__()
     if not _capsule_named(capsule, b"dltensor"):
-        raise BadType(f"{type(source).__name__}.__dlpack__() gives something else than a tensor")
+        raise BadType(f"{type(source).__name__}.__dlpack__() does not return a tensor")
     address = _capsule_pointer(capsule, b"dltensor")
     managed = _Managed.from_address(address)
     _capsule_rename(capsule, _NAME[b"used_dltensor"])

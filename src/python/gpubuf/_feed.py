@@ -1,4 +1,4 @@
-"""What happens, as it happens: the daemon's events, and again where the connection ends."""
+"""The daemon's events as they happen, with reconnection."""
 from __future__ import annotations
 
 import threading
@@ -13,28 +13,28 @@ from .errors import BadArgument, BadType, Error, Unreachable
 from .types import FeedEvent
 
 TYPE = "text/event-stream"
-QUIET_S = 60.0  # on top of the client's timeout: a daemon says a word each 15 s, unless somebody told it otherwise
-AGAIN_S = 2.0  # unless the daemon says otherwise
+QUIET_S = 60.0  # added to the client's timeout: a daemon sends a heartbeat every 15 s by default
+AGAIN_S = 2.0  # unless the daemon sends a retry time
 AGAIN_MAX_S = 60.0
 EVENT_MAX_BYTES = 1 << 20
 
 
 class Feed(Iterator[FeedEvent]):
-    """Events, from ``Client.feed``: a dict each, with ``id``, ``at`` and ``type``, and what applies of ``session``, ``pool``,
-    ``buffer``, ``device``, ``bytes``, ``count``, ``generation``, ``lease``, ``detail``.
+    """Events, from ``Client.feed``. Each is a dict with ``id``, ``at`` and ``type``, and those of ``session``, ``pool``, ``buffer``,
+    ``device``, ``bytes``, ``count``, ``generation``, ``lease``, ``detail`` that apply.
 
-    It waits for the next event, and where its connection is lost it connects again and goes on after the last event that it gave. It
-    ends with ``close``, which any thread may call, the ``with`` statement, or the client's ``close``; an error other than a daemon that
-    is away ends it too.
+    Iteration waits for the next event. If the connection is lost, the feed connects again and resumes after the last event that it
+    returned. The feed ends with ``close``, which any thread may call, with the ``with`` statement, or with the client's ``close``. Any
+    error ends it, too, except that the daemon cannot be reached.
 
-    Attributes: ``last_id``, after which it goes on: ``client.feed(after=feed.last_id)`` is the same feed in a later program.
+    Attributes: ``last_id``, the id of the last event: ``client.feed(after=feed.last_id)`` resumes the feed in a later program.
     """
 
     def __init__(self, transport: Transport, after: Optional[int], type: Union[str, Sequence[str], None],
                  patience: Optional[float]) -> None:
         self._transport = transport.alone()
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # of everything below: whoever has it reads
+        self._lock = threading.Lock()  # guards all members below; the thread that holds it reads
         self._answer: Optional[Answer] = None
         self._lines: Deque[bytes] = deque()
         self._rest = b""
@@ -49,7 +49,7 @@ class Feed(Iterator[FeedEvent]):
         transport.close_too(self)
         try:
             with self._lock:
-                self._open()  # at once: what happens from here on is heard, however late it is asked for
+                self._open()  # connects at once, so that all events from now on are received, however late the caller reads them
         except BaseException:
             self.close()
             raise
@@ -67,10 +67,10 @@ class Feed(Iterator[FeedEvent]):
         self._drop()
 
     def close(self) -> None:
-        """Ends it: a thread that waits for an event leaves its loop."""
+        """Ends the feed; a thread that waits for an event leaves its loop."""
         self._ended.set()
         self._transport.interrupt()
-        if self._lock.acquire(blocking=False):  # else the thread that has it cleans up
+        if self._lock.acquire(blocking=False):  # else the thread that holds the lock cleans up
             try:
                 self._drop()
             finally:
@@ -87,7 +87,7 @@ class Feed(Iterator[FeedEvent]):
             raise StopIteration
         return event
 
-    # --- one event after the other, by the one that has the lock ---------------------------------------------------------
+    # --- reading events, by the thread that holds the lock ----------------------------------------------------------------
 
     def _next(self) -> Optional[FeedEvent]:
         lost: Optional[float] = None
@@ -113,7 +113,7 @@ class Feed(Iterator[FeedEvent]):
                     raise
                 self._ended.wait(min(self._again_s, left))
             except BaseException:
-                self._drop()  # in the middle of something: what was not given comes again
+                self._drop()  # the connection ended within a block: events that were not returned come again
                 raise
         return None
 
@@ -125,7 +125,7 @@ class Feed(Iterator[FeedEvent]):
         if not (answer.header("Content-Type") or "").lower().startswith(TYPE):
             raise answer.broken(f"the answer is no feed but {answer.header('Content-Type') or 'nothing'}")
         self._answer = answer
-        self._ready = self._block()  # the first one has no event, but says where the feed stands
+        self._ready = self._block()  # the first block has no event, only the feed's present id
 
     def _drop(self) -> None:
         answer, self._answer = self._answer, None
@@ -136,7 +136,7 @@ class Feed(Iterator[FeedEvent]):
             answer.close()
 
     def _block(self) -> Optional[FeedEvent]:
-        """The next block: an event, or nothing where it only sets something."""
+        """The next block: an event, or None if the block only sets a value."""
         data: List[bytes] = []
         last = self.last_id
         while True:
@@ -159,7 +159,7 @@ class Feed(Iterator[FeedEvent]):
         answer = cast(Answer, self._answer)
         event = answer.parse(data)
         if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-            raise answer.broken(f"an event of the feed is not what a gpubufd says: {data[:100]!r}")
+            raise answer.broken(f"this is no event of gpubufd: {data[:100]!r}")
         return cast(FeedEvent, event)
 
     def _line(self) -> bytes:

@@ -1,6 +1,6 @@
-"""A lease: one connection over the UNIX socket, which the daemon keeps a buffer mapped for.
+"""A lease: a connection over the UNIX socket, to which the daemon binds a mapping.
 
-http.client gives descriptors to nobody and takes 103 for the answer, so this small exchange is made by hand.
+http.client cannot receive descriptors and takes 103 for the final answer, so this module implements the exchange itself.
 """
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ._address import Address, why_not
 from .errors import BadArgument, BrokenAnswer, Error, Unreachable, error_of
 
-FDS = 4  # descriptors that come with an answer, at most
+FDS = 4  # the most descriptors with one answer
 HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20
-END_S = 10.0  # how long the end of a lease is waited for; it ends in any case
+END_S = 10.0  # the longest wait for the end of a lease; the lease ends in any case
 
 
 class Lease:
-    """A connection and what was granted over it: document, and descriptors whose owner takes them with take_fd."""
+    """A connection and the grant over it: the document, and descriptors, which the new owner takes with take_fd."""
 
     def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
         assert address.unix is not None
         self._path, self._token = address.unix, token
-        # Taken again by whoever collects the last array while it is held.
+        # Reentrant: the garbage collector may free the last array in the thread that holds it.
         self._pid, self._lock, self._buffer = os.getpid(), threading.RLock(), b""
         self._fds: List[int] = []
         self._give: Optional[int] = None
@@ -42,7 +42,7 @@ class Lease:
             raise Unreachable(f"there is no daemon at unix://{self._path}: {why_not(self._path, e)}") from e
 
     def ask(self, path: str, body: Mapping[str, Any], wait: Optional[float], give: Optional[int] = None) -> None:
-        """Asks for it; raises what the daemon refuses it with. give: a descriptor that the daemon asks for first."""
+        """Requests the lease; raises the daemon's error. give: a descriptor that the daemon asks for first."""
         assert self._sock is not None
         if wait is not None:
             self._sock.settimeout((self._sock.gettimeout() or 0) + wait)
@@ -64,7 +64,7 @@ class Lease:
             raise
 
     def copy(self, path: str, body: Mapping[str, Any]) -> None:
-        """Another request over the connection, whose leases do not stand in its way."""
+        """Sends another request over the connection; the connection's own leases do not conflict with it."""
         with self._lock:
             if self._sock is None:
                 raise BadArgument("the lease has ended")
@@ -124,7 +124,7 @@ class Lease:
         self._buffer += data
 
     def _answer(self, what: str) -> Tuple[int, bytes]:
-        """Status and body of the next answer that is no 1xx."""
+        """Status and body of the next final answer."""
         while True:
             while b"\r\n\r\n" not in self._buffer:
                 if len(self._buffer) > HEAD_MAX:
@@ -147,7 +147,7 @@ class Lease:
         return status, data
 
     def take_fd(self) -> int:
-        """The next descriptor, which is the caller's now."""
+        """The next descriptor; the caller owns it."""
         if not self._fds:
             raise BrokenAnswer(f"no descriptor came with the lease, which goes by {self.document.get('way')}")
         return self._fds.pop(0)
@@ -161,13 +161,13 @@ class Lease:
             poll = select.poll()
             poll.register(self._sock, select.POLLIN)
             try:
-                # Nothing is said without being asked, but for an end.
+                # The daemon sends nothing without a request; readable means closed.
                 return not poll.poll(0)
             except OSError:
                 return False
 
     def end(self) -> None:
-        """Ends the lease and waits until the daemon has done so: a write that follows is not refused for it."""
+        """Ends the lease and waits until the daemon has ended it, so that a following write does not conflict with it."""
         with self._lock:
             if self._sock is not None and self._pid == os.getpid():
                 try:
@@ -179,7 +179,7 @@ class Lease:
         self.close()
 
     def give_up(self, path: str, created_at: str) -> None:
-        """Deletes the buffer of this process's memory, where it still is that one, and closes."""
+        """Deletes the adopted buffer, if it still is the same one, and closes."""
         with self._lock:
             if self._sock is not None and self._pid == os.getpid():
                 try:
@@ -195,7 +195,7 @@ class Lease:
         self.close()
 
     def close(self) -> None:
-        """Ends the lease without waiting. In a process that was forked from the one that asked it is left to that one."""
+        """Ends the lease without waiting. In a forked child the lease stays with the parent."""
         with self._lock:
             sock, self._sock = self._sock, None
             fds, self._fds = self._fds, []

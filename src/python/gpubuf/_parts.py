@@ -1,4 +1,4 @@
-"""Large arrays in parts, over several connections at a time, all of them or nothing."""
+"""Transfers of large arrays in parts, over several connections at a time, all or nothing."""
 from __future__ import annotations
 
 import threading
@@ -10,7 +10,7 @@ from ._transport import Answer, Progress
 from .errors import BadArgument, Error, PreconditionFailed, Unreachable
 
 PART_BYTES = 32 << 20
-PARTS_MAX = 10000  # of an upload, as the daemon permits
+PARTS_MAX = 10000  # the most parts that the daemon permits
 CONNECTIONS_MAX = 64
 RAW = {"Content-Type": "application/octet-stream"}
 
@@ -26,17 +26,17 @@ class Part(NamedTuple):
 
 
 def cut(total: int) -> List[Part]:
-    """Parts of PART_BYTES, or larger ones where there would be too many."""
+    """Parts of PART_BYTES, or larger parts if there would be too many."""
     size = max(PART_BYTES, -(-total // PARTS_MAX))
     return [Part(at, min(size, total - at)) for at in range(0, total, size)]
 
 
 class _Given(Exception):
-    """Raised within a part's transfer when another part has failed, or the caller's progress function."""
+    """Raised within a part's transfer when another part or the caller's progress function has failed."""
 
 
 class Crew:
-    """Threads that take parts until there are none; the first failure ends all. The caller's thread alone reports progress."""
+    """Threads that take parts until none is left; the first failure ends all. Only the caller's thread reports progress."""
 
     def __init__(self, parts: List[Part], move: Callable[[Part, Progress], None]) -> None:
         self._left = list(reversed(parts))
@@ -87,7 +87,7 @@ class Crew:
         self._move(part, moved)
 
     def run(self, connections: int, progress: Optional[Progress]) -> None:
-        """Returns when all parts are there; raises what the first part, or progress, raised, when no thread is at work."""
+        """Returns when all parts are done. Raises the first error of a part, or of progress, after all threads have stopped."""
         threads = [threading.Thread(target=self._work, name=f"gpubuf-part-{i}", daemon=True)
                    for i in range(min(connections, len(self._left)))]
         self._working = len(threads)
@@ -122,8 +122,8 @@ class Crew:
 
 def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], headers: Dict[str, str], patience: float, connections: int,
         progress: Optional[Progress]) -> Any:
-    """An upload in parts: nobody sees a byte of it before it is whole. what: dtype, shape and the memory, as the buffer is
-    made; headers: conditions of the beginning and of the end."""
+    """An upload in parts; no byte is visible before it is complete. what: dtype, shape and memory of the buffer. headers: conditions for
+    the begin and for the completion."""
     body = {"buffer": name, "bytes": len(payload.view), **what}
     opened = asker._post(asker._below("uploads"), body, headers=headers, patience=patience)
     place = asker._below("uploads", opened["id"])
@@ -142,7 +142,7 @@ def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], head
 
 
 def _drop(asker: Asker, place: str) -> None:
-    """Leaves nothing behind; what went wrong is told already."""
+    """Deletes the upload; its own errors are ignored, because the first error is already raised."""
     try:
         asker._json("DELETE", place)
     except Error:
@@ -151,8 +151,8 @@ def _drop(asker: Asker, place: str) -> None:
 
 def get(asker: Asker, name: str, query: str, out: Optional[Array], raw: bool, if_match: Optional[str], connections: int,
         progress: Optional[Progress]) -> Optional[Array]:
-    """A download in ranges of one generation. None: it is not for parts, or is refused, which a HEAD cannot say the reason of,
-    or was replaced meanwhile and nobody named an etag."""
+    """A download in ranges of one generation. Returns None if it is unsuitable for parts, or refused (a HEAD has no reason), or if the
+    buffer was replaced meanwhile and the caller gave no etag."""
     target = asker._below("buffers", name, "data") + query
     try:
         head = asker._ask("HEAD", target, conditions(if_match))

@@ -1,4 +1,4 @@
-"""Mapped memory and its end: when nobody wants it and nothing uses it, it is unmapped, and then the lease ends."""
+"""Mapped memory and its end: after the last use the memory is unmapped, and then the lease ends."""
 from __future__ import annotations
 
 import base64
@@ -25,7 +25,7 @@ def _over(lease: Lease, wait: bool) -> None:
 
 
 class HostRegion:
-    """A memfd of the daemon's, mapped. Views hold the mmap, which counts them."""
+    """A mapped memfd of the daemon. Views hold the mmap, which counts them."""
 
     device = (_dlpack.CPU, 0)
 
@@ -42,23 +42,23 @@ class HostRegion:
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             self._map = mmap.mmap(fd, map_bytes, mmap.MAP_SHARED, access)
             self.view = memoryview(self._map)[offset : offset + nbytes]
-            # The last array that goes, at whatever time, takes the lease along.
+            # The end of the last array ends the lease, at any time.
             self._last = weakref.finalize(self._map, lease.close)
         except (OSError, ValueError) as e:
             if isinstance(e, BrokenAnswer):
                 raise
-            raise BrokenAnswer(f"what the daemon sent cannot be mapped: {e}") from e
+            raise BrokenAnswer(f"the daemon's descriptor cannot be mapped: {e}") from e
         finally:
             os.close(fd)
 
     def pointer(self) -> Tuple[int, Any]:
-        """The address, and what keeps the memory there."""
+        """The address, and the object that keeps the memory alive."""
         array = np.frombuffer(self.view or b"", np.uint8)
         return (array.ctypes.data if array.size else 0), array
 
     def end(self, wait: bool) -> bool:
-        """Nobody wants it any more. True when it is gone; False when arrays use it, and the last one ends it. wait: until the
-        daemon has heard of it."""
+        """Gives the region up. Returns True if it is unmapped; False if arrays still use it, and then the last of them ends it. wait: wait
+        until the daemon has ended the lease."""
         view, self.view = self.view, None
         mapped, self._map = self._map, None
         try:
@@ -74,7 +74,7 @@ class HostRegion:
 
 
 class Hold:
-    """What a tensor keeps of a DeviceRegion."""
+    """The reference that a tensor holds to a DeviceRegion."""
 
     def __init__(self, region: "DeviceRegion") -> None:
         self._region: Optional[DeviceRegion] = region
@@ -86,7 +86,7 @@ class Hold:
 
 
 class DeviceRegion:
-    """Device memory of the daemon's, opened by the driver."""
+    """Device memory of the daemon, opened by the driver."""
 
     view = None
 
@@ -111,7 +111,7 @@ class DeviceRegion:
             raise
 
     def ready(self, stream: int) -> None:
-        """Lets a stream wait, on the device, for what was queued into the buffer before it was mapped."""
+        """Makes a stream wait, on the device, for writes that were queued before the buffer was mapped."""
         self.memory.wait_on(stream)
 
     def hold(self) -> Hold:
@@ -131,7 +131,7 @@ class DeviceRegion:
             self._lease.close()
 
     def end(self, wait: bool) -> bool:
-        """As of HostRegion; work of the device that may use the memory is waited for."""
+        """As in HostRegion; also waits for device work that may use the memory."""
         with self._lock:
             if not self._wanted:
                 return self._users == 0
@@ -147,7 +147,7 @@ Region = Union[HostRegion, DeviceRegion]
 
 
 def open_region(lease: Lease) -> Region:
-    """Maps what was granted. The lease is closed where that does not work."""
+    """Maps the granted memory. Closes the lease on failure."""
     d = lease.document
     try:
         if math.prod(d["shape"]) * width(d["dtype"]) != int(d["bytes"]):
@@ -162,5 +162,5 @@ def open_region(lease: Lease) -> Region:
     except BaseException as e:
         lease.close()
         if isinstance(e, (KeyError, TypeError, ValueError)) and not isinstance(e, BrokenAnswer):
-            raise BrokenAnswer(f"the daemon's answer lacks something or has it wrong: {e!r}") from e
+            raise BrokenAnswer(f"the daemon's answer lacks a field or has a wrong one: {e!r}") from e
         raise

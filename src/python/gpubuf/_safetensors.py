@@ -1,4 +1,4 @@
-"""The safetensors format, as far as many arrays in one request need it."""
+"""The part of the safetensors format that transfers of many arrays in one request need."""
 from __future__ import annotations
 
 import json
@@ -23,7 +23,7 @@ _DTYPE = {word: dtype for dtype, word in _OF.items()}
 
 
 def pieces_of(payloads: Mapping[str, Payload]) -> List[memoryview]:
-    """A file of them: its header, then the bytes of each, where they lie."""
+    """Makes a file of arrays: its header, then the bytes of each array, without a copy."""
     header: Dict[str, Any] = {}
     at = 0
     for name, payload in payloads.items():
@@ -44,7 +44,7 @@ def _take(answer: Answer, n: int) -> bytes:
 
 
 def read(answer: Answer) -> Dict[str, Array]:
-    """The arrays of a file that is being received, each into memory of its own."""
+    """Reads the arrays of a file while it is received, each into its own memory."""
     try:
         (length,) = struct.unpack("<Q", _take(answer, 8))
         if length > HEADER_MAX:

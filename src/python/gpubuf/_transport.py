@@ -1,4 +1,4 @@
-"""Requests and answers: a kept connection for each thread, bodies sent from and received into the caller's memory."""
+"""Requests and answers: a persistent connection for each thread; bodies are sent from and received into the caller's memory."""
 from __future__ import annotations
 
 import http.client
@@ -17,10 +17,10 @@ from .errors import BadArgument, BrokenAnswer, Closed, Error, Unreachable, error
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
-# A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Measured on loopback: with 64 KiB
-# to 1 MiB an upload that waits takes up to 0.1 ms more (a third, a sixth), from 4 MiB on both take the same.
+# A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Below this size the wait would cost more than
+# it saves.
 EXPECT_BYTES = 4 << 20
-CONTINUE_S = 2.0  # for a server that never says it
+CONTINUE_S = 2.0  # for a server that never sends it
 SAFE = ("GET", "HEAD")
 
 
@@ -29,7 +29,7 @@ class Closable(Protocol):
 
 
 class _Stopped(BaseException):
-    """What a caller's progress function raised, whatever that is: not to be taken for a broken connection."""
+    """Wraps an exception of the caller's progress function, so that it is not taken for a broken connection."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(reason)
@@ -63,7 +63,7 @@ class _Held:
 
     def __init__(self, http_connection: http.client.HTTPConnection) -> None:
         self.http = http_connection
-        self.sock: Optional[socket.socket] = None  # http forgets it where the daemon said that it closes
+        self.sock: Optional[socket.socket] = None  # http.client drops the socket if the daemon announced that it closes
         self.pid = os.getpid()
 
     def __del__(self) -> None:
@@ -73,12 +73,12 @@ class _Held:
         self.http.close()
 
     def usable(self) -> bool:
-        """False when the daemon has closed it, or it belongs to the process that this one was forked from."""
+        """False if the daemon has closed it, or if it belongs to the parent of this forked process."""
         if self.pid != os.getpid():
             return False
         if self.http.sock is None:
             return True
-        # Nothing was asked, so that whatever can be read is its end.
+        # No request is open, so that readable means closed.
         poll = select.poll()
         poll.register(self.http.sock, select.POLLIN)
         return not poll.poll(0)
@@ -111,7 +111,7 @@ class Answer:
             raise self.broken(f"the answer broke off: {e}") from e
 
     def read_some(self) -> bytes:
-        """What has come of the body, once something has; nothing at its end. Unreachable where it broke off."""
+        """Reads available bytes of the body, waiting for at least one; empty at its end. Raises Unreachable if the body is cut off."""
         try:
             return self._response.read1(1 << 16)
         except (http.client.HTTPException, OSError, ValueError) as e:
@@ -151,7 +151,7 @@ class Answer:
             raise self.broken(f"the answer is no JSON: {data[:100]!r}") from e
 
     def finish(self) -> None:
-        """The end is seen, so that the connection can be used again."""
+        """Reads to the end of the body, so that the connection can be used again."""
         if self.read():
             raise self.broken("more comes than was said")
 
@@ -160,13 +160,13 @@ class Answer:
         return BrokenAnswer(f"{self._request}: {text}")
 
     def close(self) -> None:
-        """Gives up what was not read."""
+        """Discards the rest of the body."""
         self._transport.drop()
-        self._response.close()  # has the socket to itself where the daemon said that it closes
+        self._response.close()  # the response owns the socket if the daemon announced that it closes
 
 
 class Transport:
-    """Where requests go. Any thread may use it: each has a connection of its own."""
+    """Sends requests to one address. Any thread may use it: each has its own connection."""
 
     def __init__(self, address: Address, token: Optional[str], timeout: float) -> None:
         if token is not None and (not token or any(c.isspace() for c in token)):
@@ -186,7 +186,7 @@ class Transport:
             one.close()
 
     def alone(self) -> "Transport":
-        """The same daemon by a connection of its own, which belongs to no thread: one at a time asks by it."""
+        """A separate connection to the same daemon, which belongs to no thread; only one thread may use it at a time."""
         other = Transport(self.address, self.token, self.timeout)
         other._local = types.SimpleNamespace()
         return other
@@ -199,16 +199,16 @@ class Transport:
             self._all.add(thing)
 
     def interrupt(self) -> None:
-        """Whoever reads from the connection sees its end at once. Not where that is the process that this one was forked from."""
+        """Shuts the connection down, so that a thread that reads from it sees its end at once. Has no effect in a forked child."""
         held: Optional[_Held] = getattr(self._local, "held", None)
         if held is not None and held.sock is not None and held.pid == os.getpid():
             try:
                 held.sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has ended
+                pass  # the connection has ended
 
     def drop(self) -> None:
-        """Closes this thread's connection, which is in the middle of something."""
+        """Closes this thread's connection in the middle of an exchange."""
         held: Optional[_Held] = getattr(self._local, "held", None)
         if held is not None:
             held.http.close()
@@ -244,9 +244,9 @@ class Transport:
 
     def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[memoryview]] = None,
             progress: Optional[Progress] = None, patience: float = 0) -> Answer:
-        """Sends a request; returns the answer where it is 2xx or 304, raises what the problem document says otherwise.
+        """Sends a request. Returns the answer if it is 2xx or 304, else raises the error that the problem document describes.
 
-        patience: seconds for which the daemon was asked to wait, at most, before it answers."""
+        patience: the longest time in seconds that the request permits the daemon to wait before it answers."""
         target = self.address.prefix + target
         what = f"{method} {target}"
         while True:
@@ -257,7 +257,7 @@ class Transport:
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
                 self.drop()
-                # A kept connection that ended before it was asked: nothing was done, and nothing is done twice.
+                # The persistent connection had ended before the request: the daemon did not carry it out, so a retry is safe.
                 if not (used and method in SAFE):
                     raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
             except http.client.HTTPException as e:
@@ -302,12 +302,12 @@ class Transport:
             try:
                 _send(connection, body, length, progress)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # refused among the bytes: the answer may be there to be read
+                pass  # refused during the body: the answer may be readable
         return connection.getresponse()
 
     @staticmethod
     def _goes_on(connection: http.client.HTTPConnection) -> bool:
-        """True when the daemon wants the body; False when its answer is there instead."""
+        """True if the daemon sends 100 Continue; False if the final answer came instead."""
         sock, end = connection.sock, time.monotonic() + CONTINUE_S
         poll = select.poll()
         poll.register(sock, select.POLLIN)
@@ -318,11 +318,11 @@ class Transport:
                 return True
             if not b"HTTP/1.1 100".startswith(head[:12]) or not head or time.monotonic() > end:
                 return False
-            time.sleep(0.001)  # half of a 100: what was looked at stays readable, so that poll does not wait for the rest
+            time.sleep(0.001)  # half of a 100: the peeked bytes stay readable, so that poll would not wait for the rest
         return True
 
     def _refusal(self, answer: Answer, method: str) -> Error:
-        data = answer.read()  # nothing of a HEAD, and then the connection is free again
+        data = answer.read()  # reads nothing after a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):

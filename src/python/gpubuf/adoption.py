@@ -1,4 +1,4 @@
-"""Memory of this process as a buffer of the daemon's: the other direction of a mapping."""
+"""Adoption: memory of this process as a buffer of the daemon, the opposite of a mapping."""
 from __future__ import annotations
 
 import base64
@@ -21,7 +21,7 @@ from .types import Buffer
 
 
 class SharedMemory(mmap.mmap):
-    """Memory in a file without a name that cannot shrink, which other processes can map by ``fd``."""
+    """Memory in a memfd that cannot shrink; other processes can map it by ``fd``."""
 
     fd: int
 
@@ -40,14 +40,14 @@ class SharedMemory(mmap.mmap):
 
 
 def shared_array(shape: Sequence[int], dtype: str) -> Array:
-    """Zeros in a SharedMemory, which lives as long as an array of it does."""
+    """Zeros in a SharedMemory, which lives as long as an array over it."""
     kind = _arrays.numpy_dtype(dtype)
     memory = SharedMemory(int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
     return np.frombuffer(memory, kind, int(np.prod(shape, dtype=np.int64))).reshape(tuple(shape))
 
 
 class Offer(NamedTuple):
-    """What is asked for: the fields of the question, and a descriptor where one is to be handed over."""
+    """The adoption request: its fields, and a descriptor if the way needs one."""
 
     body: Dict[str, Any]
     fd: Optional[int]
@@ -85,7 +85,7 @@ def _of_device(source: Any, about: Fields[str, Any]) -> Offer:
 
 
 def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
-    """fields: what the caller says of it, which goes before what the source says of itself."""
+    """fields: the caller's values, which override the source's own."""
     if isinstance(source, bool) or not isinstance(source, int):
         about = getattr(source, "__cuda_array_interface__", None)
         if about is not None:
@@ -105,13 +105,13 @@ def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
 class Adoption:
     """Memory of this process as a buffer; made by :meth:`gpubuf.Client.adopt`.
 
-    It is uploaded to, downloaded and copied like any other buffer, by whoever may; all of that goes into the very memory, or comes
-    out of it, and this process sees it at once. The daemon never frees it. It lasts until the ``with`` statement has ended (or
-    :meth:`release` was called); when this process ends, however it ends, the buffer is lost. The memory is kept until then.
+    Every client with the rights can upload to it, download it and copy it like any other buffer. These transfers access this process's
+    memory directly, so that writes are visible at once. The daemon never frees the memory. The buffer lasts until the ``with`` statement
+    has ended (or :meth:`release` was called). If this process ends in any way, the buffer is lost. The memory is kept alive until then.
 
     Attributes:
-        buffer, session: what the daemon calls it.
-        info: what it was when it was adopted, as ``Client.info`` has it.
+        buffer, session: the daemon's names.
+        info: the buffer at its adoption, as of ``Client.info``.
     """
 
     def __init__(self, lease: Lease, path: str, owner: Any) -> None:
@@ -136,7 +136,7 @@ class Adoption:
         return self._lease.alive
 
     def release(self) -> None:
-        """Deletes the buffer, as far as it is this one still; harmless when repeated. What others had begun to transfer before ends
+        """Deletes the buffer, if it still is this one. Repeated calls have no effect. Transfers of other clients that have begun complete
         undisturbed: device memory must live until then."""
         self._lease.give_up(self._path, self.info["created_at"])
         self._owner = None
@@ -144,7 +144,7 @@ class Adoption:
 
 def open_adoption(address: Address, token: Optional[str], timeout: float, path: str, offer: Offer,
                   wait: Optional[float]) -> Adoption:
-    """Takes a connection and hands over what is offered."""
+    """Opens a connection and hands the offered memory over."""
     lease = Lease(address, token, timeout)
     lease.ask(path + "/adopt", given(**offer.body), wait, offer.fd)
     return Adoption(lease, path, offer.owner)

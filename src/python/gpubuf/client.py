@@ -1,4 +1,4 @@
-"""The client: arrays into named buffers and back, and what can be done with buffers."""
+"""The client: uploads and downloads of arrays as named buffers, and operations on buffers."""
 from __future__ import annotations
 
 import copy
@@ -20,7 +20,7 @@ from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .types import BatchReply, Buffer, Exported, Operation, Verified
 
-BUSY_S = 2.0  # a grant for writing is committed to the database, and another begins after it
+BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 RAW = {"Content-Type": "application/octet-stream"}
 
 
@@ -29,18 +29,17 @@ class Client(Asker):
 
     Args:
         url: ``http://HOST:PORT``, the same without ``http://``, or ``unix:///path/to/gpubufd.sock``.
-        socket: path of the daemon's UNIX socket: for all requests where no url is given, else for ``map`` alone; default
-            ``GPUBUF_SOCKET``.
+        socket: path of the daemon's UNIX socket, for all requests if no url is given, else only for ``map``; default ``GPUBUF_SOCKET``.
         token: bearer token; default ``GPUBUF_TOKEN``.
-        session: whose buffers the names stand for.
+        session: the session that names of buffers belong to.
         timeout: seconds without a byte after which a request is given up.
 
-    Without url and socket: ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the UNIX socket of a daemon on this machine where daemons put
-    it by themselves, else ``http://127.0.0.1:7070``. Nothing is asked before the first call.
+    Without url and socket, requests go to ``GPUBUF_URL``, else ``GPUBUF_SOCKET``, else the default UNIX socket of a daemon on this machine,
+    else ``http://127.0.0.1:7070``. No request is sent before the first call.
 
-    Any thread may use it: each has a connection of its own, which is kept and closed with the thread, or by ``close`` and the
-    ``with`` statement's end. Every method raises :class:`gpubuf.Error`: what the daemon refused, and :class:`gpubuf.BadCall` where
-    the call itself is wrong, which is a ValueError or a TypeError as well.
+    Any thread may use it. Each has its own persistent connection, which is closed with the thread, by ``close``, or at the end of the
+    ``with`` statement. Every method raises :class:`gpubuf.Error` if the daemon refuses the request. If the call itself is wrong, it raises
+    :class:`gpubuf.BadCall`, which is also a ValueError or a TypeError.
 
     Attributes: ``sessions``, ``pools``, ``streams``, ``events``, ``devices``, ``operations``, ``leases``.
     """
@@ -73,12 +72,12 @@ class Client(Asker):
         return f"gpubuf.Client({self.url!r}, session={self._session!r})"
 
     def close(self) -> None:
-        """Closes the connections of all threads. Mappings have their own and go on."""
+        """Closes the connections of all threads. Mappings have their own connections and stay."""
         self._transport.close()
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The address that requests go to."""
         return str(self._transport.address)
 
     @property
@@ -87,7 +86,7 @@ class Client(Asker):
         return self._session
 
     def with_session(self, session: str) -> "Client":
-        """The same daemon, by the same connections, in another session."""
+        """A client of the same daemon in another session; it shares the connections."""
         path_of(session)
         other = copy.copy(self)
         other._session = session
@@ -105,24 +104,24 @@ class Client(Asker):
         """Uploads an array, which makes the buffer or replaces its content, all or nothing.
 
         Args:
-            array: a numpy array, a tensor in host memory, or anything with a buffer (bytes, memoryview, mmap). Sent from where
-                it lies when its elements are in C order and little-endian; others are copied first.
-            stream: in whose order the bytes are written.
-            wait: seconds to wait for memory where there is none.
-            in_place: overwrite the present memory instead of filling fresh memory and swapping it in.
-            offset: write at this byte of a buffer that is there.
-            slice: write the elements that this picks of a buffer that is there; numpy's basic indexing, as text or as Python has
-                it: ``numpy.s_[0:16, 3]``.
-            progress: called with the bytes that are sent and all there are; what it raises ends the upload, and nothing changed.
-            if_match: only while this is the buffer's etag. if_none_match: ``"*"``: only where there is none of that name.
+            array: a numpy array, a tensor in host memory, or any object with a buffer (bytes, memoryview, mmap). It is sent without a copy
+                if its elements are in C order and little-endian.
+            stream: the stream whose order the write keeps.
+            wait: seconds to wait for memory if none is free.
+            in_place: overwrite the present memory instead of filling new memory and swapping it in.
+            offset: write at this byte of an existing buffer.
+            slice: write these elements of an existing buffer; numpy's basic indexing, as text or as Python objects: ``numpy.s_[0:16, 3]``.
+            progress: called with the bytes sent and the total; an exception of it ends the upload without a change.
+            if_match: upload only if this is the buffer's etag.
+            if_none_match: ``"*"``: upload only if no buffer has that name.
             kind, pool, device, mirrored: of the memory; see POST /v1/sessions/{s}/buffers.
-            side: of a mirrored buffer, the one to be written.
-            dtype, shape: what the bytes are, where the array does not say it (bytes of a bfloat16 tensor, for instance).
-            connections: move more than 32 MiB in parts over so many connections at a time, from threads of this call's own;
-                all or nothing as well. Parts of a buffer, writes in place, a side and ``submit`` go over one.
+            side: the side of a mirrored buffer to write.
+            dtype, shape: the type of the bytes if the array does not have it (bytes of a bfloat16 tensor, for instance).
+            connections: send more than 32 MiB in parts over this many connections at a time, from this call's own threads, also all or
+                nothing. Parts of a buffer, writes in place, a side and ``submit`` use one connection.
 
         Returns:
-            What the buffer is now; its ``etag`` and ``generation`` are this content's.
+            The buffer's new metadata; ``etag`` and ``generation`` are those of this content.
         """
         _parts.check(connections)
         payload = _arrays.payload_of(array)
@@ -144,15 +143,15 @@ class Client(Asker):
         """Downloads a buffer, or a part of it, straight into an array.
 
         Args:
-            slice: only the elements that this picks; numpy's basic indexing with steps of at least 1, as text or as Python has it.
-            out: receive into this array, which must have the dtype and shape of what comes.
-            raw: give the bytes instead of an array: for types that numpy lacks, where ml_dtypes is not installed.
-            offset, length: only these bytes; with raw alone.
-            stream: after whose queued work.
-            if_match: only while this is the content's etag, as ``put`` returned it (PreconditionFailed otherwise).
-            progress: called with the bytes received and all there are; what it raises ends the download.
-            connections: fetch more than 32 MiB in parts of one generation over so many connections at a time. A buffer that is
-                replaced meanwhile, or that others map for writing, comes over one.
+            slice: only these elements; numpy's basic indexing with steps of at least 1, as text or as Python objects.
+            out: receive into this array, which must have the dtype and shape of the result.
+            raw: return bytes instead of an array, for types that numpy lacks if ml_dtypes is not installed.
+            offset, length: only these bytes; needs raw.
+            stream: read after the queued work of this stream.
+            if_match: download only if this is the content's etag, as ``put`` returned it (else PreconditionFailed).
+            progress: called with the bytes received and the total; an exception of it ends the download.
+            connections: fetch more than 32 MiB in parts of one generation over this many connections at a time. A buffer that is replaced
+                meanwhile, or that another process maps for writing, comes over one connection.
 
         Returns:
             A numpy array; bytes with raw.
@@ -188,7 +187,7 @@ class Client(Asker):
     def tensors_put(self, arrays: Mapping[str, Any], *, prefix: Optional[str] = None, stream: Optional[str] = None,
                     kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
                     wait: Optional[float] = None, progress: Optional[Progress] = None) -> List[Buffer]:
-        """Uploads many arrays in one request: all of them become visible, or none. prefix stands before each name."""
+        """Uploads many arrays in one request: all of them become visible, or none. prefix is put before each name."""
         pieces = _safetensors.pieces_of({name: _arrays.payload_of(array) for name, array in arrays.items()})
         query = query_of(given(prefix=prefix, stream=stream, kind=kind, pool=pool, device=device))
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
@@ -197,8 +196,8 @@ class Client(Asker):
 
     def tensors_get(self, names: Optional[Sequence[str]] = None, *, prefix: Optional[str] = None, label: Optional[str] = None,
                     stream: Optional[str] = None) -> Dict[str, Array]:
-        """Downloads many buffers in one request, as they were at one moment: those named, or those with a prefix or a label
-        (``name`` or ``name=value``), or all."""
+        """Downloads many buffers in one request, as of one moment: by names, by a prefix, by a label (``name`` or ``name=value``), or
+        all."""
         if isinstance(names, str):
             raise BadType("names is a list of names; one buffer is had with get")
         query = query_of(given(names=None if names is None else ",".join(names), prefix=prefix, label=label, stream=stream))
@@ -211,13 +210,13 @@ class Client(Asker):
                shape: Optional[Sequence[int]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
                labels: Optional[Mapping[str, str]] = None, wait: Optional[float] = None) -> Buffer:
-        """Makes a buffer of zeros: give bytes, or dtype and shape."""
+        """Makes a buffer of zeros from bytes, or from dtype and shape."""
         body = given(name=name, bytes=bytes, dtype=dtype, shape=None if shape is None else list(shape), kind=kind, pool=pool,
                      stream=stream, device=device, mirrored=mirrored, labels=labels)
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
-        """What is known of a buffer; with attributes also what the device's driver knows of its memory (scope admin)."""
+        """A buffer's metadata. With attributes, also the driver's attributes of its memory (needs scope admin)."""
         return cast(Buffer, self._tagged("GET", self._below("buffers", name), {"attributes": True} if attributes else None))
 
     def list(self) -> List[Buffer]:
@@ -226,20 +225,20 @@ class Client(Asker):
 
     def update(self, name: str, *, labels: Optional[Mapping[str, Optional[str]]] = None, dtype: Optional[str] = None,
                shape: Optional[Sequence[int]] = None, if_match: Optional[str] = None) -> Buffer:
-        """Changes labels (one of None is removed), or how the same bytes are read."""
+        """Changes labels (a label of None is removed), or dtype and shape of the same bytes."""
         body = given(labels=labels, dtype=dtype, shape=None if shape is None else [*shape])
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
     def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None) -> bool:
-        """Removes a buffer. Mapped while another process maps it; with when="unmapped" it goes at once, and its memory at the
-        last unmap: then False is returned."""
+        """Removes a buffer. Raises Mapped while another process maps it. With when="unmapped" the name is removed at once, the memory is
+        freed at the last unmap, and the result is False."""
         answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when), headers=conditions(if_match))
         return answer.status != 202
 
     def copy(self, source: str, name: str, *, from_offset: Optional[int] = None, offset: Optional[int] = None,
              bytes: Optional[int] = None, stream: Optional[str] = None, in_place: bool = False, side: Optional[str] = None,
              wait: Optional[float] = None, if_match: Optional[str] = None) -> Buffer:
-        """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device; makes the target where there is none."""
+        """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does not exist."""
         body = {"from": source, **given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side,
                                         in_place=True if in_place else None)}
         return self._write(name, "copy", body, if_match, wait)
@@ -255,15 +254,15 @@ class Client(Asker):
         return self._write(name, "fill", body, if_match, wait)
 
     def sync(self, name: str, to: str = "device", *, stream: Optional[str] = None, wait: Optional[float] = None) -> Buffer:
-        """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have a sync of theirs."""
+        """Brings one side of a mirrored buffer (host, device) up to date. Streams, sessions and devices have their own sync."""
         return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
 
     def release(self, name: str, side: str) -> Buffer:
-        """Gives the memory of one side of a mirrored buffer back: host, device or all."""
+        """Frees the memory of one side of a mirrored buffer: host, device or all."""
         return self._write(name, "release", {"side": side}, None, None)
 
     def seal(self, name: str) -> Buffer:
-        """Makes the content immutable, for good; deleting remains possible."""
+        """Makes the content immutable for ever; deletion remains possible."""
         return self._write(name, "seal", {}, None, None)
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float]) -> Buffer:
@@ -272,7 +271,7 @@ class Client(Asker):
 
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None, algorithms: Optional[Sequence[str]] = None,
                stream: Optional[str] = None, wait: Optional[float] = None) -> Verified:
-        """Reads the bytes and compares them with the recorded checksum, and with digests ({"sha-256": base64}) where given."""
+        """Reads the bytes and compares them with the recorded checksum, and with digests ({"sha-256": base64}) if given."""
         body = given(digest=digest, algorithms=None if algorithms is None else [*algorithms])
         return cast(Verified, self._post(self._below("buffers", name, "verify"), body, given(stream=stream),
                                          headers=conditions(wait=wait), patience=wait or 60))
@@ -280,13 +279,13 @@ class Client(Asker):
     # --- more -----------------------------------------------------------------------------------------------------------
 
     def map(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None, wait: Optional[float] = None) -> Mapped:
-        """Maps a buffer's memory into this process, by the daemon's UNIX socket; see :class:`gpubuf.Mapping`.
+        """Maps a buffer's memory into this process, over the daemon's UNIX socket; see :class:`gpubuf.Mapping`.
 
         Args:
             mode: ``read``, or ``write`` to read and write.
-            ways: the only ones to try, of vmm, pool, legacy, memfd.
-            wait: seconds to wait for queued writes of the buffer, and for others that begin to map it for writing (BufferBusy
-                after that; two seconds where nothing is said).
+            ways: the ways to try, of vmm, pool, legacy, memfd.
+            wait: seconds to wait for queued writes of the buffer, and for other processes that begin to map it for writing (then
+                BufferBusy; default 2).
         """
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
@@ -303,14 +302,14 @@ class Client(Asker):
                 pause = min(2 * pause, 0.1)
 
     def export(self, name: str, *, ttl: Optional[int] = None, mode: str = "read", wait: Optional[float] = None) -> Exported:
-        """CUDA's older handle of a buffer of kind ipc, for processes that have no connection to the daemon. ``json.dumps`` of it is
-        what NVIDIA Triton registers as CUDA shared memory.
+        """CUDA's legacy handle of a buffer of kind ipc, for processes without a connection to the daemon. NVIDIA Triton registers its
+        ``json.dumps`` as CUDA shared memory.
 
-        It ends ttl seconds from now (default 300), or by ``leases.end`` once all importers have let go; until then the bytes are
-        neither freed nor rewritten. Unsupported where the memory has no such handle: map it.
+        The export ends ttl seconds from now (default 300), or by ``leases.end`` after all importers have closed it. Until then the bytes
+        are neither freed nor rewritten. Raises Unsupported if the memory has no such handle; ``map`` works instead.
 
         Args:
-            mode: ``read``, or ``write`` where the importers write.
+            mode: ``read``, or ``write`` if the importers write.
             wait: seconds to wait for queued writes of the buffer.
         """
         body = {"mode": mode, **given(ttl_s=ttl)}
@@ -319,13 +318,13 @@ class Client(Asker):
     def adopt(self, name: str, source: Any, *, dtype: Optional[str] = None, shape: Optional[Sequence[int]] = None,
               nbytes: Optional[int] = None, offset: Optional[int] = None, way: Optional[str] = None, map_bytes: Optional[int] = None,
               device: Union[int, str, None] = None, wait: Optional[float] = None) -> Adoption:
-        """Makes memory of this process a buffer, by the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
+        """Makes memory of this process a buffer, over the daemon's UNIX socket; see :class:`gpubuf.Adoption`.
 
         Args:
-            source: an array of ``shared_array``, or a view of one; a tensor on a GPU whose memory is cudaMalloc's (torch's is, by
-                default); or a descriptor: a memfd, or with way="vmm" what cuMemExportToShareableHandle gave.
-            dtype, shape, nbytes, offset: of a descriptor what is to be seen of it; else where the source is to be read otherwise.
-            map_bytes: of way vmm, the size of the whole allocation, where that is more than the bytes need.
+            source: an array of ``shared_array``, or a view of one; a GPU tensor in memory of cudaMalloc (torch's default); or a descriptor:
+                a memfd, or with way="vmm" the result of cuMemExportToShareableHandle.
+            dtype, shape, nbytes, offset: the part of a descriptor's memory; for other sources, values that override the source's own.
+            map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
         """
         offer = offer_of(source, given(dtype=dtype, shape=None if shape is None else [*shape], bytes=nbytes, offset=offset, way=way,
                                        map_bytes=map_bytes, device=device))
@@ -338,7 +337,7 @@ class Client(Asker):
         return shared_array(shape, dtype)
 
     def _map_socket(self) -> str:
-        """The daemon's socket: as given, or where sockets are found, when the same daemon answers there."""
+        """The daemon's socket: the given one, or a default socket if the same daemon answers there."""
         if self._socket is None and self._transport.address.host in ("127.0.0.1", "::1", "localhost"):
             found = find_socket()
             if found is not None:
@@ -351,16 +350,15 @@ class Client(Asker):
 
     def batch(self, operations: Sequence[Mapping[str, Any]], *, atomic: bool = False, stream: Optional[str] = None,
               wait: Optional[float] = None) -> BatchReply:
-        """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``.
-        atomic: all or none. One that fails is told in its place of ``results``, not raised."""
+        """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name, ...}``. atomic: all
+        or none. The error of a failed action is in its place of ``results`` and not raised."""
         body = {"operations": [dict(o) for o in operations], **given(atomic=True if atomic else None, stream=stream)}
         return cast(BatchReply, self._post(self._below("batch"), body, headers=conditions(wait=wait), patience=wait or 0))
 
     def submit(self, method: Callable[..., Any], *args: Any, **more: Any) -> Operation:
-        """Leaves a call to itself: ``op = client.submit(client.copy, "a", "b")``, later ``client.operations.wait(op)``.
+        """Starts a call as an operation: ``op = client.submit(client.copy, "a", "b")``, later ``client.operations.wait(op)``.
 
-        Takes methods of the client and of its collections. What is over at once comes back as an operation that is done, with
-        an empty id."""
+        Takes methods of the client and of its collections. A call that is done at once returns a finished operation with an empty id."""
         owner = getattr(method, "__self__", None)
         if not isinstance(owner, Asker):
             raise BadType("submit takes a method of the client, such as client.copy")
@@ -373,18 +371,19 @@ class Client(Asker):
         return Operation(id="", state="done", result=result, problem=None)
 
     def stats(self, *, since: Optional[Moment] = None, until: Optional[Moment] = None, step: Optional[float] = None) -> Dict[str, Any]:
-        """The daemon's statistics. With one of the three their past: ``items`` from since to until (a datetime, RFC 3339, or
-        seconds from now, as -3600), one for each step: min, mean, max and last, or delta and rate_per_s (by covered_s)."""
+        """The daemon's statistics. With since, until or step, their history: ``items`` from since to until (a datetime, RFC 3339, or
+        seconds from now, as -3600). Each step has min, mean, max and last, or delta and rate_per_s (by covered_s)."""
         return cast(Dict[str, Any], self._get(path_of("stats"), span(since, until, step)))
 
     def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None,
              patience: Optional[float] = None) -> Feed:
-        """What happens from now on, or after the event with that id (0: all that the daemon still has), in all sessions:
-        ``for event in client.feed(type="buffer."): ...``. Over a connection of its own, so that the loop may use the client.
+        """Events of all sessions from now on, or after the event with that id (0: all that the daemon still has): ``for event in
+        client.feed(type="buffer."): ...``. The feed has its own connection, so that the loop may use the client.
 
         Args:
-            type: only events whose type begins so, or with one of these; ``feed.gap``, for what the daemon has no more, in any case.
-            patience: seconds for which a daemon that is away is waited for before Unreachable is raised; without it for ever."""
+            type: only events whose type begins with this text, or with one of these. ``feed.gap``, for events that the daemon no longer
+                has, always comes.
+            patience: seconds to wait for an unreachable daemon before Unreachable is raised; without it, for ever."""
         return Feed(self._transport, after, type, patience)
 
     def about(self) -> Dict[str, Any]:
@@ -393,6 +392,6 @@ class Client(Asker):
 
     def request(self, method: str, path: str, body: Any = None, *, query: Optional[Mapping[str, Any]] = None,
                 headers: Optional[Mapping[str, str]] = None) -> Any:
-        """Any request whose body and answer are JSON, for what has no method here."""
+        """Any request whose body and answer are JSON, for routes without a method here."""
         return self._json(method, path, query, body, headers)[1]
 

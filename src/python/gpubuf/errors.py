@@ -1,7 +1,7 @@
-"""What can go wrong, as exceptions: one class for each error that the daemon knows, in groups.
+"""Errors as exceptions: one class for each error of the daemon, in groups.
 
-The classes at the end of this file are the client's side of include/gpubuf/errors.def: code, HTTP status, whether the same
-request may succeed later, and the title as docstring. A test holds the two lists together.
+The classes at the end of this file mirror include/gpubuf/errors.def: code, HTTP status, whether the same request may succeed later, and the
+title as docstring. A test compares the two lists.
 """
 # fmt: off
 from __future__ import annotations
@@ -30,20 +30,19 @@ _by_code: Dict[str, Type["Error"]] = {}
 
 
 class Error(Exception):
-    """Anything that this package reports. What the daemon said, where it said something.
+    """Base class of all errors of this package, with the daemon's answer if there was one.
 
     Attributes:
-        code: the daemon's stable word for it, such as ``buffer_not_found``; ``unreachable`` or ``broken_answer`` where
-            there was no usable answer.
-        status: the HTTP status; 0 where there was no usable answer.
+        code: the daemon's stable identifier, such as ``buffer_not_found``; ``unreachable`` or ``broken_answer`` without a usable answer.
+        status: the HTTP status; 0 without a usable answer.
         title: the same for every error of this code.
-        detail: what was wrong here, and what would be right.
+        detail: the mistake, and the correct form.
         retryable: whether the same request may succeed later.
-        cuda: ``{"name", "code", "call"}`` when the device's driver spoke, else None.
-        limit_bytes, used_bytes, requested_bytes: the numbers that matter, where the daemon gave them, else None.
-        holders: with ``Mapped``, who maps the bytes: ``[{"lease", "pid", "uid", "since", "mode"}]``; else empty.
-        request_id: what the daemon's log calls the request; None where there was no answer.
-        problem: the whole problem document (RFC 9457); empty where there was none.
+        cuda: ``{"name", "code", "call"}`` for an error of the device's driver, else None.
+        limit_bytes, used_bytes, requested_bytes: the numbers of a limit if the daemon gave them, else None.
+        holders: with ``Mapped``, the processes that map the bytes: ``[{"lease", "pid", "uid", "since", "mode"}]``; else empty.
+        request_id: the request's id in the daemon's log; None without an answer.
+        problem: the whole problem document (RFC 9457); empty without one.
     """
 
     code: str = "error"
@@ -84,7 +83,7 @@ def _again(cls: Type[Error], detail: str, problem: Dict[str, Any]) -> Error:
 
 
 def error_of(status: int, problem: Mapping[str, Any]) -> Error:
-    """The exception for an answer: by its code; by its status where the code is newer than this package."""
+    """The exception for an answer: by its code, or by its status if the code is newer than this package."""
     cls = _by_code.get(str(problem.get("code")))
     if cls is None:
         cls = _group_of.get(status) or (ServerError if status >= 500 else BadRequest)
@@ -95,27 +94,27 @@ def error_of(status: int, problem: Mapping[str, Any]) -> Error:
 
 
 class BadRequest(Error, ValueError):
-    """The request was refused for what it is"""
+    """The request is invalid"""
 
 
 class AccessDenied(Error, PermissionError):
-    """Who asked may not do this"""
+    """The caller may not do this"""
 
 
 class NotFound(Error, LookupError):
-    """What was asked for is not there"""
+    """The object does not exist"""
 
 
 class Conflict(Error):
-    """What is there forbids it at present"""
+    """The present state forbids it"""
 
 
 class AlreadyExists(Conflict):
-    """Something of that name exists"""
+    """An object of that name exists"""
 
 
 class Busy(Conflict):
-    """Somebody uses it"""
+    """The object is in use"""
 
 
 class ServerError(Error):
@@ -127,7 +126,7 @@ class Unavailable(Error):
 
 
 class NoMemory(Error):
-    """There is no room: in the pool, or under a quota or limit"""
+    """There is no memory left in the pool, or under a quota or limit"""
 
 
 class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
@@ -135,11 +134,11 @@ class Unreachable(Error, ConnectionError, code="unreachable", retryable=True):
 
 
 class BrokenAnswer(Error, ConnectionError, code="broken_answer", retryable=True):
-    """What came is no answer of gpubufd, or ended too early"""
+    """The answer is none of gpubufd's, or ended too early"""
 
 
 class BadCall(Error):
-    """The call is wrong: nothing was asked"""
+    """The call is wrong; no request was sent"""
 
 
 class BadArgument(BadCall, ValueError, code="bad_argument"):
@@ -147,7 +146,7 @@ class BadArgument(BadCall, ValueError, code="bad_argument"):
 
 
 class BadType(BadCall, TypeError, code="bad_type"):
-    """An argument is of a type that it cannot be of, or an array of one that cannot be stored"""
+    """An argument has the wrong type, or an array a type that cannot be stored"""
 
 
 class Closed(BadCall, RuntimeError, code="closed"):

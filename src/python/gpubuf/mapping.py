@@ -1,4 +1,4 @@
-"""A buffer's memory in this process: the very bytes that the daemon has."""
+"""A buffer's memory, mapped into this process without a copy."""
 from __future__ import annotations
 
 import threading
@@ -20,22 +20,22 @@ from .types import DeviceId, PassedOver
 class Mapping:
     """A mapped buffer; made by :meth:`gpubuf.Client.map`.
 
-    Host memory (way ``memfd``) is seen by ``numpy.asarray(m)``, ``m.array()`` and everything that takes ``__array_interface__``
-    or DLPack (``torch.from_dlpack(m)``); device memory by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and everything that takes
-    DLPack or ``__cuda_array_interface__``. Work of the daemon that was queued into the buffer before is waited for on the device.
-    What is mapped for reading is read-only: an array of it refuses to be written, and a DLPack consumer that cannot be told so
-    gets BufferError. torch is no consumer for it: older ones get that error, newer ones (seen with 2.15) are told and forget it, and
-    a write through such a tensor ends the process with SIGSEGV. Map with mode="write" for torch, or only read.
+    Host memory (way ``memfd``) is accessible by ``numpy.asarray(m)``, ``m.array()`` and every consumer of ``__array_interface__`` or DLPack
+    (``torch.from_dlpack(m)``). Device memory is accessible by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and every consumer of DLPack or
+    ``__cuda_array_interface__``. The consumer's stream waits on the device for writes that the daemon had queued before. A mapping for
+    reading is read-only: its arrays refuse writes, and a DLPack consumer whose protocol lacks that flag gets BufferError. torch does not
+    support read-only memory. Older versions get that error; newer ones (2.15, for example) ignore the flag, and a write through such a
+    tensor ends the process with SIGSEGV. For torch, map with mode="write", or only read.
 
-    Host memory is of kind shared, pinned or pageable of the host backend; device memory is mappable where the buffer's kind is
-    shared or ipc, or its pool exportable. What cannot be mapped is refused with the reasons (Unsupported), and Client.get copies it.
+    Host memory can be mapped if its kind is shared, pinned or pageable of the host backend. Device memory can be mapped if its kind is
+    shared or ipc, or if its pool is exportable. Other memory is refused with the reasons (Unsupported); Client.get copies it instead.
 
-    The memory stays where it is, and the lease lasts, until the ``with`` statement has ended (or :meth:`unmap` was called) and no
-    array uses it; arrays that were made of it remain good after that. One made by ``__cuda_array_interface__`` holds the mapping
-    itself. Until then the daemon neither frees nor rewrites the bytes. Any thread may use it.
+    The lease lasts until the ``with`` statement has ended (or :meth:`unmap` was called) and no array uses the memory; arrays made from it
+    remain valid after that. An array made by ``__cuda_array_interface__`` holds the mapping itself. Until the lease ends, the daemon
+    neither frees nor rewrites the bytes. Any thread may use the mapping.
 
     Attributes:
-        lease, session, buffer: what the daemon calls it.
+        lease, session, buffer: the daemon's names.
         mode: ``read`` or ``write``. way: ``memfd``, ``vmm``, ``pool`` or ``legacy``.
         passed_over: the ways that were not possible, each with its reason.
         dtype, shape, nbytes: of the tensor.
@@ -60,7 +60,7 @@ class Mapping:
         self.etag: str = d["etag"]
         self.device = cast(DeviceId, d["device"])
         self.kind: str = d["kind"]
-        # Of one that is forgotten without an end; whoever collects it shall not wait.
+        # For a mapping that is dropped without unmap; the garbage collector must not wait.
         self._end = weakref.finalize(self, region.end, False)
 
     def __repr__(self) -> str:
@@ -76,27 +76,26 @@ class Mapping:
 
     @property
     def readonly(self) -> bool:
-        """True when it was mapped for reading."""
+        """True if it was mapped for reading."""
         return self.mode != "write"
 
     @property
     def alive(self) -> bool:
-        """True while the daemon is there and keeps the lease. When it is gone the bytes can still be read here, and are nobody
-        else's any more."""
+        """True while the daemon keeps the lease. Without the daemon the bytes can still be read here, but no other process shares them."""
         return self._lease.alive
 
     @property
     def current(self) -> bool:
-        """True while the mapped bytes are the buffer's content; asks the daemon. False once that was replaced or deleted, the lease
-        was ended by others, or the daemon is gone."""
+        """Asks the daemon whether the mapped bytes still are the buffer's content. False if the content was replaced or deleted, the lease
+        was ended, or the daemon cannot be reached."""
         found = self._lease.look()
         return found is not None and found.get("state") == "present"
 
     def load(self, source: str, *, source_offset: int = 0, offset: int = 0, nbytes: Optional[int] = None) -> None:
-        """Has the daemon copy bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the mapped memory
-        at ``offset``; all from ``source_offset`` on without ``nbytes``. They are there when it returns. With ``Client.copy`` for the
-        other direction a pinned buffer is a slab through which bytes go without a socket between. This must be the only
-        mapping of the buffer; else ``Mapped`` is raised."""
+        """The daemon copies bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the mapped memory at
+        ``offset``: ``nbytes``, or all from ``source_offset`` on. The copy is complete when the call returns. With ``Client.copy`` for the
+        other direction, a pinned buffer serves as a slab that moves bytes without a socket. This must be the only mapping of the buffer;
+        else ``Mapped`` is raised."""
         self._open()
         body: Dict[str, Any] = {"from": source, "from_offset": source_offset, "offset": offset, "in_place": True}
         if nbytes is not None:
@@ -104,17 +103,17 @@ class Mapping:
         self._lease.copy(f"/v1/sessions/{self.session}/buffers/{self.buffer}/copy", body)
 
     def unmap(self) -> bool:
-        """Gives the mapping up; the same as the end of the ``with`` statement, and harmless when repeated.
+        """Ends the mapping, like the end of the ``with`` statement. Repeated calls have no effect.
 
-        True when the lease has ended; False when arrays still use the memory: then the last of them ends it. Device work that uses
-        the memory is waited for."""
+        Returns True if the lease has ended. Returns False if arrays still use the memory; then the last of them ends it. Waits for device
+        work that uses the memory."""
         with self._lock:
             region, self._region = self._region, None
             lent = self._lent
         if region is None:
             return not self._lease.alive
         if lent:
-            return False  # whoever took __cuda_array_interface__ holds this object, and its finalizer the region
+            return False  # a user of __cuda_array_interface__ holds this object, and its finalizer holds the region
         self._end.detach()
         return region.end(True)
 
@@ -134,16 +133,16 @@ class Mapping:
     # --- host memory ----------------------------------------------------------------------------------------------------
 
     def array(self) -> Array:
-        """The memory as a numpy array; bfloat16 and float8 take ml_dtypes."""
+        """The memory as a numpy array; bfloat16 and float8 need ml_dtypes."""
         return np.frombuffer(self._host(), _arrays.numpy_dtype(self.dtype)).reshape(self.shape)
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
         if self.dtype not in _arrays.NUMPY or not isinstance(self._open(), HostRegion):
-            # numpy then asks __array__, which says why or knows better.
+            # numpy then calls __array__, which raises the reason or converts.
             raise AttributeError("__array_interface__")
         view = self._host()
-        # An object with a buffer instead of an address: numpy keeps it, and it the memory.
+        # An object with a buffer instead of an address: numpy holds the object, and the object holds the memory.
         return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": view[:], "version": 3}
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Array:
@@ -162,12 +161,11 @@ class Mapping:
 
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-        """A DLPack capsule. stream: the consumer's, which then waits on the device for the buffer's queued writes; -1: it does
-        not wait."""
+        """A DLPack capsule. stream: the consumer's stream, which waits on the device for the buffer's queued writes; -1: no wait."""
         with self._lock:
             region = self._open()
             if copy:
-                raise BufferError("a mapping gives the very bytes; copy what you make of it")
+                raise BufferError("a mapping shares the memory; copy the resulting array")
             if dl_device is not None and tuple(dl_device) != region.device:
                 raise BufferError(f"the memory is on DLPack device {region.device}, not {tuple(dl_device)}")
             if isinstance(region, HostRegion):
@@ -177,7 +175,7 @@ class Mapping:
             else:
                 region_end = region
                 if stream == 0:
-                    raise BufferError("stream 0 says two things; give 1 for the legacy default stream, 2 for the thread's")
+                    raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
             pointer, owner = region.pointer()
             capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly, max_version)
         if region_end is not None and stream != -1:
@@ -188,12 +186,12 @@ class Mapping:
 
     @property
     def pointer(self) -> int:
-        """The address in this process, for code that takes one (see wait_on). It is good as long as this mapping is."""
+        """The address in this process (see wait_on). It is valid as long as this mapping."""
         return self._open().pointer()[0]
 
     def wait_on(self, stream: int = 1) -> None:
-        """Lets a CUDA stream wait for writes that were queued before the mapping; 1 is the legacy default stream. Needed with
-        ``pointer`` alone. Host memory needs none."""
+        """Makes a CUDA stream wait for writes that were queued before the mapping; 1 is the legacy default stream. Only users of
+        ``pointer`` need it, and only for device memory."""
         region = self._open()
         if isinstance(region, DeviceRegion):
             region.ready(stream)
@@ -214,7 +212,7 @@ class Mapping:
 
 def open_mapping(address: Address, token: Optional[str], timeout: float, path: str, body: Fields[str, Any],
                  wait: Optional[float]) -> Mapping:
-    """Takes a lease and maps what it grants."""
+    """Takes a lease and maps the granted memory."""
     lease = Lease(address, token, timeout)
     lease.ask(path, body, wait)
     return Mapping(lease, open_region(lease))

@@ -1,7 +1,7 @@
-"""What the daemon's answers hold, as typed dictionaries: the keys that etc/openapi.json describes.
+"""The daemon's answers as typed dictionaries, with the keys that etc/openapi.json describes.
 
-A newer daemon may send more keys than stand here. ``Dict[str, Any]`` stands where the document is large and read by people or by
-tools: GET /openapi.json has every key of it.
+A newer daemon may send more keys. ``Dict[str, Any]`` is used if the document is large and meant for people or tools: GET /openapi.json has
+all its keys.
 """
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any, Dict, List, Optional, TypedDict
 
 
 class DeviceId(TypedDict):
-    """Both, because an index alone is not an identity."""
+    """Index and UUID, because an index alone does not identify a device."""
 
     index: int
     uuid: str
 
 
 class Buffer(TypedDict, total=False):
-    """Named bytes. generation rises with every write.
-
-    etag is what if_match takes. After put, copy, fill and verify it is the content's, after others the metadata's, which labels
-    change too; a change takes either, get the content's."""
+    """Named bytes. generation rises with every write. etag is the value for if_match. After put, copy, fill and verify it is the content's
+    tag, else the metadata's, which changes with labels, too. A change accepts either; get accepts the content's."""
 
     name: str
     session: str
@@ -70,7 +68,7 @@ class Session(TypedDict, total=False):
 
 
 class Reuse(TypedDict, total=False):
-    """When a pool gives freed memory to somebody else, as CUDA has it."""
+    """The policies by which a pool reuses freed memory on another stream, as in CUDA."""
 
     follow_event_dependencies: bool
     allow_opportunistic: bool
@@ -110,7 +108,7 @@ class Pool(TypedDict, total=False):
 
 
 class Stream(TypedDict, total=False):
-    """A named order of work."""
+    """A named sequence of work on a device."""
 
     name: str
     session: str
@@ -147,7 +145,7 @@ class Device(TypedDict, total=False):
 
 
 class Operation(TypedDict, total=False):
-    """Work that was left to itself. state: queued, running, done, failed or cancelled."""
+    """An asynchronous operation. state: queued, running, done, failed or cancelled."""
 
     id: str
     kind: str
@@ -165,7 +163,7 @@ class Operation(TypedDict, total=False):
 
 
 class Lease(TypedDict, total=False):
-    """A process that maps a buffer, or (where expires_at is given) an export, which has none."""
+    """A mapping of a buffer by a process, or (if expires_at is given) an export, which has no process."""
 
     lease: str
     session: str
@@ -182,7 +180,7 @@ class Lease(TypedDict, total=False):
 
 
 class Exported(TypedDict, total=False):
-    """A handle of a buffer's memory (a cudaIpcMemHandle_t in base64). As JSON it is what NVIDIA Triton registers."""
+    """A handle of a buffer's memory (a cudaIpcMemHandle_t in base64). NVIDIA Triton registers it as JSON."""
 
     raw_handle: Dict[str, str]
     device_id: int
@@ -202,7 +200,7 @@ class Exported(TypedDict, total=False):
 
 
 class Verified(TypedDict, total=False):
-    """What reading a buffer's bytes found. match: None where there was nothing to compare them with."""
+    """The result of reading a buffer's bytes. match: None if there was nothing to compare them with."""
 
     match: Optional[bool]
     crc32c: str
@@ -213,7 +211,7 @@ class Verified(TypedDict, total=False):
 
 
 class FeedEvent(TypedDict, total=False):
-    """Something that happened; what does not apply is left out."""
+    """An event of the feed; keys that do not apply are left out."""
 
     id: int
     at: str

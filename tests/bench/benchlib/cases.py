@@ -1,4 +1,4 @@
-"""What is measured: the cases of the issue, each with its sides and targets."""
+"""The cases that are measured, each with its sides and targets."""
 import contextlib
 import time
 
@@ -29,11 +29,11 @@ class Case:
         self.__dict__.update(kwargs)
 
     def extra(self, ours):
-        """Further figures of ours, by what they are."""
+        """Further figures of gpubufd, by their unit."""
         return {}
 
     def need_bytes(self):
-        """Memory that all sides together hold at most."""
+        """The most memory that all sides together hold."""
         return 512 * MIB
 
     @contextlib.contextmanager
@@ -58,18 +58,20 @@ class Case:
 
 
 class Transfer(Case):
-    """Bodies up or down. `expect`: a curl-like client, one connection for each upload, the body after 100 Continue."""
+    """Uploads or downloads. `expect`: as curl does it, a connection for each upload, and the body after 100
+    Continue."""
 
     expect = False
     requests = 1
 
     def need_bytes(self):
-        # For uploads two generations in the daemon, one in each raw server, and one in that of the others whose turn it
-        # is; for downloads one in each of three.
+        # An upload needs two generations in the daemon, one in each raw server, and one in the other server whose turn
+        # it is. A download needs one in each of three.
         return (4 + self.recorded() if self.mode == "put" else 3) * self.connections * self.bytes + 512 * MIB
 
     def recorded(self):
-        """Is a raw socket measured too that keeps the daemon's promises? Not with the gigabytes: their memory is much as it is."""
+        """Whether to measure also a raw socket with checksum and record. The largest bodies are left out, because they
+        need much memory already."""
         return self.mode == "put" and self.bytes <= 64 * MIB
 
     def kinds(self, settings):
@@ -85,7 +87,7 @@ class Transfer(Case):
         return [servers.Daemon, servers.Raw] + recorded + [others.Nginx, others.Redis]
 
     def targets_of(self, running):
-        """(name of the side, server, words for the generator)"""
+        """(name of the side, server, arguments of the load generator)"""
         for server in running.values():
             name = "ours" if server.name == "gpubufd" else server.name
             if self.mode == "get":
@@ -99,7 +101,7 @@ class Transfer(Case):
             if not self.expect:
                 yield name, server, words
                 continue
-            # Neither Redis nor the raw socket knows the handshake; they get the new connection alone.
+            # Neither Redis nor the raw socket supports 100 Continue; they get only the new connection.
             handshake = [] if name in ("raw", "raw-recorded", "redis") else ["--expect"]
             yield name, server, words + ["--fresh"] + handshake
             if name == "raw":
@@ -109,7 +111,7 @@ class Transfer(Case):
         words = ["--connections", self.connections, "--bytes", self.bytes]
 
         def turn(server, target):
-            # The others are several times slower; shorter turns of theirs keep the whole run bearable.
+            # The other servers are several times slower; shorter turns keep the run short.
             fair = server.name in ("gpubufd", "before", "raw", "raw-recorded")
             count = self.requests if fair else max(1, self.requests // 4)
             return lambda: measure.load(settings, target + words + ["--requests", count])
@@ -153,7 +155,7 @@ class Poll(Case):
 
 
 class NotModified(Poll):
-    """304s of the statistics, and of a buffer's bytes and metadata, against polls that are answered in full."""
+    """304 replies for the statistics, and for a buffer's bytes and metadata, against polls with full replies."""
 
     def run(self, settings, notes):
         kinds = [servers.Daemon, servers.Mhd, servers.Before if settings.before else others.Nginx]
@@ -178,7 +180,7 @@ class NotModified(Poll):
 
 
 class PollBesideUploads(Poll):
-    """The slowest hundredth of the polls while four uploads run all the time."""
+    """The 99th percentile of polls while four uploads run all the time."""
 
     unit = "ms"
     lower_is_better = True
@@ -192,7 +194,7 @@ class PollBesideUploads(Poll):
         beside = server.put_target() + ["--connections", 4, "--bytes", self.bytes, "--expect", "--fresh", "--seconds",
                                         self.seconds + 1]
         with measure.Background(settings, beside) as uploads:
-            time.sleep(0.3)  # they are under way; the polls end before they do
+            time.sleep(0.3)  # the uploads have begun; the polls end before they do
             result = measure.load(settings, server.poll_target() + self.words())
             result["uploads"] = uploads.result()
         result["errors"] += result["uploads"]["errors"]
@@ -232,8 +234,8 @@ class Pairs(Case):
 
 
 class AllocationCost(Case):
-    """What an allocation and a free cost the daemon beyond the requests and their records: pairs of create and delete of
-    4 KiB, less pairs of 0 bytes, which need no memory."""
+    """The daemon's cost of an allocation and a free, without the requests and their records: pairs of create and delete
+    of 4 KiB, less pairs of 0 bytes, which need no memory."""
 
     mode = "pairs"
     unit = "us"
@@ -252,7 +254,7 @@ class AllocationCost(Case):
             sides = [Side(name, server, lambda size=size: self.turn(settings, server, size), "us")
                      for server in running.values() for name, size in (("ours", 4 * KIB), ("record only", 0))]
             measure.interleave(sides, max(settings.rounds, 5))
-            # The column shows the difference; what it is made of stands beside it.
+            # The column shows the difference; further figures show its two terms.
             self.whole = {side.name: side.median() for side in sides}
             for turn, less in zip(sides[0].turns, sides[1].turns):
                 turn["us"] -= less["us"]
@@ -297,8 +299,8 @@ class Copy(Case):
 
 
 class SmallCopies(Case):
-    """Copies of 4 KiB, one after the other on one connection and one stream, against another request that does nothing
-    but change the record."""
+    """Copies of 4 KiB, one after the other on one connection and one stream, against a request that only changes the
+    record."""
 
     mode = "copy"
     unit = "k/s"
@@ -352,7 +354,7 @@ def transfers(device):
     many = 8 if device == "cuda" else 4
     put = {"expect": {1: 0.95, many: 0.90}, "at once": {1: 0.90, many: 0.80}}
     get = {1: 0.95, many: 0.90}
-    # Body and requests by each connection in a turn: about a second of work.
+    # Body size, and requests of each connection in a turn: about a second of work.
     sizes = [("64m", "64 MiB", 64 * MIB, {1: 32, many: 12}), ("1g", "1 GiB", GIB, {1: 3, many: 2})]
     for size, text, size_bytes, requests in sizes:
         for way, short in (("expect", "expect"), ("at once", "once")):

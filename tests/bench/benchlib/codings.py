@@ -1,4 +1,4 @@
-"""Uploads in a content coding, and with a digest: what they take beyond the library's own work."""
+"""Uploads in a content coding, and with a digest: their cost beyond the library's own work."""
 import array
 import base64
 import gzip
@@ -41,8 +41,8 @@ def encode(settings, what, plain):
 
 
 class Coded(Case):
-    """Decoded bytes for each second of the server's processor: client and server overlap, so time alone says little. The
-    ceiling is what a plain upload of the bytes that are sent takes there, and the library by itself."""
+    """Decoded bytes for each second of the server's CPU time; client and server overlap, so wall time alone says
+    little. The ceiling is the CPU time of a plain upload of the sent bytes, plus that of the library alone."""
 
     mode = "put"
     bytes = 64 * MIB

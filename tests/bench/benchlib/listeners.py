@@ -1,4 +1,4 @@
-"""Many connections that wait for something to come, read by one thread."""
+"""Many connections that wait for data, read by one thread."""
 import resource
 import select
 import socket
@@ -19,13 +19,14 @@ def raise_nofile(count):
 
 
 class Listeners:
-    """`count` connections that sent the same request. What came is counted by how often `mark` stands in it."""
+    """`count` connections that sent the same request. Progress is the number of times that `mark` occurs in the
+    replies."""
 
     def __init__(self, port, count, request, mark):
         raise_nofile(count + 200)
         self.mark, self.seen, self.bytes = mark, 0, 0
         self.closed = 0
-        self.rounds = []  # when as many marks were seen as there are connections, twice as many, ...
+        self.rounds = []  # the times at which the number of marks reached the number of connections, twice that, ...
         self.stopping = False
         self.epoll = select.epoll()
         self.socks = {}
@@ -64,7 +65,7 @@ class Listeners:
                 self.rounds.append(time.monotonic())
 
     def wait(self, seen):
-        """Until so many marks were seen. Whether they were."""
+        """Waits until so many marks were seen; returns whether they were."""
         end = time.monotonic() + PATIENCE_S
         while self.seen < seen and time.monotonic() < end:
             time.sleep(0.001)

@@ -58,7 +58,7 @@ class Background:
 
 
 class Side:
-    """One column: a name, the server that is measured and one turn of it."""
+    """One column: a name, the measured server, and a function for one turn."""
 
     def __init__(self, name, server, turn, value="bytes_per_s"):
         self.name = name
@@ -66,7 +66,7 @@ class Side:
         self.turn = turn
         self.value = value
         self.turns = []
-        self.rounds = None  # it takes part in so many; None: in all
+        self.rounds = None  # the number of rounds that it takes part in; None: all
         self.failure = None
 
     def values(self):
@@ -103,8 +103,8 @@ def take_turn(side, keep):
 
 
 def interleave(sides, rounds):
-    """A round to warm up, then the rounds that count. Each begins with another side, so that none always follows the
-    same neighbour. A side that fails is left out from then on, and says why."""
+    """Runs a round to warm up, then the rounds that count. Each begins with another side, so that no side always
+    follows the same neighbour. A side that fails is left out from then on, with its reason."""
     for r in range(rounds + 1):
         for i in range(len(sides)):
             side = sides[(i + r) % len(sides)]

@@ -1,4 +1,4 @@
-"""What else a user could take: nginx, Redis, and aiohttp with torch."""
+"""Alternatives to gpubufd: nginx, Redis, and aiohttp with torch."""
 import os
 import shutil
 import socket
@@ -93,7 +93,7 @@ class Redis(Server):
 
 
 class Aiohttp(Server):
-    """What a user would write: aiohttp, uvloop and torch, the tensor on the device."""
+    """aiohttp, uvloop and torch, with the tensor on the device."""
 
     name = "aiohttp"
 

@@ -50,7 +50,7 @@ def summarise(case, sides):
 
 
 def verdict(row):
-    """The targets that are not met, by the side that they are measured against."""
+    """The missed targets, by the side that they refer to."""
     failed = [name for name, side in row["sides"].items() if "failure" in side]
     missed = [name for name, target in row["targets"].items() if target["met"] is False]
     if "ours" in failed:
@@ -61,7 +61,7 @@ def verdict(row):
 
 
 def further(row, name, value):
-    """A figure beside ours, with its aim where it has one."""
+    """A figure beside gpubufd's, with its target if there is one."""
     target = row["targets"].get(name)
     return f"{name} {value:.3g}" + (f" (aim {target['target']:g})" if target else "")
 

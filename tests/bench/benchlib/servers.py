@@ -1,4 +1,4 @@
-"""The servers that are measured: gpubufd, the ceilings and what else a user could take.
+"""The measured servers: gpubufd, the ceilings and the alternatives.
 
 Each is started on a free loopback port from a temporary folder and ended when the case is over."""
 import ctypes
@@ -24,7 +24,7 @@ class Missing(Exception):
 
 
 class Settings:
-    """Where the programs are and what the run was asked for."""
+    """The paths of the programs, and the options of the run."""
 
     def __init__(self, args):
         self.bin = args.bin
@@ -69,8 +69,8 @@ def system_program(name, package):
 
 
 class Server:
-    """One server process, its children included. Subclasses give `start`, and the targets that they can serve:
-    put_target, get_target and poll_target give the arguments of the load generator."""
+    """One server process, with its children. Subclasses define `start`, and the targets that they can serve:
+    put_target, get_target and poll_target return arguments for the load generator."""
 
     name = ""
 
@@ -110,7 +110,7 @@ class Server:
             return s.connect_ex(("127.0.0.1", self.port)) == 0
 
     def ask(self, path, body):
-        """A POST; the reply's header."""
+        """Sends a POST; returns the reply's header."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as reply:
@@ -118,7 +118,7 @@ class Server:
             return reply.headers
 
     def copy_ms(self, path, body):
-        """The median of what the server says that its copy took."""
+        """The median of the copy times that the server reports."""
         times = []
         for _ in range(7):
             parts = dict(part.strip().split(";dur=") for part in self.ask(path, body)["Server-Timing"].split(","))
@@ -144,12 +144,12 @@ class Server:
         return found
 
     def memory_bytes(self):
-        """What is resident of the process."""
+        """Resident memory of the process."""
         with open(f"/proc/{self.process.pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_fine_s(self):
-        """Of the process alone, in nanoseconds: Linux's number of its CPU clock is made of its id."""
+        """CPU time of the process alone, in nanoseconds; Linux derives the id of its CPU clock from the process id."""
         return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def cpu_s(self):
@@ -171,11 +171,11 @@ class Server:
         return os.path.join(self.folder, "socket")
 
     def where(self):
-        """The words for the generator that say where it finds this server."""
+        """The load generator's arguments for the address of this server."""
         return ["--socket", self.socket()] if self.case.unix else ["--port", self.port]
 
     def clean(self):
-        """After each turn: gives back what another side needs to fit into memory."""
+        """Runs after each turn: releases memory that another side needs."""
 
     def end(self):
         if self.process and self.process.poll() is None:
@@ -295,7 +295,7 @@ class Before(Daemon):
 
 
 class DaemonUnsampled(Daemon):
-    """The same without a history."""
+    """The same daemon without a history."""
 
     name = "unsampled"
     own_args = ("--sample-interval", "0")
@@ -311,7 +311,7 @@ class Fan(Server):
 
 
 class Mhd(Server):
-    """Made after the daemon: it answers as many bytes as the daemon's statistics have."""
+    """Started after the daemon: its answer has as many bytes as the daemon's statistics."""
 
     name = "libmicrohttpd"
     answer_bytes = 1024
@@ -324,7 +324,7 @@ class Mhd(Server):
 
 
 class RawRecorded(Raw):
-    """The raw server that computes the checksum and commits a record before it answers, as the daemon promises."""
+    """The raw server that computes the checksum and commits a record before it answers, as the daemon does."""
 
     name = "raw-recorded"
 

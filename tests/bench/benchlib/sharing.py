@@ -1,4 +1,4 @@
-"""Sharing: how long a mapping takes, how many a second, and slabs beside the bus or memcpy."""
+"""Sharing: the time of a mapping, mappings per second, and copies through slabs against the bus or memcpy."""
 from . import measure, servers
 from .cases import MIB, Case
 from .measure import Side
@@ -20,7 +20,8 @@ class Shared(Case):
 
 
 class Map(Shared):
-    """The time of a map: the request, the descriptor and the mapping in the client's process, by one way alone."""
+    """The time of a map, by each way of sharing: the request, the descriptor, and the mapping in the client's
+    process."""
 
     mode = "map"
     unit = "ms"
@@ -46,7 +47,7 @@ class Map(Shared):
 
 
 class Open(Shared):
-    """Pairs of map and unmap, one after the other, against as many requests that do nothing."""
+    """Pairs of map and unmap, one after the other, against the same number of requests without work."""
 
     mode = "open"
     unit = "pairs/s"
@@ -62,7 +63,8 @@ class Open(Shared):
 
 
 class Slab(Shared):
-    """Copies of a whole slab: into the buffer that is there, as a ring of slabs does it, and beside it, swapped in."""
+    """Copies of a whole slab: into the buffer's present memory, as a ring of slabs does it, and into new memory that is
+    swapped in."""
 
     mode = "slab"
     down = False

@@ -1,4 +1,4 @@
-"""Slices of strided rows, beside as many bytes that lie side by side in the same buffer."""
+"""Slices of strided rows, against as many contiguous bytes of the same buffer."""
 from . import measure, servers
 from .cases import MIB, Case
 from .measure import Side
@@ -6,7 +6,7 @@ from .servers import BUFFERS
 
 
 class Slice(Case):
-    """Half of each row of a matrix: the device (or the CPU, where it reaches the memory) gathers them."""
+    """Half of each row of a matrix, gathered by the device, or by the CPU if it reaches the memory."""
 
     mode = "get"
     bytes = 64 * MIB
@@ -30,7 +30,7 @@ class Slice(Case):
 
 
 def slice_cases(device):
-    # On a GPU the bus is the faster part; where the CPU packs, its copy comes on top of the one into the socket.
+    # On a GPU the bus is faster than the socket. If the CPU gathers, its copy adds to the one into the socket.
     least = {4096: 0.9, 64: 0.7} if device == "cuda" else {4096: 0.6, 64: 0.5}
     yield Slice("slice4k", "slice of 64 MiB, rows of 4 KiB", {"own contiguous": least[4096]})
     yield Slice("slice64", "slice of 64 MiB, rows of 64 B", {"own contiguous": least[64]}, row=64)

@@ -1,4 +1,4 @@
-"""A safetensors file of many tensors beside one body of the same size, up and down."""
+"""A safetensors file of many tensors against one body of the same size, up and down."""
 import json
 import os
 import struct

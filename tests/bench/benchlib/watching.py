@@ -1,4 +1,4 @@
-"""Watching the daemon: idle connections, those who listen, those who wait for a change, sampling, scrapes and the past."""
+"""Observing the daemon: idle connections, listeners, long polls, sampling, scrapes and history."""
 import http.client
 import json
 import os
@@ -18,7 +18,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Asker:
-    """One connection to a server, kept open. Its answers are read whole and must be of 2xx."""
+    """One connection to a server, kept open. Replies are read whole and must be 2xx."""
 
     def __init__(self, port):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -38,8 +38,8 @@ class Asker:
 
 
 class Idle(Case):
-    """Idle keep-alive connections: what each costs, and the rate of polls beside them. A fresh daemon for each round,
-    since memory that was once used is not always given back."""
+    """Idle keep-alive connections: the memory of each, and the rate of polls beside them. Each round has a fresh
+    daemon, because used memory is not always returned to the system."""
 
     mode = "idle"
     unit = "KiB"
@@ -67,7 +67,8 @@ class Idle(Case):
 
 
 class Feed(Case):
-    """Listeners of /v1/feed while events are made. A fresh server for each turn, since memory that was once used is not always given back."""
+    """Listeners of /v1/feed while events occur. Each turn has a fresh server, because used memory is not always
+    returned to the system."""
 
     unit = "core"
     lower_is_better = True
@@ -79,7 +80,7 @@ class Feed(Case):
         return 1024 * MIB
 
     def events(self, asker, listeners):
-        """Makes them; how long each was on its way to the last listener, in ms."""
+        """Causes events; returns the time until each reached the last listener, in ms."""
         made = []
         began = time.monotonic()
         for i in range(self.rate * self.seconds):
@@ -98,7 +99,7 @@ class Feed(Case):
     def turn(self, server):
         ours = server.name == "gpubufd"
         asker = Asker(server.port)
-        for i in range(200 if ours else 0):  # what the first requests take is not the listeners'
+        for i in range(200 if ours else 0):  # memory that the first requests need does not count for the listeners
             asker.ask("POST", BUFFERS, {"name": "event", "bytes": 1})
             asker.ask("DELETE", BUFFERS + "/event")
         time.sleep(1)
@@ -142,8 +143,8 @@ class Feed(Case):
 
 
 class Wait(Case):
-    """GETs that wait for a change (Prefer: wait with If-None-Match): what one costs, what polls beside them lose, and how long until all of
-    them have the change."""
+    """Long polls (Prefer: wait with If-None-Match): the memory of each, the rate of polls beside them, and the time
+    until all of them have the change."""
 
     unit = "KiB"
     lower_is_better = True
@@ -153,7 +154,7 @@ class Wait(Case):
         return measure.load(settings, server.poll_target() + ["--connections", 64, "--seconds", 1])["requests_per_s"]
 
     def cpu_beside(self, server, seconds, work=None):
-        """Share of a core for so long; work is done ten times a second."""
+        """The share of a core used during the time, with work ten times a second."""
         cpu, began = server.cpu_s(), time.monotonic()
         for i in range(10 * seconds):
             if work:
@@ -204,7 +205,7 @@ class Wait(Case):
 
 
 def fill_pools(server, buffers):
-    """Pools, and so many buffers in each."""
+    """Makes pools with a number of buffers in each."""
     asker = Asker(server.port)
     session = BUFFERS.rsplit("/", 1)[0]
     for i in range(POOLS):
@@ -216,8 +217,8 @@ def fill_pools(server, buffers):
 
 
 class Watch(Case):
-    """What sampling and a collector cost a daemon with 10,000 buffers in 100 pools: its CPU beside that of one that takes no samples and that
-    nobody scrapes, both with nothing else to do."""
+    """The cost of sampling and scrapes with 10,000 buffers in 100 pools: the CPU time of a daemon with both, against
+    one with neither. Both are idle otherwise."""
 
     unit = "% core"
     lower_is_better = True
@@ -232,7 +233,7 @@ class Watch(Case):
             asker.ask("GET", "/metrics")
         time.sleep(max(0, began + self.seconds - time.monotonic()))
         share = [100 * (s.cpu_fine_s() - c) / (time.monotonic() - began) for s, c in zip((with_, without), cpu)]
-        # Each long after the one before, so that none is answered with what was made for another.
+        # Scrapes are far apart, so that none gets the cached reply of another.
         scrapes = []
         for _ in range(20):
             time.sleep(0.25)
@@ -263,19 +264,20 @@ class Watch(Case):
 
 
 class History(Case):
-    """Thirty days of each pool, asked once each with a daemon that has just begun; the database is filled as it would stand after that time."""
+    """Thirty days of history of each pool, queried once each from a freshly started daemon. The database is filled as
+    it would be after that time."""
 
     unit = "ms"
     lower_is_better = True
     daemon_args = ["--max-pools", "200", "--minutes-max", "2000000"]
     month = "since=-2592000"
-    week = "since=-604700&step=600"  # minutes, the most rows that one answer is made of
+    week = "since=-604700&step=600"  # minutes: the most rows that one reply reads
 
     def need_bytes(self):
         return 1536 * MIB
 
     def fill(self, path):
-        """Rows of minutes for a week and of hours for thirty days, in the tables that `.schema` shows."""
+        """Inserts rows of minutes for a week, and of hours for thirty days."""
         db = sqlite3.connect(path)
         db.execute("PRAGMA synchronous = OFF")
         now = int(time.time())
@@ -301,7 +303,7 @@ class History(Case):
             took.append(ms)
             points.add(len(json.loads(data)["items"]))
         if min(points) < 200:
-            raise measure.TurnFailed(f"the past has {min(points)} points")
+            raise measure.TurnFailed(f"the history has {min(points)} points")
         return took
 
     def turn(self, server):
@@ -321,7 +323,7 @@ class History(Case):
             self.wait_for_series(database)
             server.end()
             rows = self.fill(database)
-            notes.append(f"{self.key}: the database has {rows:,} rows of the past, {os.path.getsize(database) // MIB} MiB")
+            notes.append(f"{self.key}: the database has {rows:,} rows of history, {os.path.getsize(database) // MIB} MiB")
             side = Side("ours", server, None, "ms")
             for _ in range(min(settings.rounds, 3)):
                 side.turns.append(self.turn(server))

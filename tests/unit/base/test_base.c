@@ -171,7 +171,7 @@ START_TEST(map_holds_what_is_put) {
 }
 END_TEST
 
-/* Names that come and go must not fill the map with graves. */
+/* Inserting and removing names must not fill the map with deleted slots. */
 START_TEST(map_does_not_grow_by_turnover) {
     static char keys[20000][16];
     struct gb_map map = {0};
@@ -229,7 +229,7 @@ START_TEST(error_facts) {
     ck_assert_str_eq(gb_code_slug(GB_ERR_OUT_OF_MEMORY), "out_of_memory");
     ck_assert(gb_code_retryable(GB_ERR_DRAINING));
     ck_assert(!gb_code_retryable(GB_ERR_CONTENT_LOST));
-    /* What is larger than all there is never fits. */
+    /* A request beyond the total size never fits. */
     gb_error_set(&err, GB_ERR_OUT_OF_MEMORY, "full");
     ck_assert(gb_error_retryable(&err));
     gb_error_numbers(&err, 100, 50, 100);
@@ -281,7 +281,7 @@ START_TEST(crc32c_known_answers) {
         up[i] = (unsigned char)i;
     ck_assert_uint_eq(gb_crc32c(0, "", 0), 0);
     ck_assert_uint_eq(gb_crc32c(0, "123456789", 9), 0xe3069283);
-    ck_assert_uint_eq(gb_crc32c(0, zeros, 32), 0x8a9136aa); /* this and the next two: RFC 3720, B.4 */
+    ck_assert_uint_eq(gb_crc32c(0, zeros, 32), 0x8a9136aa); /* this vector and the next two: RFC 3720, B.4 */
     ck_assert_uint_eq(gb_crc32c(0, ones, 32), 0x62a8ab43);
     ck_assert_uint_eq(gb_crc32c(0, up, 32), 0x46dd794e);
     for (cut = 0; cut < sizeof(large); cut++)

@@ -1,4 +1,4 @@
-/* Digests of streams, and the dictionaries that carry them. */
+/* Digests of streams, and the structured-field dictionaries that carry them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ START_TEST(known_digests) {
     size_t cut;
 
     ck_assert_ptr_nonnull(hash);
-    for (cut = 0; cut <= n; cut++) { /* in two parts; a hash that was read begins anew */
+    for (cut = 0; cut <= n; cut++) { /* in two parts; reading the hash resets it */
         gb_assert_ok(gb_hash_add(hash, known[_i].text, cut, &err), err);
         gb_assert_ok(gb_hash_add(hash, known[_i].text + cut, n - cut, &err), err);
         gb_hash_get(hash, &digest);
@@ -63,18 +63,18 @@ START_TEST(base64) {
     ck_assert(!gb_digest_parse(GB_DIGEST_SHA512, good, 44, &digest));
     for (i = 0; i < 44; i++) {
         memcpy(text, good, 45);
-        text[i] = '-'; /* of the other alphabet */
+        text[i] = '-'; /* of the base64url alphabet */
         ck_assert(!gb_digest_parse(GB_DIGEST_SHA256, text, 44, &digest));
         text[i] = '\0';
         ck_assert(!gb_digest_parse(GB_DIGEST_SHA256, text, 44, &digest));
     }
     memcpy(text, good, 45);
-    text[42] = 'V'; /* one of the bits that mean nothing */
+    text[42] = 'V'; /* a nonzero padding bit */
     ck_assert(!gb_digest_parse(GB_DIGEST_SHA256, text, 44, &digest));
 }
 END_TEST
 
-/* What stands in a dictionary: one letter for each member, "!" where it is malformed. */
+/* Parses a dictionary and returns one letter for each member, or "!" if it is malformed. */
 static const char *read_all(const char *line) {
     static char out[64];
     struct gb_field field;
@@ -166,7 +166,7 @@ START_TEST(members) {
 }
 END_TEST
 
-/* Whatever bytes stand in a line, reading stays within it and comes to an end. */
+/* With any bytes in a line, the parser stays within its bounds and terminates. */
 START_TEST(noise) {
     static const char letters[] = "ab1=:;,()\"\\ ?@%-.*Y\t";
     uint32_t x = 1;
@@ -179,7 +179,7 @@ START_TEST(noise) {
 
         x = x * 1664525 + 1013904223;
         n = x >> 28;
-        line = malloc(n + 1); /* of its own size: a sanitizer sees what goes beyond */
+        line = malloc(n + 1); /* exactly as large as the text, so that a sanitizer reports a read beyond it */
         for (i = 0; i < n; i++) {
             x = x * 1664525 + 1013904223;
             line[i] = letters[(x >> 16) % (sizeof(letters) - 1)];

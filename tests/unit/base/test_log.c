@@ -1,4 +1,4 @@
-/* The log: its two forms, and that nothing in it is raw. */
+/* The log: its two formats, and the escaping of all values. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static void log_line(bool json, enum gb_log_level level, char *out, size_t size)
     log_text(json, level, "said \"no\"\n", out, size);
 }
 
-/* What clients choose: names, targets, user agents. */
+/* Values that clients choose: names, targets, user agents. */
 START_TEST(nothing_raw_is_logged) {
     static const struct {
         const char *said;

@@ -1,4 +1,5 @@
-/* The command line's own parts: options, sizes, tables, progress, lists of hosts. What it does is tested end to end. */
+/* The parts of the command line: options, sizes, tables, progress, lists of hosts. The end-to-end tests cover the
+ * commands. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 
 static struct gb_cli_options options;
 
-/* Reads words, separated by spaces; the index of the first that is no option, or -1. */
+/* Parses words separated by spaces; returns the index of the first word that is no option, or -1. */
 static int read_words(char *words) {
     char *argv[16] = {"gpubuf"};
     char *word;

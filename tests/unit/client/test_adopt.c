@@ -1,4 +1,4 @@
-/* libgpubuf: memory of this process as buffers of the daemon's. */
+/* libgpubuf: buffers over memory of this process. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static uint64_t adopted(void) {
     return stats.adopted;
 }
 
-/* Such bytes have no checksum. */
+/* Adopted memory has no checksum. */
 static void expect(const char *name, const unsigned char *wanted, size_t n) {
     unsigned char *back = calloc(1, n);
 
@@ -98,20 +98,20 @@ START_TEST(refused) {
     client_fails(&f, gpubuf_adopt(f.client, "default", "x", &params, &a, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
     client_fails(&f, gpubuf_adopt(f.client, "default", "x", NULL, &a, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
     client_fails(&f, gpubuf_adopt(f.client, "default", "", &params, &a, NULL, &f.err), GPUBUF_BAD_ARGUMENT);
-    params.fd = 0; /* whatever that is, it is no memfd */
+    params.fd = 0; /* this descriptor is no memfd */
     client_fails(&f, gpubuf_adopt(f.client, "default", "x", &params, &a, NULL, &f.err), GPUBUF_CANNOT_ADOPT);
     params.fd = 9999;
     ck_assert_int_eq(gpubuf_adopt(f.client, "default", "x", &params, &a, NULL, &f.err), -1);
     params = all();
     client_fails(&f, gpubuf_adopt(f.client, "none", "x", &params, &a, NULL, &f.err), GPUBUF_SESSION_NOT_FOUND);
     ck_assert_ptr_null(a);
-    client_ok(&f, gpubuf_adopt(f.client, "default", "x", &params, &a, &rec, &f.err)); /* all the same */
+    client_ok(&f, gpubuf_adopt(f.client, "default", "x", &params, &a, &rec, &f.err)); /* despite the failure */
     client_fails(&f, gpubuf_adopt(f.client, "default", "x", &params, &a, NULL, &f.err), GPUBUF_BUFFER_EXISTS);
     client_ok(&f, gpubuf_adoption_release(a, &f.err));
 }
 END_TEST
 
-/* Another buffer of that name is not deleted; nor is anything when the daemon has gone. */
+/* Ending an adoption does not delete another buffer of that name, and succeeds without a daemon. */
 START_TEST(released_late) {
     struct gpubuf_adopt_params params = all();
     gpubuf_adoption *a[2] = {NULL};

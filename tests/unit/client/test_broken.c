@@ -1,4 +1,4 @@
-/* libgpubuf: what a server can do wrong, and what is tried again. */
+/* libgpubuf: faulty replies of a server, and the requests that the library retries. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void setup(void) {
     memset(&fake, 0, sizeof(fake));
 }
 
-/* --- answers that are none ----------------------------------------------------------------------------------------- */
+/* --- answers that are none ---------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *answer;
@@ -105,7 +105,7 @@ START_TEST(lists) {
 }
 END_TEST
 
-/* --- again ------------------------------------------------------------------------------------------------------------- */
+/* --- again -------------------------------------------------------------------------------------------------------- */
 
 #define BUSY                                                                                                           \
     "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 50\r\n\r\n"                                                \
@@ -213,7 +213,7 @@ START_TEST(sent_again) {
 }
 END_TEST
 
-/* Parts of another generation, of other bytes, or none at all. */
+/* A part has another generation, another range, or no body. */
 static const char *const parts[][3] = {
     {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", GOOD, NULL},
     {"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 10\r\n\r\n", REST("\"1\"", "4"), NULL},
@@ -262,7 +262,7 @@ START_TEST(checksums) {
 }
 END_TEST
 
-/* --- mappings ------------------------------------------------------------------------------------------------------------ */
+/* --- mappings ----------------------------------------------------------------------------------------------------- */
 
 #define EARLY "HTTP/1.1 103 Early Hints\r\n\r\n"
 #define LEASE(way, fds, map)                                                                                           \

@@ -16,7 +16,7 @@ static void teardown(void) {
     client_fixture_stop(&f);
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------- */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *slug;
@@ -42,13 +42,13 @@ START_TEST(codes) {
     ck_assert_int_eq(gpubuf_code_find("ok"), 0);
     ck_assert_int_eq(gpubuf_code_find(NULL), GPUBUF_UNKNOWN_PROBLEM);
     ck_assert_str_eq(gpubuf_code_slug(-5), "unknown_problem");
-    /* Numbers that programs know: a line that is moved or taken from errors.def changes them. */
+    /* The numbers are part of the ABI: moving or removing a line of errors.def changes them. */
     ck_assert_int_eq(GPUBUF_MALFORMED_REQUEST, 1);
     ck_assert_int_eq(GPUBUF_BUFFER_NOT_FOUND, 21);
 }
 END_TEST
 
-/* --- opening ----------------------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(addresses) {
     static const char *const wrong[] = {"",
@@ -128,7 +128,7 @@ START_TEST(environment) {
     gpubuf_close(client);
     unsetenv("GPUBUF_URL");
     unsetenv("GPUBUF_TOKEN");
-    client_ok(&f, gpubuf_open(NULL, &client, &f.err)); /* the socket alone: all goes over it */
+    client_ok(&f, gpubuf_open(NULL, &client, &f.err)); /* only the socket is given: all requests use it */
     ck_assert_str_eq(gpubuf_url(client), f.unix_url);
     client_ok(&f, gpubuf_daemon_get(client, NULL, &f.err));
     gpubuf_close(client);
@@ -169,7 +169,7 @@ START_TEST(traced) {
 }
 END_TEST
 
-/* --- calls ------------------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(sessions) {
     struct gpubuf_session_params params = {
@@ -282,7 +282,7 @@ START_TEST(buffers) {
     client_ok(&f, gpubuf_buffer_copy(f.client, "default", "c", &copy, NULL, &rec, &f.err));
     ck_assert(rec.created && rec.way[0] != '\0');
     client_ok(&f, gpubuf_buffer_verify(f.client, "default", "c", &verify, NULL, &verified, &f.err));
-    ck_assert(!verified.compared && !verified.match && verified.bytes == 24); /* nobody had counted it yet */
+    ck_assert(!verified.compared && !verified.match && verified.bytes == 24); /* the buffer had no checksum yet */
     client_ok(&f, gpubuf_buffer_verify(f.client, "default", "c", &verify, NULL, &verified, &f.err));
     ck_assert(verified.compared && verified.match && verified.stored_crc32c.set);
     ck_assert_uint_eq(strlen(verified.sha256), 44);

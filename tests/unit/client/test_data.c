@@ -65,7 +65,7 @@ START_TEST(nothing) {
 }
 END_TEST
 
-/* --- descriptors and functions ------------------------------------------------------------------------------------- */
+/* --- descriptors and functions ------------------------------------------------------------------------------------ */
 
 START_TEST(descriptors) {
     struct gpubuf_put_params put = {.format = "raw", .check = true};
@@ -152,7 +152,7 @@ START_TEST(functions) {
 }
 END_TEST
 
-/* --- parts of buffers, conditions ------------------------------------------------------------------------------------ */
+/* --- parts of buffers, conditions --------------------------------------------------------------------------------- */
 
 START_TEST(cuts) {
     struct gpubuf_put_params put = {.dtype = "uint8", .shape = "3,1048576"};
@@ -227,7 +227,7 @@ START_TEST(files) {
 }
 END_TEST
 
-/* --- many at once ------------------------------------------------------------------------------------------------------ */
+/* --- many at once ------------------------------------------------------------------------------------------------- */
 
 START_TEST(tensors) {
     struct gpubuf_tensors_params params = {.prefix = "m."};

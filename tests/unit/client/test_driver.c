@@ -1,4 +1,4 @@
-/* libgpubuf: mappings of a device's memory, with a driver and a daemon that are not real. */
+/* libgpubuf: mappings of device memory, with a fake driver and a fake daemon. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const struct {
     unsigned fds;
 } ways[] = {{"vmm", GPUBUF_WAY_VMM, 1}, {"pool", GPUBUF_WAY_POOL, 1}, {"legacy", GPUBUF_WAY_LEGACY, 0}};
 
-/* The grant, and what ends it. */
+/* The reply that grants the mapping, and the one that ends it. */
 static void answer(char *text, size_t size, unsigned way, const char *uuid) {
     char json[1024];
     int n =
@@ -80,7 +80,7 @@ START_TEST(mapped) {
 }
 END_TEST
 
-/* Whatever call of the driver fails, nothing is held and the error names it. */
+/* Each driver call fails once: the library then holds nothing, and the error names the call. */
 START_TEST(failures) {
     int at;
 
@@ -120,7 +120,7 @@ START_TEST(elsewhere) {
 }
 END_TEST
 
-/* The library finds what was opened under that name. */
+/* libgpubuf finds the library that this process has already opened under that name. */
 static bool open_fake(void) {
     char path[4096];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);

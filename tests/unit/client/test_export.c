@@ -1,4 +1,4 @@
-/* libgpubuf: exports, and leases one by one. The daemon's handles are such that nobody can open. */
+/* libgpubuf: exports and single leases. The handles of the host backend cannot be opened. */
 #include <string.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ START_TEST(handles) {
     ck_assert_int_eq(given.device.index, 0);
     ck_assert_uint_eq(given.generation, 1);
     ck_assert(given.etag[0] == '"' && given.expires_at[0] != '\0');
-    /* What is passed on to Triton. */
+    /* The handle that a program passes on to Triton. */
     ck_assert_int_eq(strncmp(gpubuf_answer_of(f.client)->body, "{\"raw_handle\":{\"b64\":\"", 22), 0);
     client_ok(&f, gpubuf_export(f.client, "default", "x", &params, &how, &again, &f.err));
     ck_assert_mem_ne(again.handle, nothing, sizeof(nothing));
@@ -71,7 +71,7 @@ START_TEST(refusals) {
 }
 END_TEST
 
-/* The daemon ends it a second after its time at the latest, or later on a busy machine. */
+/* The daemon ends an export within a second after its expiry, or later on a busy machine. */
 START_TEST(its_time) {
     struct gpubuf_export_params params = {.write = true, .ttl_s = 1};
     struct gpubuf_exported given;

@@ -1,4 +1,4 @@
-/* libgpubuf: a feed that breaks off goes on, and what is no feed is refused. */
+/* libgpubuf: an interrupted feed resumes, and a reply that is no feed is refused. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +14,13 @@
 struct heard {
     gpubuf_client *client;
     unsigned news;
-    unsigned end_after; /* so many: hear ends it; 0: never */
+    unsigned end_after; /* hear ends the feed after this many events; 0: never */
     unsigned again;
     unsigned stood;
-    unsigned again_max; /* so many are borne */
+    unsigned again_max; /* reconnections that the again callback permits */
     unsigned ticks_max; /* 0: any number */
     unsigned ticks;
-    bool interrupts; /* at the first again */
+    bool interrupts; /* interrupts the client at the first reconnection */
     struct gpubuf_news last;
     char json[512];
 };
@@ -51,7 +51,7 @@ static int tick(void *arg) {
     return h->ticks_max > 0 && ++h->ticks > h->ticks_max;
 }
 
-/* What gpubuf_feed_listen gives; *last: the header of the last request. */
+/* Returns the result of gpubuf_feed_listen; *last gets the header of the last request. */
 static int listen_to(const char *const *answers, struct heard *h, const char *types, struct gpubuf_opt after,
                      char *last, struct gpubuf_error *err) {
     struct gpubuf_feed_params params = {.types = types, .after = after, .again = again, .tick = tick, .arg = h};
@@ -124,13 +124,13 @@ START_TEST(ends) {
     struct heard h = {.again_max = 100};
     char last[4096];
 
-    ck_assert_int_eq(listen_to(refused, &h, NULL, now, last, &err), -1); /* who may not listen any more */
+    ck_assert_int_eq(listen_to(refused, &h, NULL, now, last, &err), -1); /* refused */
     ck_assert_int_eq(err.code, GPUBUF_UNAUTHENTICATED);
     ck_assert_uint_eq(h.again, 1);
     h = (struct heard){.again_max = 0};
-    ck_assert_int_eq(listen_to(silent, &h, NULL, now, last, &err), 0); /* again says so */
+    ck_assert_int_eq(listen_to(silent, &h, NULL, now, last, &err), 0); /* ended by the again callback */
     h = (struct heard){.again_max = 100, .ticks_max = 3};
-    ck_assert_int_eq(listen_to(silent, &h, NULL, now, last, &err), 0); /* tick does, in the pause */
+    ck_assert_int_eq(listen_to(silent, &h, NULL, now, last, &err), 0); /* the tick callback ends it during the pause */
     h = (struct heard){.again_max = 100, .interrupts = true};
     ck_assert_int_eq(listen_to(silent, &h, NULL, now, last, &err), -1);
     ck_assert_int_eq(err.code, GPUBUF_INTERRUPTED);

@@ -1,4 +1,4 @@
-/* libgpubuf: mappings. On the host backend every one is shared host memory. */
+/* libgpubuf: mappings. On the host backend all of them are shared host memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static uint64_t leases(void) {
     return count;
 }
 
-/* The connection's end is known to the daemon a moment later. */
+/* The daemon notices the end of the connection a moment later. */
 static void until_leases(uint64_t count) {
     int tries;
 
@@ -117,7 +117,7 @@ START_TEST(ways) {
     client_fails(&f, gpubuf_map(f.client, "default", "d", NULL, &m, &f.err), GPUBUF_UNSUPPORTED);
     client_fails(&f, gpubuf_map(f.client, "default", "none", NULL, &m, &f.err), GPUBUF_BUFFER_NOT_FOUND);
     client_fails(&f, gpubuf_map(f.client, "", "none", NULL, &m, &f.err), GPUBUF_BAD_ARGUMENT);
-    /* A refusal leaves the connection as it was. */
+    /* A refused request leaves the connection usable. */
     client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
     client_ok(&f, gpubuf_unmap(m, &f.err));
     client_ok(&f, gpubuf_open(&tcp, &other, &f.err));
@@ -147,7 +147,7 @@ START_TEST(outlives_client) {
 }
 END_TEST
 
-/* Whether what is mapped still is what the buffer has. */
+/* Whether the mapped memory still is the content of the buffer. */
 START_TEST(current) {
     gpubuf_mapping *m[3] = {NULL};
     bool is[3];
@@ -165,14 +165,14 @@ START_TEST(current) {
     client_ok(&f, gpubuf_unmap(m[1], &f.err));
     client_fixture_kill(&f);
     is[2] = true;
-    client_ok(&f, gpubuf_mapping_current(m[2], &is[2], &f.err)); /* nobody's is no content */
+    client_ok(&f, gpubuf_mapping_current(m[2], &is[2], &f.err)); /* a mapping without a lease is not current */
     ck_assert(!is[2]);
     client_ok(&f, gpubuf_unmap(m[2], &f.err));
-    gpubuf_unmap(m[0], NULL); /* had ended */
+    gpubuf_unmap(m[0], NULL); /* the lease had ended */
 }
 END_TEST
 
-/* A replacement goes beside what is mapped; what is deleted stays until it is unmapped. */
+/* A replacement gets new memory beside the mapped content; deleted content stays until it is unmapped. */
 START_TEST(beside) {
     gpubuf_mapping *m = NULL;
     gpubuf_mapping *n = NULL;
@@ -196,7 +196,7 @@ START_TEST(beside) {
 END_TEST
 
 /* A process that is killed with a mapping leaves no lease. */
-/* The daemon puts bytes where the client has mapped, and takes them from there: no socket between. */
+/* The daemon copies into and out of the mapped memory; no bytes go over a socket. */
 START_TEST(a_slab) {
     struct gpubuf_map_params write = {.write = true};
     struct gpubuf_copy_params from = {.from = "x"};
@@ -267,7 +267,7 @@ START_TEST(daemon_killed) {
 }
 END_TEST
 
-/* A daemon that accepts nobody: connect() alone would wait for it for ever. */
+/* A daemon that accepts no connection: a plain connect() would wait for ever. */
 START_TEST(queue_full) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct gpubuf_options options = {.url = f.url, .socket = at.sun_path, .connect_timeout_s = 1};

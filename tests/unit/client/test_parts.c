@@ -1,4 +1,4 @@
-/* libgpubuf: transfers in parts, and what breaks them off. */
+/* libgpubuf: transfers in parts, and their interruption. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ static void teardown(void) {
     client_fixture_stop(&f);
 }
 
-/* --- several connections --------------------------------------------------------------------------------------------- */
+/* --- several connections ------------------------------------------------------------------------------------------ */
 
 struct watched {
     unsigned calls;
@@ -95,7 +95,7 @@ START_TEST(cancelled) {
     get.connections = put.connections;
     w.stop_at = 0;
     client_ok(&f, gpubuf_put(f.client, "default", "there", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err));
-    /* Interrupted beforehand: the first look is before the first byte. */
+    /* The client was interrupted beforehand: the library checks that before it sends the first byte. */
     gpubuf_interrupt(f.client);
     w = (struct watched){.calls = 0};
     client_fails(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory(data, BYTES), &put, NULL, &f.err),
@@ -110,7 +110,7 @@ END_TEST
 
 #define ENDLESS ((uint64_t)256 << 20)
 
-/* Interrupts its client when some bytes are under way, and goes on slowly. */
+/* A progress callback that interrupts its client after some bytes and then continues slowly. */
 static int64_t interrupting(void *arg, void *out, size_t size) {
     uint64_t *given = arg;
 
@@ -136,14 +136,14 @@ START_TEST(interrupted) {
     client_fails(&f, gpubuf_live(f.client, &f.err), GPUBUF_INTERRUPTED);
     gpubuf_resume(f.client);
     client_fails(&f, gpubuf_buffer_get(f.client, "default", "x", false, NULL, NULL, &f.err), GPUBUF_BUFFER_NOT_FOUND);
-    do /* the daemon sees the end of the connection a moment later */
+    do /* the daemon notices the end of the connection a moment later */
         client_ok(&f, gpubuf_stats_get(f.client, NULL, &stats, &f.err));
     while (stats.uploads_running > 0);
     ck_assert_uint_eq(stats.buffer_bytes, 0);
 }
 END_TEST
 
-/* Refused by its header: nothing of the body is asked for. */
+/* The daemon refuses the request by its header; the library then reads nothing of the body. */
 START_TEST(refused_early) {
     struct gpubuf_session_params params = {.quota_bytes = gpubuf_some(1000)};
     struct gpubuf_put_params put = {.format = "raw"};
@@ -158,7 +158,7 @@ START_TEST(refused_early) {
 }
 END_TEST
 
-/* Anything but zero at the very first call. */
+/* A callback that returns nonzero at its first call. */
 static int never(void *arg, uint64_t done, uint64_t total) {
     (void)arg;
     (void)done;
@@ -182,7 +182,7 @@ START_TEST(refused) {
 }
 END_TEST
 
-/* --- uploads in several requests  --------------------------------------------------------------------------- */
+/* --- uploads in several requests  --------------------------------------------------------------------------------- */
 
 START_TEST(uploads) {
     struct gpubuf_buffer_params what = {.bytes = gpubuf_some(10)};

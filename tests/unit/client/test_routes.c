@@ -1,4 +1,4 @@
-/* libgpubuf: every route of the daemon has a function that asks for it, or a reason why not. */
+/* libgpubuf: every route of the daemon has a function that requests it, or a stated reason for having none. */
 #include <stdio.h>
 #include <string.h>
 
@@ -91,7 +91,7 @@ static int hear(void *arg, const struct gpubuf_news *news) {
     ROUTE(GET, "/v1/sessions/{s}/tensors", gpubuf_tensors_get(c, "{s}", TARGET, NULL, NULL, e))                        \
     ROUTE(PUT, "/v1/sessions/{s}/tensors", gpubuf_tensors_put(c, "{s}", SOURCE, NULL, NULL, e))
 
-/* Those without a function here, and why. */
+/* Routes without a function, with the reason. */
 static const char *const excepted[][2] = {
     {"GET /", "the page is for browsers"},
     {"GET /ui/{file}", "a part of the page"},
@@ -128,7 +128,7 @@ static bool known(const char *route) {
 }
 
 static const char *const served[] = {
-#define GB_ROUTE(method, path, handler, body, access, query) #method " " path,
+#define GB_ROUTE(method, path, handler, body, access, target, key, operation, query) #method " " path,
 #include "api/routes.def"
 #undef GB_ROUTE
 };
@@ -153,7 +153,7 @@ static int call(size_t which, gpubuf_client *c, struct gpubuf_error *e) {
     return 0;
 }
 
-/* What stands in the first line of a request for that route: braces are escaped, a query may follow. */
+/* Writes the start of the request line for that route: braces are escaped, and a query may follow. */
 static void first_line(const char *route, char *ret) {
     for (; *route != '\0'; route++) {
         if (*route == '{' || *route == '}')

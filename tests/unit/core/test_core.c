@@ -15,7 +15,7 @@ static struct gb_session_params session_params(const char *name) {
     return p;
 }
 
-/* --- sessions ----------------------------------------------------------------------------------------------------------- */
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(sessions_are_made_changed_and_deleted) {
     struct core_fixture f;
@@ -34,18 +34,19 @@ START_TEST(sessions_are_made_changed_and_deleted) {
     gb_assert_fails(core_session_create(f.core, &p, &err), err, GB_ERR_SESSION_EXISTS);
     gb_assert_ok(gb_session_get(f.core, &name, &view, &err), err);
     ck_assert_uint_eq(view.rec.quota.bytes, GB_UNLIMITED);
-    ck_assert_str_eq(view.rec.labels, "{}");
+    ck_assert_str_eq(gb_labels_text(view.rec.labels), "{}");
     ck_assert_int_eq(view.rec.version, 1);
     ck_assert_int_eq(view.expires_at_us, 0);
     p.has_quota_bytes = true;
     p.quota.bytes = 1000;
     p.has_labels = true;
-    strcpy(p.labels, "{\"k\":\"v\"}");
+    p.labels = store_labels("{\"k\":\"v\"}");
     gb_assert_ok(core_session_patch(f.core, "a", &p, &err), err);
     gb_assert_ok(gb_session_get(f.core, &name, &view, &err), err);
     ck_assert_uint_eq(view.rec.quota.bytes, 1000);
     ck_assert_uint_eq(view.rec.quota.buffers, GB_UNLIMITED);
-    ck_assert_str_eq(view.rec.labels, "{\"k\":\"v\"}");
+    ck_assert_str_eq(gb_labels_text(view.rec.labels), "{\"k\":\"v\"}");
+    gb_session_rec_done(&view.rec);
     ck_assert_int_eq(view.rec.version, 2);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.sessions, 2);
@@ -158,7 +159,7 @@ static bool gone(void *arg) {
     return gb_session_get(f->core, &name, &view, NULL) < 0;
 }
 
-/* The session leaves the map a moment before the counter moves. */
+/* The session leaves the map a moment before the counter changes. */
 static bool counted(void *arg) {
     struct core_fixture *f = arg;
     struct gb_core_stats stats;
@@ -191,7 +192,7 @@ START_TEST(idle_sessions_expire) {
     gb_assert_ok(gb_session_heartbeat(f.core, &p.name, &view, &err), err);
     ck_assert_int_gt(view.expires_at_us, 0);
     core_until(gone, &f, "the session gone");
-    /* A transfer that runs is a sign of life, however slow. */
+    /* A running transfer resets the session's idle timer, however slow it is. */
     gb_assert_ok(gb_session_get(f.core, &stays.name, &view, &err), err);
     gb_upload_free(upload);
     core_until_idle(&f);
@@ -205,22 +206,22 @@ END_TEST
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 
-/* --- devices, pools, streams -------------------------------------------------------------------------------------------- */
+/* --- devices, pools, streams -------------------------------------------------------------------------------------- */
 
 static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
     struct gb_name name = core_name(pool);
     struct core_wake w;
-    struct gb_call *call;
+    struct gb_pool_call *call;
     int r;
 
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_pool_trim_to(f->core, &in_default, &name, keep, call);
     core_wake_wait(&w);
-    if (call->error.code != GB_OK)
-        *err = call->error;
-    r = call->error.code == GB_OK ? 0 : -1;
-    gb_call_unref(call);
+    if (call->base.error.code != GB_OK)
+        *err = call->base.error;
+    r = call->base.error.code == GB_OK ? 0 : -1;
+    gb_call_unref(&call->base);
     core_wake_done(&w);
     return r;
 }
@@ -256,7 +257,7 @@ START_TEST(two_devices) {
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
     ck_assert_str_eq(rec.pool.s, "default.1");
-    /* No pool named: it stays where it is. */
+    /* An upload that names no pool keeps the buffer's pool. */
     p.buffer.pool.s[0] = '\0';
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.device, 1);
@@ -295,21 +296,21 @@ START_TEST(sync_waits_for_the_stream) {
 
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
-    gb_stream_sync_call(f.core, &name, &name, call); /* no stream yet: nothing to wait for */
+    call = gb_call_new(sizeof(*call), core_wake, &w);
+    gb_stream_sync_call(f.core, &name, &name, call); /* the device has no stream yet, so the sync does not wait */
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_OK);
     gb_call_unref(call);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &other, call);
     core_wake_wait(&w);
     ck_assert_int_eq(call->error.code, GB_ERR_STREAM_NOT_FOUND);
     gb_call_unref(call);
     gb_assert_ok(core_buffer_create(f.core, "default", "x", 1, 0, &err), err);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_stream_sync_call(f.core, &name, &name, call);
-    /* The lane has passed it when this is through. */
+    /* When this call completes, the lane has run the earlier task. */
     gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);
     ck_assert(!atomic_load(&call->finished));
     core_gate_open(&gate);
@@ -321,7 +322,7 @@ START_TEST(sync_waits_for_the_stream) {
 }
 END_TEST
 
-/* --- tokens ------------------------------------------------------------------------------------------------------------- */
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(tokens_permit_what_they_say) {
     struct core_fixture f;

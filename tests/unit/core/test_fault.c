@@ -1,4 +1,4 @@
-/* What the core does when memory runs out or the device refuses: tells, leaks nothing, goes on; and when the device dies. */
+/* The core reports every error, leaks nothing and goes on if memory runs out, the device refuses or the device dies. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,18 +10,18 @@
 
 #define BYTES (5 * CORE_SLOT_BYTES + 100)
 
-/* Operations that a caller hears of when they fail, and those that the core can do without. */
-static const char *const told[] = {"alloc",        "copy",        "fill",  "stream_create", "event_create",
-                                   "event_record", "event_query", "watch", "complete",      "stream_wait"};
+/* Operations whose failure a caller gets, and those that the core can do without. */
+static const char *const covers_from[] = {"alloc",        "copy",        "fill",  "stream_create", "event_create",
+                                          "event_record", "event_query", "watch", "complete",      "stream_wait"};
 static const char *const silent[] = {"free", "pool_stat", "pool_trim", "event_elapsed", "stream_sync"};
 
-struct tally {
+struct live_counters {
     unsigned failed;
     enum gb_code code;
 };
 
-/* A step may fail, but only by saying that the device did. */
-static bool step(struct tally *t, int r, struct gb_error *err) {
+/* A step may fail only with an error of the device. */
+static bool step(struct live_counters *t, int r, struct gb_error *err) {
     if (r == 0)
         return true;
     ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
@@ -33,11 +33,11 @@ static bool step(struct tally *t, int r, struct gb_error *err) {
     return false;
 }
 
-/* Everything once; what is there afterwards is what was acknowledged. */
-static struct tally play(struct core_fixture *f) {
+/* Runs each step once and checks that exactly the acknowledged changes remain. */
+static struct live_counters play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "x", BYTES);
-    struct tally t = {0};
+    struct live_counters t = {0};
     char *data = malloc(BYTES);
     char *want = malloc(BYTES);
     char *back = malloc(BYTES);
@@ -85,7 +85,7 @@ static void tidy(struct core_fixture *f) {
 /* Returns how many steps failed. */
 static unsigned play_with(const char *op, unsigned n, const char *backend) {
     struct core_fixture f;
-    struct tally t;
+    struct live_counters t;
     char spec[128];
 
     snprintf(spec, sizeof(spec), "fault:%s@%u=%s:%s", op, n,
@@ -94,7 +94,7 @@ static unsigned play_with(const char *op, unsigned n, const char *backend) {
     t = play(&f);
     tidy(&f);
     ck_assert_msg(t.failed <= 1, "%s: %u steps failed", spec, t.failed);
-    /* The fault has been, or never comes: all is as if it had not. */
+    /* After the fault, or without one, every step succeeds. */
     if (t.failed > 0) {
         t.failed += play(&f).failed > 0 ? 100 : 0;
         ck_assert_msg(t.failed == 1, "%s: does not recover", spec);
@@ -107,14 +107,14 @@ static unsigned play_with(const char *op, unsigned n, const char *backend) {
 static const char *const backends[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
 
 START_TEST(each_call_fails_once) {
-    const char *op = told[_i % 10];
+    const char *op = covers_from[_i % 10];
     const char *backend = backends[_i / 10];
     unsigned failed = 0;
     unsigned n;
 
     for (n = 1; n <= 24; n++)
         failed += play_with(op, n, backend);
-    /* stream_wait: only where a write is still under way when the next begins. alloc: the second try helps. */
+    /* stream_wait is called only if a write is still running when the next begins. alloc is retried. */
     if (strcmp(op, "stream_wait") != 0 && strcmp(op, "alloc") != 0 && !(_i < 10 && strcmp(op, "complete") == 0) &&
         !(_i < 10 && strcmp(op, "watch") == 0))
         ck_assert_msg(failed > 0, "%s never failed", op);
@@ -136,7 +136,7 @@ START_TEST(memory_runs_out) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_core_stats stats;
     struct core_wake w;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     struct gb_upload_params p = core_upload_params("default", "c", 30 << 20);
     struct gb_session_params session = {.name = core_name("s")};
 
@@ -157,16 +157,16 @@ START_TEST(memory_runs_out) {
     ck_assert_uint_eq(err.limit_bytes, 64 << 20);
     err = GB_ERROR_INIT;
     gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 30, &err), err, GB_ERR_OUT_OF_MEMORY);
-    /* Who waits gets what is freed, also in another session. */
+    /* A waiting allocation gets freed memory, also from another session. */
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_buffer_create(f.core, &p.buffer, 60000, call);
     gb_assert_fails(core_buffer_create(f.core, "default", "c", 1, 0, &err), err, GB_ERR_BUFFER_BUSY);
-    gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* others are not held up */
+    gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* other requests are not blocked */
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     core_wake_wait(&w);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_OK);
+    gb_call_unref(&call->base);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.allocation_failures, 3);
     ck_assert_uint_ge(stats.counters.allocation_retries, 4);
@@ -179,7 +179,7 @@ START_TEST(memory_runs_out) {
 }
 END_TEST
 
-/* A refusal for good is told with what CUDA says; an in-place upload that breaks leaves the buffer partial. */
+/* A permanent refusal carries CUDA's error. An in-place upload that breaks leaves the buffer partial. */
 START_TEST(no_memory_for_good) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -232,7 +232,7 @@ START_TEST(in_place_breaks_on_the_device) {
 }
 END_TEST
 
-/* A copy that was queued and cannot be watched: its slot is nobody else's while the copy may still read it. */
+/* A slot is not lent again while a queued copy that cannot be watched may still read it. */
 START_TEST(a_slot_is_kept_until_its_copy_is_done) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -254,11 +254,11 @@ START_TEST(a_slot_is_kept_until_its_copy_is_done) {
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
     gb_assert_fails(core_upload_send(upload, &w, data, BYTES, &err), err, GB_ERR_DEVICE_ERROR);
     gb_upload_free(upload);
-    /* Those that were sent before it and not watched either are its like. */
+    /* The same holds for the slots of earlier copies without a watch. */
     for (i = 0; i < 2000; i++) {
         sched_yield();
         gb_core_stats(f.core, &stats);
-        ck_assert_uint_eq(stats.slots_free, stats.slots_total - GB_UPLOAD_FLIGHTS);
+        ck_assert_uint_eq(stats.slots_free, stats.slots_total - GB_UPLOAD_COPIES);
     }
     core_gate_open(&gate);
     tidy(&f);
@@ -268,7 +268,7 @@ START_TEST(a_slot_is_kept_until_its_copy_is_done) {
 }
 END_TEST
 
-/* --- death -------------------------------------------------------------------------------------------------------------- */
+/* --- death -------------------------------------------------------------------------------------------------------- */
 
 static bool all_lost(void *arg) {
     struct core_fixture *f = arg;
@@ -312,7 +312,7 @@ START_TEST(a_device_dies) {
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_download(f.core, "default", "x", 0, 1, back, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_buffer_delete(f.core, "default", "x", &err), err, GB_ERR_DEVICE_LOST);
-    /* The process can end, and the next has the records. */
+    /* The process can end, and the next process reads the records. */
     core_fixture_close(&f);
     gb_backend_close(f.backend);
     gb_assert_ok(gb_backend_open(backends[_i], &f.backend, back, &err), err);
@@ -328,7 +328,7 @@ START_TEST(a_device_dies) {
 }
 END_TEST
 
-/* --- start -------------------------------------------------------------------------------------------------------------- */
+/* --- start -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_start_that_fails_leaves_nothing) {
     static const char *const faults[] = {"pin_alloc", "device_get", "pool_default", "pool_config"};
@@ -341,7 +341,7 @@ START_TEST(a_start_that_fails_leaves_nothing) {
     f.config.backend = f.backend;
     f.config.store = f.store.store;
     gb_assert_fails(gb_core_open(&f.config, &f.core, &err), err, GB_ERR_DEVICE_ERROR);
-    core_fixture_open(&f); /* the second time it goes */
+    core_fixture_open(&f); /* the second start succeeds */
     core_fixture_done(&f);
 }
 END_TEST

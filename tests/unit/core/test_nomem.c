@@ -1,5 +1,5 @@
-/* The core when malloc fails: every allocation of a few use cases, on whatever thread, fails once, in turn. A use case may
- * be refused then; nothing may crash or hang, nothing may be left over, and all goes on afterwards. */
+/* The core when malloc fails: every allocation of a few use cases, on whatever thread, fails once, in turn. A use case
+ * may be refused then; nothing may crash or hang, nothing may be left over, and all goes on afterwards. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "joint_fixture.h"
 #include "lease_fixture.h"
+#include "upload_group_fixture.h"
 
 /* Sanitizers bring a malloc of their own. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -1,4 +1,4 @@
-/* Listening sockets and the state directory: what is taken, what is refused, what is left behind. */
+/* Listening sockets and the state directory: accepted and refused forms, and removal at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ START_TEST(test_spec) {
         ck_assert_str_ne(err.detail, "");
         return;
     }
-    /* A machine without IPv6 proves nothing here. */
+    /* This check needs a machine with IPv6. */
     if (rc != 0 && specs[_i].spec[0] == '[' &&
         (strcmp(err.native_name, "EAFNOSUPPORT") == 0 || strcmp(err.native_name, "EADDRNOTAVAIL") == 0))
         return;
@@ -120,7 +120,7 @@ START_TEST(test_unix_rights) {
     struct stat st;
     char group[24];
 
-    snprintf(group, sizeof group, "%u", (unsigned)getegid()); /* one that may be given to by everybody */
+    snprintf(group, sizeof group, "%u", (unsigned)getegid()); /* a group that an unprivileged process may set */
     gb_assert_ok(gb_socket_rights_read("606", group, &rights, &err), err);
     gb_assert_ok(gb_listen_unix(&listeners, path, &rights, &err), err);
     ck_assert_int_eq(stat(path, &st), 0);
@@ -132,7 +132,7 @@ END_TEST
 static const struct {
     const char *mode;
     const char *group;
-    const char *word; /* of the refusal; NULL: permitted */
+    const char *word; /* of the refusal's text; NULL: permitted */
     mode_t want;
     gid_t gid;
 } rights_cases[] = {
@@ -167,7 +167,7 @@ END_TEST
 
 START_TEST(test_unix_stale) {
     gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
-    close(listeners.items[0].fd); /* as a process that was killed: the file stays */
+    close(listeners.items[0].fd); /* as if the process was killed: the file stays */
     listeners.count = 0;
     ck_assert_int_eq(connect_unix(), -1);
     gb_assert_ok(gb_listen_unix(&listeners, path, &usual, &err), err);
@@ -212,7 +212,7 @@ START_TEST(test_adopt) {
 
     gb_assert_ok(gb_listen_tcp(&other, "127.0.0.1:0", &err), err);
     fd = other.items[0].fd;
-    ck_assert_int_eq(fcntl(fd, F_SETFL, 0), 0); /* as systemd hands it in: blocking */
+    ck_assert_int_eq(fcntl(fd, F_SETFL, 0), 0); /* systemd passes a blocking socket */
     gb_assert_ok(gb_listen_adopt(&listeners, fd, &err), err);
     ck_assert_str_eq(listeners.items[0].text, other.items[0].text);
     ck_assert_int_ne(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);

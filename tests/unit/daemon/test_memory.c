@@ -1,4 +1,4 @@
-/* How much memory the daemon believes there is: by files of a kernel that is made here. */
+/* The daemon's reading of the machine's memory, from fake files of the kernel. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void end(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* With the folders that it is in. */
+/* Makes its parent folders, too. */
 static void file(const char *path, const char *text) {
     char name[256];
     char *at;
@@ -66,7 +66,7 @@ START_TEST(the_least_of_its_groups) {
     ck_assert_uint_eq(gb_daemon_memory(root), 3 * GIB);
     file("sys/fs/cgroup/a/memory.max", "2147483648\n");
     ck_assert_uint_eq(gb_daemon_memory(root), 2 * GIB);
-    file("sys/fs/cgroup/memory.max", "1073741824\n"); /* as within a container */
+    file("sys/fs/cgroup/memory.max", "1073741824\n"); /* as in a container */
     ck_assert_uint_eq(gb_daemon_memory(root), GIB);
     end();
 }

@@ -1,4 +1,4 @@
-/* Options: where a value may come from, which one wins, and what a wrong one is told. */
+/* Options: the sources of a value, their precedence, and the messages for wrong values. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -162,7 +162,7 @@ START_TEST(test_precedence) {
     ck_assert_str_eq(o.log_format, "text"); /* environment before file */
     ck_assert_uint_eq(o.max_json, 131072);  /* file before default */
     ck_assert_str_eq(o.state_dir, "/srv/a#b");
-    ck_assert_uint_eq(o.listen.count, 2); /* replaces the default, grows within the file */
+    ck_assert_uint_eq(o.listen.count, 2); /* the file's first value replaces the default */
     ck_assert_str_eq(o.listen.items[1], "127.0.0.1:2");
     ck_assert_int_eq(o.source[GB_OPTION_ID_listen], GB_SOURCE_FILE);
     gb_options_done(&o);

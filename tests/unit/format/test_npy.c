@@ -127,8 +127,8 @@ START_TEST(test_bad) {
 }
 END_TEST
 
-/* Every shortened form of a good header is refused, and read no further than it goes: the copy is as long as itself, so a
- * sanitizer sees it. */
+/* Every shortened form of a good header is refused, and read no further than it goes: the copy is as long as itself,
+ * so a sanitizer sees it. */
 START_TEST(test_truncated) {
     char file[512];
     size_t n = make(file, 1, goods[0].dictionary);

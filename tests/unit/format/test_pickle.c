@@ -1,5 +1,5 @@
-/* Pickles: the bytes of single values, as Python's pickletools shows them, and of batches. What a whole snapshot is to pickle.loads,
- * tests/e2e/test_snapshots.py asks. */
+/* Pickles: the bytes of single values, as Python's pickletools shows them, and of batches. What a whole snapshot is
+ * to pickle.loads, tests/e2e/test_snapshots.py asks. */
 #include <string.h>
 
 #include "format/pickle.h"

@@ -127,8 +127,8 @@ static int below(unsigned *seed, int n) {
     return (int)((unsigned)rand_r(seed) % (unsigned)n);
 }
 
-/* Which elements of an axis "start:stop:step" picks, as the Python reference says: i = start + n * step, from bounds that
- * count from the end when negative and are then cut. */
+/* Which elements of an axis "start:stop:step" picks, as the Python reference says: i = start + n * step, from bounds
+ * that count from the end when negative and are then cut. */
 static unsigned pick(bool has_start, int start, bool has_stop, int stop, int step, int dim, int *ret) {
     unsigned n = 0;
     int i;

@@ -1,4 +1,4 @@
-/* The server against well-behaved clients: every way that a body or an answer can go, and keep-alive after each. */
+/* The server with well-behaved clients: every path of a body or an answer, and keep-alive after each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static char *pattern(size_t n) {
     return p;
 }
 
-/* Uploads on fd and checks what arrived. pieces: the body goes out in that many sends. */
+/* Uploads on fd and checks the bytes that arrived. pieces: the number of sends for the body. */
 static void upload(int fd, const char *path, size_t n, bool expect, unsigned pieces) {
     char *data = pattern(n);
     char head[256];
@@ -157,7 +157,7 @@ START_TEST(pipelined_requests_are_answered_in_order) {
 }
 END_TEST
 
-/* libmicrohttpd may hold the second request when the first one's answer leaves for a bulk loop: then the connection
+/* libmicrohttpd may hold the second request when the first one's answer leaves for a transfer loop: then the connection
  * must end after the first answer, so that the client asks again. */
 START_TEST(a_request_behind_a_long_answer_is_never_lost_silently) {
     bool closes;
@@ -181,7 +181,8 @@ static void tight(struct gb_http_server_config *config) {
     config->loops = 1;
 }
 
-/* libmicrohttpd's own loop stops when exactly 128 (or a multiple) are ready at once (DATA_PATH.md, trap 1). */
+/* libmicrohttpd's own loop stops when exactly 128 (or a multiple) are ready at once (doc/design/data-path.md, trap
+ * 1). */
 START_TEST(hundreds_ready_at_once) {
     static const int counts[] = {127, 128, 129, 256, 257, 512};
     int fds[512];

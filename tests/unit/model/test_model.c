@@ -311,7 +311,8 @@ START_TEST(words_of_devices) {
 }
 END_TEST
 
-/* Each reason is counted where it may occur, codes find theirs, and what was counted without one is given to `other`. */
+/* Each reason is counted for the operations in which it can occur. Each code leads to its reason. Failures without a
+ * reason count as `other`. */
 START_TEST(test_failures) {
     struct gb_counters c = {.allocation_failures = 7, .uploads_failed = 2, .downloads_failed = 1};
 

@@ -1,4 +1,4 @@
-/* Views, cuts and boxes against going through the elements one by one. */
+/* Views, cuts and boxes, compared with a loop over single elements. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static unsigned make_axes(unsigned *seed, unsigned width, struct gb_axis *axis, 
     return dims;
 }
 
-/* The elements in order, the plain way. */
+/* Visits the elements in order, one by one. */
 static uint64_t enumerate(uint64_t offset, unsigned width, const struct gb_axis *axis, unsigned axes) {
     uint64_t step[GB_DIMS_MAX] = {0};
     uint64_t n = 0;
@@ -125,7 +125,7 @@ START_TEST(test_joined) {
     struct gb_view view = gb_view_make(8, 4, whole, 3);
     struct gb_cut cut;
 
-    ck_assert_uint_eq(view.axes, 0); /* what lies side by side costs what a plain range does */
+    ck_assert_uint_eq(view.axes, 0); /* a contiguous view costs as much as a plain range */
     ck_assert_uint_eq(view.offset, 8);
     ck_assert_uint_eq(view.run, 120);
     view = gb_view_make(0, 4, rows, 3);

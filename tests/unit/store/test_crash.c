@@ -1,8 +1,8 @@
-/* kill -9 at many moments: whatever was acknowledged is in the database afterwards, and the database is whole.
+/* kill -9 at many moments: every acknowledged change is in the database afterwards, and the database is intact.
  *
- * Each round forks a writer that reports every acknowledged change through a pipe, and kills it after the n-th. What
- * stands in the pipe by then was acknowledged too. The rounds share one database, so that each also starts from what
- * the one before left. */
+ * Each round forks a writer that reports every acknowledged change through a pipe, and kills it after the n-th report.
+ * Reports that are still in the pipe by then count as acknowledged. The rounds share one database, so that each round
+ * starts from the result of the last. */
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define ROUNDS 40
 #define LONG_ROUNDS 3     /* long enough for checkpoints to fall into them */
-#define IDS_MAX (1 << 20) /* more than any run gets to */
+#define IDS_MAX (1 << 20) /* more than any run reaches */
 
 enum ack_kind { ACK_SESSION, ACK_BUFFER, ACK_DELETED };
 
@@ -40,7 +40,7 @@ struct round {
     bool large;
 };
 
-/* What must be, by id: 1 present, 0 not known, -1 absent. */
+/* The expected state by id: 1 present, 0 unknown, -1 absent. */
 static signed char sessions[IDS_MAX];
 static signed char buffers[IDS_MAX];
 static unsigned char found[IDS_MAX];
@@ -70,11 +70,13 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
     struct gb_session_rec session;
     struct gb_buffer_rec buffer;
     struct gb_store_ids last;
+    char large[GB_LABELS_MAX] = "";
     int64_t session_id;
     int64_t id;
     char name[32];
     sem_t window;
 
+    memset(large, 'x', sizeof(large) - 1);
     f->config.sync_full = round->sync_full;
     sem_init(&window, 0, (unsigned)round->window);
     if (gb_store_open(&f->config, &f->store, NULL) < 0 || gb_store_last_ids(f->store, &last, NULL) < 0)
@@ -84,31 +86,32 @@ static void child(struct store_fixture *f, const struct round *round, int fd) {
         if (id % 50 == 1 || session_id == 0) {
             snprintf(name, sizeof(name), "s%lld", (long long)++session_id);
             session = store_session(session_id, name);
-            store_put_session(f->store, &session, acknowledged, start(fd, &window, ACK_SESSION, (int)session_id));
+            gb_store_put_session(f->store, &session, NULL, acknowledged,
+                                 start(fd, &window, ACK_SESSION, (int)session_id));
         }
         snprintf(name, sizeof(name), "b%lld", (long long)id);
         buffer = store_buffer(id, session_id, name);
         if (round->large)
-            memset(buffer.labels, 'x', GB_LABELS_MAX - 1);
-        store_put_buffer(f->store, &buffer, acknowledged, start(fd, &window, ACK_BUFFER, (int)id));
+            buffer.labels = store_labels(large);
+        gb_store_put_buffer(f->store, &buffer, NULL, acknowledged, start(fd, &window, ACK_BUFFER, (int)id));
         if (id % 7 == 0)
-            store_del(f->store, GB_STORE_DEL_BUFFER, id, acknowledged, start(fd, &window, ACK_DELETED, (int)id));
+            gb_store_delete_buffer(f->store, id, NULL, acknowledged, start(fd, &window, ACK_DELETED, (int)id));
     }
 }
 
 static void note(const struct ack *ack) {
     signed char *at = ack->kind == ACK_SESSION ? &sessions[ack->id] : &buffers[ack->id];
 
-    /* An id is never given twice. */
+    /* No id is used twice. */
     if (ack->id <= 0 || ack->id >= IDS_MAX || (ack->kind != ACK_DELETED && *at != 0))
         ck_abort_msg("the id %d was acknowledged again, or is none", ack->id);
     if (ack->kind == ACK_DELETED)
         *at = -1;
     else if (ack->kind == ACK_SESSION || ack->id % 7 != 0)
-        *at = 1; /* of the others the delete may be committed and not yet reported */
+        *at = 1; /* for the others a delete may be committed but not yet reported */
 }
 
-/* Returns how many acknowledgements came. */
+/* Returns the number of acknowledgements. */
 static int run_and_kill(struct store_fixture *f, const struct round *round) {
     struct ack ack;
     int ends[2];
@@ -172,7 +175,7 @@ static void assert_all_there(struct store_fixture *f, const struct round *round)
     store_sql_text(f->path, "PRAGMA integrity_check", verdict);
     ck_assert_str_eq(verdict, "ok");
     ck_assert_int_eq(store_sql_int(f->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
-    /* Not an assertion for each: check keeps a record of every one that is passed. */
+    /* One assertion for all: check keeps a record of every assertion that passes. */
     for (i = 1; i < IDS_MAX; i++) {
         if ((sessions[i] == 1 && (!(found[i] & 1) || i > last.session)) || (buffers[i] != 0 && i > last.buffer) ||
             (buffers[i] == 1 && !(found[i] & 2)) || (buffers[i] == -1 && (found[i] & 2)))

@@ -1,4 +1,4 @@
-/* The feed's log when the database does not take what is written to it. */
+/* The feed's log when the database refuses writes. */
 #include <check.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 #include "store_fixture.h"
 #include "store_vfs.h"
 
-/* Told, in the log or not. */
+/* Listeners get the event even if the log does not. */
 static void heard(void *arg, const struct gb_notice *notices, size_t count) {
     atomic_store((atomic_llong *)arg, notices[count - 1].id);
 }
@@ -43,7 +43,7 @@ START_TEST(what_the_disk_refused_is_a_gap) {
     gb_store_feed_watch(f.store, NULL, NULL);
     store_fixture_close(&f);
 
-    /* To who reads it later, 7 stands for 4 to 7. */
+    /* For a later reader, event 7 stands for the events 4 to 7. */
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM feed"), 9);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT sum(id) FROM feed WHERE type = 'feed.gap'"), 7);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT sum(id) FROM feed"), 1 + 2 + 3 + 7 + 8 + 9 + 10 + 11 + 12);

@@ -1,4 +1,4 @@
-/* A disk without room: while the store runs, when it is opened, and when there is room again. */
+/* A full disk: while the store runs, when it is opened, and when there is space again. */
 #include <sqlite3.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ static void put(struct store_fixture *f, int64_t id, enum gb_code expected) {
                   err.code, err.detail);
 }
 
-/* Nothing is queued meanwhile: the store finds out by itself. */
+/* No change is queued meanwhile: the store's own probe detects the free space. */
 static void until_healthy(struct store_fixture *f) {
     while (gb_store_health(f->store, NULL) < 0)
         usleep(1000);
@@ -75,7 +75,7 @@ START_TEST(full_while_it_runs) {
 }
 END_TEST
 
-/* The probe is no rubber stamp: as long as nothing can be written, it says so. */
+/* The probe fails as long as writes fail. */
 START_TEST(full_for_longer) {
     struct store_fixture f;
     struct gb_store_stat before;
@@ -148,7 +148,7 @@ START_TEST(opened_full_with_a_past) {
 }
 END_TEST
 
-/* Clients that try again all the time do not keep the store from looking. */
+/* Constant retries of clients do not keep the store from probing. */
 START_TEST(opened_full_and_busy) {
     struct gb_session_rec rec = store_session(1, "one");
     struct gb_error err = GB_ERROR_INIT;
@@ -169,7 +169,7 @@ START_TEST(opened_full_and_busy) {
 }
 END_TEST
 
-/* What was committed and is in the log alone, as after a crash. */
+/* A change that is committed but only in the write-ahead log, as after a crash. */
 START_TEST(opened_full_with_a_log) {
     struct store_fixture f;
     sqlite3 *other;
@@ -179,14 +179,14 @@ START_TEST(opened_full_with_a_log) {
     ck_assert_int_eq(sqlite3_open_v2(f.path, &other, SQLITE_OPEN_READWRITE, "unix"), SQLITE_OK);
     put(&f, 1, GB_OK);
     ck_assert_int_eq(sqlite3_exec(other, "BEGIN; SELECT * FROM sessions", NULL, NULL, NULL), SQLITE_OK);
-    store_fixture_close(&f); /* the reader keeps the log from going into the file */
+    store_fixture_close(&f); /* the reader prevents the checkpoint */
     fill();
     sqlite3_close(other);
     check_opened_full(&f, 1);
 }
 END_TEST
 
-/* Tokens are in force from the copy, and changes of other processes are seen as soon as they can be made. */
+/* Tokens stay in force from memory, and changes by other processes are read as soon as they can be written. */
 START_TEST(tokens_beside_a_full_disk) {
     struct gb_token_rec rec = {.name = {"t"}, .scopes = 1u << GB_SCOPE_READ};
     struct gb_token_store *tokens = NULL;

@@ -1,5 +1,5 @@
-/* The past: what samples come to in minutes and hours, what is kept of it, and what a question is answered with. Times are given: no
- * test waits for a clock. */
+/* The history: rollup of samples to minutes and hours, retention, and queries. The tests pass times in and never wait
+ * for a clock. */
 #include <math.h>
 #include <string.h>
 
@@ -104,7 +104,8 @@ START_TEST(points_are_summed) {
 }
 END_TEST
 
-/* A steady load in points of one and two samples, and of a point that is not full: what grew by what is covered is the same. */
+/* A steady load in points of one sample, of two, and in a point that is not full: growth divided by covered time is the
+ * same. */
 START_TEST(points_say_what_they_cover) {
     struct store_fixture f;
     struct gb_history_sample sample;
@@ -140,7 +141,7 @@ START_TEST(points_say_what_they_cover) {
 }
 END_TEST
 
-/* The same points, whether a level is rolled up yet or not. */
+/* A query returns the same points before and after a level is rolled up. */
 static void look(struct store_fixture *f) {
     struct gb_history_answer a = ask(f, GB_HISTORY_MINUTES, T0, T0 + 7200 * S, 60);
 
@@ -196,7 +197,7 @@ START_TEST(a_clock_that_is_set_back) {
     put(&f, T0 + 1 * S, 10, 1);
     put(&f, T0 + 121 * S, 20, 1);
     roll(&f, T0 + 200 * S);
-    put(&f, T0 + 2 * S, 30, 1); /* again in a minute that was rolled up */
+    put(&f, T0 + 2 * S, 30, 1); /* another sample in a minute that was rolled up */
     roll(&f, T0 + 61 * S);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT used_bytes_max FROM v_daemon_minutes LIMIT 1"), 30);
     roll(&f, T0 + 200 * S);
@@ -225,7 +226,8 @@ START_TEST(what_is_old_goes) {
 }
 END_TEST
 
-/* Of series: ten; of rows: where the living have too many each has its share, after those that ended are given up. */
+/* The limit is ten series. If rows exceed their limit, ended series lose theirs first, then each live series keeps its
+ * share. */
 START_TEST(bounds) {
     struct store_fixture f;
     int64_t i;
@@ -233,10 +235,10 @@ START_TEST(bounds) {
     store_fixture_init(&f);
     for (i = 1; i <= 10; i++)
         put_at(&f, GB_HISTORY_SESSION, i, T0, 1, 1);
-    put_at(&f, GB_HISTORY_POOL, 1, T0, 1, 1); /* all are there still */
+    put_at(&f, GB_HISTORY_POOL, 1, T0, 1, 1); /* all series are still there */
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM v_pools"), 0);
     put_at(&f, GB_HISTORY_POOL, 1, T0 + S, 1, 1);
-    put(&f, T0 + S, 1, 1); /* the daemon's is not counted */
+    put(&f, T0 + S, 1, 1); /* the daemon's own series does not count */
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM v_pools"), 1);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM v_sessions"), 9);
     roll(&f, T0 + 60 * S);
@@ -301,7 +303,7 @@ START_TEST(plans) {
     int64_t range;
 
     ck_assert_int_eq(p.level, GB_HISTORY_SAMPLES);
-    ck_assert_uint_eq(p.step_s, 20); /* two samples each, where 15 would be one and two in turn */
+    ck_assert_uint_eq(p.step_s, 20); /* two samples each; with 15 s, points would have one and two samples in turn */
     ck_assert_uint_eq(plan(-3600, 0, 7).step_s, 10);
     ck_assert_uint_eq(plan(-3600, 0, 15).step_s, 15);
     p = plan(-30 * 86400, 0, 0);
@@ -309,7 +311,7 @@ START_TEST(plans) {
     ck_assert_uint_eq(p.step_s, 10800);
     p = plan(-86400, 0, 0);
     ck_assert_int_eq(p.level, GB_HISTORY_MINUTES);
-    p = plan(-30 * 86400, 0, 3000); /* too many minutes to read */
+    p = plan(-30 * 86400, 0, 3000); /* more minutes than one query may read */
     ck_assert_int_eq(p.level, GB_HISTORY_HOURS);
     ck_assert_uint_eq(p.step_s, 3600);
     p = plan(-100000, -99000, 10); /* samples that are not kept */
@@ -325,7 +327,7 @@ START_TEST(plans) {
 }
 END_TEST
 
-/* Holds the reader in the first answer, so that the others wait. */
+/* Holds the reader thread in the first query's callback, so that the other queries wait. */
 struct held {
     struct store_wait wait;
     struct store_gate gate;
@@ -334,7 +336,7 @@ struct held {
 static void hold(void *arg, struct gb_history_answer *answer, const struct gb_error *error) {
     struct held *h = arg;
 
-    (void)answer; /* not taken: the store frees it */
+    (void)answer; /* not taken over: the store frees it */
     sem_post(&h->gate.entered);
     while (sem_wait(&h->gate.opened) < 0)
         ;
@@ -366,7 +368,7 @@ START_TEST(questions_are_bounded) {
         gb_store_history(f.store, &key, &plan, count, &h.wait);
     ck_assert_uint_eq(h.wait.reported, 0);
     gb_store_history(f.store, &key, &plan, count, &late);
-    ck_assert_uint_eq(late.reported, 1); /* at once, by the thread that asks */
+    ck_assert_uint_eq(late.reported, 1); /* called at once, on the calling thread */
     ck_assert_uint_eq(late.failed, 1);
     ck_assert_int_eq(late.last.code, GB_ERR_SATURATED);
     sem_post(&h.gate.opened);
@@ -374,7 +376,7 @@ START_TEST(questions_are_bounded) {
     ck_assert_uint_eq(h.wait.failed, 0);
     gb_store_history(f.store, &key, &plan, count, &late);
     store_wait_until(&late, 2);
-    ck_assert_uint_eq(late.failed, 1); /* there is room again */
+    ck_assert_uint_eq(late.failed, 1); /* the queue has room again */
     sem_destroy(&h.gate.opened);
     sem_destroy(&h.gate.entered);
     store_wait_done(&late);

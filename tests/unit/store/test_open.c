@@ -1,4 +1,4 @@
-/* Opening: what is refused and left as it is, what is made, what is migrated. */
+/* Opening a store: databases that are refused and left unchanged, created, or migrated. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ START_TEST(closing_empties_the_log) {
     char wal[128];
 
     store_fixture_init(&f);
-    /* A second connection keeps the log's file from being removed, so that its size can be seen. */
+    /* A second connection keeps SQLite from removing the log's file, so that the test can read its size. */
     gb_assert_ok(gb_token_store_open(f.path, &tokens, &err), err);
     gb_assert_ok(store_put_session_now(f.store, &rec, &err), err);
     snprintf(wal, sizeof(wal), "%s-wal", f.path);
@@ -128,11 +128,11 @@ START_TEST(a_damaged_database_is_refused_and_kept) {
     int i;
 
     store_fixture_init(&f);
-    store_put_session(f.store, &session, NULL, NULL);
+    gb_store_put_session(f.store, &session, NULL, NULL, NULL);
     for (i = 1; i <= 300; i++) {
         snprintf(name, sizeof(name), "b%d", i);
         buffer = store_buffer(i, 1, name);
-        store_put_buffer(f.store, &buffer, NULL, NULL);
+        gb_store_put_buffer(f.store, &buffer, NULL, NULL, NULL);
     }
     store_fixture_close(&f);
     n = read_file(f.path, before, sizeof(before));
@@ -210,7 +210,7 @@ START_TEST(an_older_schema_is_migrated) {
     ck_assert_int_eq(
         store_sql_int(f.path, "SELECT sum(used_bytes) + sum(reserved_bytes) FROM v_pools WHERE pool = 'default'"),
         7 + 17 + 9 + 19);
-    store_put_pool(f.store, &pool, NULL, NULL);
+    gb_store_put_pool(f.store, &pool, NULL, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT count(*) FROM pools"), 1);
     store_fixture_done(&f);
@@ -305,12 +305,12 @@ START_TEST(closing_nothing_is_fine) {
 }
 END_TEST
 
-/* Counted on from, they would overflow. */
+/* Incrementing these values would overflow. */
 START_TEST(numbers_near_the_end_are_refused_and_kept) {
     static const struct {
         const char *table;
         const char *column;
-        const char *put; /* where the table may be empty */
+        const char *put; /* the table may be empty */
     } numbers[] = {
         {"feed", "id", "INSERT INTO feed(id, at_us, type) VALUES(5, 1, 'daemon.started')"},
         {"feed_state", "dropped_through", ""},
@@ -334,7 +334,7 @@ START_TEST(numbers_near_the_end_are_refused_and_kept) {
 
             store_fixture_init(&f);
             if (!numbers[i].put)
-                store_put_session(f.store, &rec, NULL, NULL);
+                gb_store_put_session(f.store, &rec, NULL, NULL, NULL);
             store_fixture_close(&f);
             if (numbers[i].put)
                 store_sql_exec(f.path, numbers[i].put);

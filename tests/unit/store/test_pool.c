@@ -61,13 +61,13 @@ START_TEST(every_field_of_a_pool_comes_back) {
                                        .created_at_us = 1700000000000005 + i,
                                        .updated_at_us = 1700000000000105 + i};
         snprintf(pool[i].name.s, sizeof(pool[i].name.s), "p%u", i % 3); /* of two sessions the same */
-        store_put_pool(f.store, &pool[i], NULL, NULL);
+        gb_store_put_pool(f.store, &pool[i], NULL, NULL, NULL);
     }
     pool[1].version = 9; /* again: an update */
     pool[1].config.release_threshold_bytes = 77;
-    store_put_pool(f.store, &pool[1], NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_POOL, 7, NULL, NULL);
-    store_del(f.store, GB_STORE_DEL_POOL, 1234, NULL, NULL);
+    gb_store_put_pool(f.store, &pool[1], NULL, NULL, NULL);
+    gb_store_delete_pool(f.store, 7, NULL, NULL, NULL);
+    gb_store_delete_pool(f.store, 1234, NULL, NULL, NULL);
     gb_assert_ok(store_flush_now(f.store, &err), err);
     store_fixture_close(&f);
     store_fixture_open(&f);
@@ -76,8 +76,8 @@ START_TEST(every_field_of_a_pool_comes_back) {
     assert_pool(&seen.rec[0], &pool[0]);
     assert_pool(&seen.rec[1], &pool[1]);
     assert_pool(&seen.rec[2], &pool[3]);
-    store_del(f.store, GB_STORE_DEL_SESSION, 1, NULL, NULL); /* takes its pools along */
-    store_del(f.store, GB_STORE_DEL_POOL, 8, NULL, NULL);
+    gb_store_delete_session(f.store, 1, NULL, NULL, NULL); /* removes its pools, too */
+    gb_store_delete_pool(f.store, 8, NULL, NULL, NULL);
     store_fixture_close(&f);
     store_fixture_open(&f);
     gb_assert_ok(gb_store_last_ids(f.store, &last, &err), err);

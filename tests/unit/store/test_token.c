@@ -1,4 +1,4 @@
-/* Tokens: a connection of their own, beside a running store. */
+/* Tokens, which have a connection of their own beside a running store. */
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ START_TEST(tokens_come_back) {
     gb_assert_ok(gb_token_add(tokens, &a, &err), err);
     gb_assert_ok(gb_token_add(tokens, &b, &err), err);
     gb_token_store_close(tokens);
-    store_fixture_open(&f); /* the daemon takes over what the command made */
+    store_fixture_open(&f); /* the daemon opens the database that the command made */
     tokens = open_tokens(f.path);
     gb_assert_ok(gb_token_list(tokens, collect, &l, &err), err);
     ck_assert_uint_eq(l.count, 2);
@@ -129,7 +129,7 @@ START_TEST(changes_by_others_are_seen_once) {
     ck_assert(changed(command));
     gb_assert_ok(gb_token_revoke(command, "a", &err), err);
     ck_assert(changed(daemon));
-    /* Our own change must not hide another's that we have not seen. */
+    /* A change of this connection must not hide an unread change of another one. */
     gb_assert_ok(gb_token_add(command, &a, &err), err);
     gb_assert_ok(gb_token_revoke(daemon, "b", &err), err);
     ck_assert(changed(daemon));
@@ -158,7 +158,7 @@ START_TEST(tokens_and_the_writer_take_turns) {
         snprintf(name, sizeof(name), "t%d", i);
         rec = token(name, GB_SCOPE_READ, "");
         session.version = i;
-        store_put_session(f.store, &session, store_wait_report, &wait);
+        gb_store_put_session(f.store, &session, NULL, store_wait_report, &wait);
         gb_assert_ok(gb_token_add(tokens, &rec, &err), err);
     }
     store_wait_until(&wait, 100);

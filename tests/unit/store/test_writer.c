@@ -1,4 +1,4 @@
-/* The writer: order, groups, one bad change among good ones, a full queue, a disk that fails. */
+/* The writer: order, groups, one bad change among good ones, a full queue, a failing disk. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define MANY 200
 
-/* Which change reported how, in the order of the reports (all on the writer thread). */
+/* The result of each change, in the order of the reports (all on the writer thread). */
 struct report {
     struct journal *journal;
     int number;
@@ -45,7 +45,7 @@ static void journal_report(void *arg, const struct gb_error *error) {
 static void put_named(struct store_fixture *f, int64_t id, const char *name, struct report *report) {
     struct gb_buffer_rec rec = store_buffer(id, 1, name);
 
-    store_put_buffer(f->store, &rec, journal_report, report);
+    gb_store_put_buffer(f->store, &rec, NULL, journal_report, report);
 }
 
 static void put_numbered(struct store_fixture *f, int64_t id, struct report *report) {
@@ -130,9 +130,9 @@ START_TEST(one_bad_change_fails_alone) {
     put_named(&f, 1, "same", &j.reports[0]);
     put_named(&f, 2, "same", &j.reports[1]);
     put_named(&f, 3, "other", &j.reports[2]);
-    store_put_buffer(f.store, &orphan, journal_report, &j.reports[3]);
+    gb_store_put_buffer(f.store, &orphan, NULL, journal_report, &j.reports[3]);
     gb_store_flush(f.store, journal_report, &j.reports[4]);
-    store_del(f.store, GB_STORE_DEL_BUFFER, 1, journal_report, &j.reports[5]);
+    gb_store_delete_buffer(f.store, 1, NULL, journal_report, &j.reports[5]);
     put_named(&f, 5, "same", &j.reports[6]);
     store_gate_open(&gate);
     store_wait_until(&j.wait, 7);
@@ -157,10 +157,11 @@ START_TEST(one_bad_change_fails_alone) {
 END_TEST
 
 static void edit(struct store_fixture *f, const struct gb_store_edit *edits, size_t count, struct report *report) {
-    store_edit_buffers(f->store, edits, count, journal_report, report);
+    gb_store_edit_buffers(f->store, edits, count, NULL, journal_report, report);
 }
 
-/* Between others, in one transaction with them or, when one of all is bad, by itself: all of it or nothing. */
+/* A change of several records is committed whole or not at all. It shares a transaction with its neighbours; if one of
+ * those fails, it gets its own. */
 START_TEST(a_group_is_never_split) {
     static struct journal j;
     struct store_fixture f;
@@ -176,10 +177,11 @@ START_TEST(a_group_is_never_split) {
     for (i = 0; i < 6; i++) {
         char name[16];
 
-        snprintf(name, sizeof(name), "g%d", i == 4 ? 2 : i); /* the last of the bad ones takes the first one's name */
+        snprintf(name, sizeof(name), "g%d", i == 4 ? 2 : i); /* the last record of the bad change reuses the first one's
+                                                              * name */
         recs[i] = store_buffer(10 + i, 1, name);
     }
-    store_put_buffer(f.store, &recs[5], NULL, NULL);
+    gb_store_put_buffer(f.store, &recs[5], NULL, NULL, NULL);
     store_gate_close(&gate, f.store);
     put_named(&f, 1, "before", &j.reports[0]);
     edit(&f, bad, 3, &j.reports[1]);
@@ -217,7 +219,7 @@ START_TEST(a_full_queue_refuses) {
     store_gate_close(&gate, f.store);
     for (i = 0; i < 7; i++)
         put_numbered(&f, i + 1, &j.reports[i]);
-    store_del(f.store, GB_STORE_DEL_BUFFER, 1, NULL, NULL); /* refused too, and nobody hears of it */
+    gb_store_delete_buffer(f.store, 1, NULL, NULL, NULL); /* refused, too, but without a callback */
     gb_store_flush(f.store, journal_report, &j.reports[7]);
     gb_store_stat(f.store, &stat);
     ck_assert_uint_eq(stat.queued, 5);
@@ -253,7 +255,7 @@ static void chain_next(void *arg, const struct gb_error *error) {
         return;
     snprintf(name, sizeof(name), "b%d", c->left);
     rec = store_buffer(c->left--, 1, name);
-    store_put_buffer(c->f->store, &rec, chain_next, c);
+    gb_store_put_buffer(c->f->store, &rec, NULL, chain_next, c);
 }
 
 START_TEST(closing_carries_out_what_reports_queue) {
@@ -315,7 +317,7 @@ START_TEST(a_failing_disk_fails_changes) {
 }
 END_TEST
 
-/* Takes as long as the writer waits for another process, five seconds. */
+/* Takes five seconds, the writer's timeout for a lock of another process. */
 START_TEST(a_locked_database_fails_the_group) {
     static struct journal j;
     struct store_fixture f;

@@ -163,26 +163,26 @@ END_TEST
 /* --- what is kept ------------------------------------------------------------------------------------------------- */
 
 START_TEST(kept) {
-    struct gb_digests digests;
+    struct gb_digests *digests = gb_digests_new();
     struct gb_digest digest = {.alg = GB_DIGEST_SHA256};
     struct gb_digest found;
     char tag[GB_ETAG_SIZE];
     unsigned i;
 
-    ck_assert_int_eq(gb_digests_init(&digests), 0);
-    ck_assert(!gb_digests_find(&digests, "1.1", GB_DIGEST_SHA256, &found));
+    ck_assert_ptr_nonnull(digests);
+    ck_assert(!gb_digests_find(digests, "1.1", GB_DIGEST_SHA256, &found));
     for (i = 0; i <= GB_DIGESTS_KEPT; i++) {
         snprintf(tag, sizeof(tag), "1.%u", i);
         digest.bytes[0] = (uint8_t)i;
-        gb_digests_keep(&digests, tag, &digest);
-        gb_digests_keep(&digests, tag, &digest); /* computed twice, kept once */
-        ck_assert(gb_digests_find(&digests, tag, GB_DIGEST_SHA256, &found));
+        gb_digests_keep(digests, tag, &digest);
+        gb_digests_keep(digests, tag, &digest); /* computed twice, kept once */
+        ck_assert(gb_digests_find(digests, tag, GB_DIGEST_SHA256, &found));
         ck_assert_uint_eq(found.bytes[0], (uint8_t)i);
-        ck_assert(!gb_digests_find(&digests, tag, GB_DIGEST_SHA512, &found));
+        ck_assert(!gb_digests_find(digests, tag, GB_DIGEST_SHA512, &found));
     }
-    ck_assert(!gb_digests_find(&digests, "1.0", GB_DIGEST_SHA256, &found)); /* the oldest made room */
-    ck_assert(gb_digests_find(&digests, "1.1", GB_DIGEST_SHA256, &found));
-    gb_digests_done(&digests);
+    ck_assert(!gb_digests_find(digests, "1.0", GB_DIGEST_SHA256, &found)); /* the oldest made room */
+    ck_assert(gb_digests_find(digests, "1.1", GB_DIGEST_SHA256, &found));
+    gb_digests_free(digests);
 }
 END_TEST
 

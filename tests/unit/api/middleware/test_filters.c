@@ -3,6 +3,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "api/api.h"
 #include "api/context.h"
 #include "api/middleware/filters.h"
 #include "gb_test.h"

@@ -1,4 +1,5 @@
-/* The text formats of metrics, the choice between them, the table of times by route, and what is read of the process. */
+/* The text formats of metrics, the choice between them, the table of times by route, and what is read of the
+ * process. */
 #include "gb_test.h"
 
 #include <pthread.h>
@@ -101,13 +102,13 @@ START_TEST(test_table) {
     ck_assert_ptr_nonnull(table);
     for (i = 0; i < GB_HISTOGRAM_BOUNDS; i++) {
         ck_assert(i == 0 || gb_histogram_bound_ns(i) > gb_histogram_bound_ns(i - 1));
-        gb_latency_note(table, 0, 200, gb_histogram_bound_ns(i));
-        gb_latency_note(table, 1, 404, gb_histogram_bound_ns(i) + 1);
+        gb_latency_record(table, 0, 200, gb_histogram_bound_ns(i));
+        gb_latency_record(table, 1, 404, gb_histogram_bound_ns(i) + 1);
     }
-    gb_latency_note(table, 0, 304, 0);
-    gb_latency_note(table, 1, 503, 7);
-    gb_latency_note(table, 1, 0, 8);
-    gb_latency_note(table, 99, 400, 9); /* of no route */
+    gb_latency_record(table, 0, 304, 0);
+    gb_latency_record(table, 1, 503, 7);
+    gb_latency_record(table, 1, 0, 8);
+    gb_latency_record(table, 99, 400, 9); /* of no route */
     gb_latency_add(table, 0, &sum);
     for (i = 0; i <= GB_HISTOGRAM_BOUNDS; i++)
         ck_assert_uint_eq(sum.time.bucket[i], i == 0 ? 2 : i < GB_HISTOGRAM_BOUNDS ? 1 : 0);
@@ -136,7 +137,7 @@ static void *note_many(void *arg) {
     int i;
 
     for (i = 0; i < NOTES; i++)
-        gb_latency_note(arg, 0, 200, 1);
+        gb_latency_record(arg, 0, 200, 1);
     return NULL;
 }
 

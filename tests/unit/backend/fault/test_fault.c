@@ -1,4 +1,4 @@
-/* The fault decorator: its rules, and what they do to the calls. */
+/* The fault decorator: the syntax of its rules, and their effects on calls. */
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
@@ -301,7 +301,7 @@ START_TEST(a_delay_holds_the_call_up) {
 }
 END_TEST
 
-/* The call comes back; the stream comes to the work, and to what is behind it, later. */
+/* The call returns at once; the delay holds back this work and all later work of the stream. */
 START_TEST(a_stall_holds_the_stream_up) {
     uint64_t before;
 

@@ -1,5 +1,5 @@
-/* The fault decorator over kinds, places and peers: each operation fails when it is named, and alone; unnamed it does
- * what the backend below does. */
+/* The fault decorator over kinds, places and peers. A rule makes the operation that it names fail, and no other.
+ * Operations without a rule behave as in the backend below. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@ static struct gb_stream *stream;
 static struct gb_pool *pool;
 static struct gb_event *event;
 static struct gb_error err;
-static struct gb_place place; /* 64 KiB, managed */
-static struct gb_place pinned;
+static struct gb_location place; /* 64 KiB, managed */
+static struct gb_location pinned;
 
 static void open_with(const char *rules) {
     char spec[160];
@@ -24,8 +24,8 @@ static void open_with(const char *rules) {
     gb_assert_ok(gb_stream_create(be, 0, &stream, &err), err);
     gb_assert_ok(gb_event_create(be, 0, &event, &err), err);
     gb_assert_ok(gb_pool_default(be, 0, &pool, &err), err);
-    place = (struct gb_place){.kind = GB_KIND_MANAGED, .device = 0};
-    pinned = (struct gb_place){.kind = GB_KIND_PINNED, .device = 0};
+    place = (struct gb_location){.kind = GB_KIND_MANAGED, .device = 0};
+    pinned = (struct gb_location){.kind = GB_KIND_PINNED, .device = 0};
     gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_MANAGED, 65536, &place.ptr, &err), err);
     gb_assert_ok(gb_pin_alloc(be, 65536, &pinned.ptr, &err), err);
 }
@@ -38,7 +38,7 @@ static void close_all(void) {
 }
 
 static int export_once(void) {
-    struct gb_place plain = {.kind = GB_KIND_PAGEABLE, .device = 0};
+    struct gb_location plain = {.kind = GB_KIND_PAGEABLE, .device = 0};
     struct gb_export got = GB_EXPORT_INIT;
     int r;
 
@@ -50,11 +50,11 @@ static int export_once(void) {
     return r;
 }
 
-/* Calls op once, after what it needs. */
+/* Makes the objects that op needs, then calls it once. */
 static int call(enum gb_fault_op op) {
     enum gb_pool_access access = GB_POOL_ACCESS_NONE;
     enum gb_copy_way way = GB_WAY_COUNT;
-    struct gb_place other = {.kind = GB_KIND_SHARED, .device = 0};
+    struct gb_location other = {.kind = GB_KIND_SHARED, .device = 0};
     struct gb_mem_attr attr;
     struct gb_peer_rec peer;
 
@@ -75,7 +75,7 @@ static int call(enum gb_fault_op op) {
     case GB_FAULT_move:
         return gb_mem_move(be, &pinned, &place, 65536, stream, &way, &err);
     case GB_FAULT_place_fill:
-        return gb_place_fill(be, &place, 0x5b, 1, 65536, stream, &err);
+        return gb_location_fill(be, &place, 0x5b, 1, 65536, stream, &err);
     case GB_FAULT_prefetch:
         return gb_mem_prefetch(be, &place, 65536, true, stream, &err);
     case GB_FAULT_export:
@@ -144,7 +144,7 @@ START_TEST(what_is_not_named_passes_through) {
 }
 END_TEST
 
-/* What the host backend has not, and says so: the fault comes before that. */
+/* Operations that the host backend refuses as unsupported: the fault decorator fails them first. */
 START_TEST(events_for_others_fail_by_name) {
     unsigned char handle[GB_EXPORT_HANDLE_BYTES];
     struct gb_event *shared = NULL;

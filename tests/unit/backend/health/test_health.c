@@ -1,4 +1,4 @@
-/* How devices are: by an NVML that is not real, and by made-up files of a kernel. */
+/* Device health, read from a fake NVML and from fake files of the kernel. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@ static const struct gb_device_rec gpu = {.uuid = "GPU-01010101-0101-0101-0101-01
 static char folder[64];
 static char answers[96];
 
-/* Lines of fake_nvml.c. In one step: the thread that reads must never see half of them. */
+/* Writes the file that fake_nvml.c reads. The file is replaced by a rename, so that the reading thread never sees half
+ * of it. */
 static void answer(const char *lines) {
     char fresh[112];
     FILE *f;
@@ -70,7 +71,7 @@ START_TEST(simulated) {
 }
 END_TEST
 
-/* A call, and whether its number is known. */
+/* For each NVML call, a test whether health has its value. */
 static bool has_load(const struct gb_health *h) {
     return !isnan(h->gpu_utilization) && !isnan(h->memory_utilization);
 }
@@ -157,7 +158,7 @@ START_TEST(no_nvml) {
     reader = gb_health_reader_new(GB_HEALTH_AUTO, "");
     gb_health_read(reader, &gpu, &h);
     ck_assert_int_eq(h.source, GB_HEALTH_NONE);
-    answer(""); /* the driver comes later */
+    answer(""); /* the driver is loaded later */
     gb_health_read(reader, &gpu, &h);
     ck_assert_int_eq(h.source, GB_HEALTH_NVML);
     gb_health_read(reader, &other, &h);
@@ -176,7 +177,7 @@ START_TEST(many_processes) {
     ck_assert(h.process_count == GB_HEALTH_PROCESSES && h.processes_more == 40 - GB_HEALTH_PROCESSES);
     answer("processes 4000\n");
     h = ask(GB_HEALTH_AUTO, NULL, &gpu);
-    ck_assert(h.has_processes && h.process_count == 1 && h.processes_more == 4000); /* the one that draws */
+    ck_assert(h.has_processes && h.process_count == 1 && h.processes_more == 4000); /* the graphics process */
 }
 END_TEST
 
@@ -224,14 +225,15 @@ START_TEST(a_jetson) {
     ck_assert_str_eq(h.reason, "");
     ck_assert(h.gpu_utilization == 0.473 && h.temperature_c == -4.5 && h.power_w == 7.5 && h.sm_mhz == 1020);
     ck_assert(!h.has_ecc && !h.has_reasons && isnan(h.memory_utilization));
-    /* Newer ones have an NVML that says little. */
+    /* Newer devices have an NVML that reports few values. */
     answer("fail.nvmlDeviceGetUtilizationRates 3\nfail.nvmlDeviceGetPowerUsage 3\n");
     h = ask(GB_HEALTH_AUTO, folder, &orin);
     ck_assert_int_eq(h.source, GB_HEALTH_NVML);
     ck_assert(h.gpu_utilization == 0.473 && h.power_w == 7.5 && h.temperature_c == 54 && h.sm_mhz == 1980);
     answer("fail.nvmlInit_v2 9\n");
     ck_assert_int_eq(ask(GB_HEALTH_AUTO, folder, &orin).source, GB_HEALTH_SYSTEM);
-    ck_assert_int_eq(ask(GB_HEALTH_AUTO, folder, &gpu).source, GB_HEALTH_NONE); /* those files are not about a card */
+    ck_assert_int_eq(ask(GB_HEALTH_AUTO, folder, &gpu).source, GB_HEALTH_NONE); /* the files describe no discrete
+                                                                                 * card */
     put("/sys/class/devfreq/17000000.ga10b/device/load", "rubbish\n");
     put("/sys/class/thermal/thermal_zone1/temp", "");
     h = ask(GB_HEALTH_ONLY_SYSTEM, folder, &orin);
@@ -276,7 +278,7 @@ START_TEST(watched) {
     until(w, is_hot);
     gb_health_watch_get(w, 1, &h);
     ck_assert_int_eq(h.source, GB_HEALTH_NONE);
-    /* The driver hangs: what was read last stands there with its time, and the end is not held up. */
+    /* The driver hangs: the last reading stays, with its time, and closing does not wait for the call. */
     answer("temperature 99\nhang.nvmlDeviceGetPowerUsage 1\n");
     usleep(50000);
     gb_health_watch_get(w, 0, &h);
@@ -286,7 +288,7 @@ START_TEST(watched) {
     began_ns = gb_clock_ns();
     gb_health_watch_stop(w);
     ck_assert_uint_lt(gb_clock_ns() - began_ns, 10 * GB_NS_PER_S);
-    answer(""); /* it comes back, and finds that nobody is there any more */
+    answer(""); /* the call returns after the watch was closed */
     usleep(100000);
 }
 END_TEST
@@ -308,12 +310,12 @@ START_TEST(changes) {
     ck_assert_uint_eq(gb_health_changes(&bad, &cool), 0);
     ck_assert_uint_eq(gb_health_changes(&hot, &gone), 1u << GB_HEALTH_LOST);
     ck_assert_uint_eq(gb_health_changes(&gone, &hot), 1u << GB_HEALTH_SLOWED_DOWN);
-    hot.reasons = 1u << GB_CLOCK_sw_power_cap; /* everyday */
+    hot.reasons = 1u << GB_CLOCK_sw_power_cap; /* ordinary */
     ck_assert_uint_eq(gb_health_changes(&cool, &hot), 0);
 }
 END_TEST
 
-/* gb_nvml_open finds what was opened under that name. */
+/* gb_nvml_open finds the library that this process has already opened under that name. */
 static bool open_fake(void) {
     char path[4096];
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);

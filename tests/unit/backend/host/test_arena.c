@@ -1,4 +1,4 @@
-/* The host backend's memory: blocks and segments against a model that knows every byte's owner. */
+/* The host backend's arena: blocks and segments, compared with a model that records the owner of every byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +96,7 @@ START_TEST(random_work_agrees_with_the_model) {
         struct gb_stream *stream = tag((unsigned)rand_r(&seed) % 3);
 
         if (live[slot]) {
-            /* The first and the last byte still are this slot's: nobody else was given them. */
+            /* The first and the last byte still hold this slot's mark, so the memory was not given out twice. */
             char *p = gb_host_block_base(live[slot]);
 
             ck_assert_uint_eq((unsigned char)p[0], mark[slot]);
@@ -123,14 +123,14 @@ START_TEST(random_work_agrees_with_the_model) {
             check_arena(&arena);
         }
     }
-    ck_assert_uint_gt(full, 0); /* the model was pressed */
+    ck_assert_uint_gt(full, 0); /* the arena was full at least once */
     for (i = 0; i < SLOTS; i++) {
         if (live[i])
             gb_host_arena_give(&arena, live[i], NULL, 0);
     }
     gb_host_arena_settle(&arena, anyone, NULL);
     check_arena(&arena);
-    ck_assert_ptr_null(arena.segments->first->next); /* all joined */
+    ck_assert_ptr_null(arena.segments->first->next); /* all blocks are merged */
     done(&arena);
 }
 END_TEST
@@ -158,9 +158,9 @@ START_TEST(the_best_fit_is_found) {
     hit = gb_host_arena_find(&arena, 10 * GRAIN, own, tag(1));
     ck_assert_ptr_eq(hit, blocks[0]);
     hit = gb_host_arena_find(&arena, 31 * GRAIN, own, tag(1));
-    ck_assert_uint_eq(hit->offset, 87 * GRAIN); /* behind all of them */
+    ck_assert_uint_eq(hit->offset, 87 * GRAIN); /* after all of them */
     ck_assert_ptr_null(gb_host_arena_find(&arena, 4 * MIB, anyone, NULL));
-    /* What is left of a tagged block keeps the tag. */
+    /* The remainder of a split block keeps the tag. */
     hit = gb_host_arena_take(&arena, blocks[2], 5 * GRAIN);
     ck_assert(hit->next->free && hit->next->stream == tag(1) && hit->next->seq == 5);
     ck_assert_uint_eq(hit->next->bytes, 25 * GRAIN);

@@ -1,4 +1,4 @@
-/* What only the host backend promises: its options, hidden memory, threads that grow, checked copies. */
+/* Properties of the host backend alone: its options, hidden memory, threads started on demand, checked copies. */
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -116,12 +116,12 @@ START_TEST(hidden_memory_cannot_be_touched) {
     struct gb_stream *stream;
     volatile char *p;
 
-    signal(SIGSEGV, SIG_DFL); /* also where a sanitizer has taken it */
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer may have installed its own handler */
     open_spec("host:discrete,bytes=64M");
     stream = new_stream(0);
     p = new_memory(default_pool(0), stream, MIB);
     gb_assert_ok(gb_stream_sync(be, stream, &err), err);
-    p[_i == 0 ? 0 : MIB - 1] = 1; /* dies here */
+    p[_i == 0 ? 0 : MIB - 1] = 1; /* faults here */
 }
 END_TEST
 
@@ -205,7 +205,7 @@ static void meet(void *arg) {
         continue;
 }
 
-/* Twenty streams blocked in calls at one time, and one more that still works. */
+/* Twenty streams block in host functions at one time; another stream still makes progress. */
 START_TEST(blocked_calls_do_not_use_up_the_threads) {
     enum { BLOCKED = 20 };
     struct gb_stream *streams[BLOCKED + 1];
@@ -239,7 +239,7 @@ START_TEST(blocked_calls_do_not_use_up_the_threads) {
 }
 END_TEST
 
-/* A thousand streams parked on one event need no thread. */
+/* A thousand streams that wait for one event occupy no thread. */
 START_TEST(parked_streams_need_no_thread) {
     enum { PARKED = 1000 };
     static struct gb_stream *streams[PARKED];

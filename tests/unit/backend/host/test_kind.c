@@ -29,8 +29,8 @@ static void close_all(void) {
     gb_backend_close(be);
 }
 
-static struct gb_place place_of(enum gb_kind kind, int device, uint64_t bytes) {
-    struct gb_place place = {.kind = kind, .device = device};
+static struct gb_location place_of(enum gb_kind kind, int device, uint64_t bytes) {
+    struct gb_location place = {.kind = kind, .device = device};
 
     gb_assert_ok(gb_mem_kind_alloc(be, device, kind, bytes, &place.ptr, &err), err);
     return place;
@@ -44,10 +44,10 @@ static uint64_t free_bytes(int device) {
 }
 
 START_TEST(shared_and_managed_memory_is_the_devices) {
-    struct gb_place shared;
-    struct gb_place managed;
-    struct gb_place pinned;
-    struct gb_place ipc;
+    struct gb_location shared;
+    struct gb_location managed;
+    struct gb_location pinned;
+    struct gb_location ipc;
     void *none = NULL;
 
     open_spec("host:devices=2,bytes=64M");
@@ -78,9 +78,9 @@ START_TEST(shared_and_managed_memory_is_the_devices) {
 END_TEST
 
 START_TEST(wrong_places_are_refused) {
-    struct gb_place place;
-    struct gb_place wrong;
-    struct gb_place other;
+    struct gb_location place;
+    struct gb_location wrong;
+    struct gb_location other;
     struct gb_stream *second = NULL;
     enum gb_copy_way way;
 
@@ -94,29 +94,29 @@ START_TEST(wrong_places_are_refused) {
     wrong.kind = GB_KIND_DEVICE;
     gb_assert_fails(gb_mem_move(be, &other, &wrong, 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
     wrong.kind = GB_KIND_PINNED;
-    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_location_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
     wrong = place;
     wrong.device = 1;
-    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_ok(gb_stream_create(be, 1, &second, &err), err);
-    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, second, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_location_fill(be, &wrong, 0, 1, 1, second, &err), err, GB_ERR_DEVICE_ERROR);
     gb_stream_destroy(be, second);
     wrong.device = 2;
-    gb_assert_fails(gb_place_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(gb_location_fill(be, &wrong, 0, 1, 1, stream, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(gb_mem_move(be, &place, &other, 2 * MIB + 1, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
     gb_assert_fails(gb_mem_kind_free(be, &place, 3 * MIB, &err), err, GB_ERR_DEVICE_ERROR);
     gb_assert_ok(gb_mem_kind_free(be, &place, 2 * MIB, &err), err);
     gb_assert_fails(gb_mem_kind_free(be, &place, 2 * MIB, &err), err, GB_ERR_DEVICE_ERROR);
-    gb_assert_fails(gb_place_fill(be, &place, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_location_fill(be, &place, 0, 1, 1, stream, &err), err, GB_ERR_DEVICE_ERROR);
     place.ptr = NULL;
     ck_assert_int_eq(gb_mem_attributes(be, &place, NULL, &(struct gb_mem_attr){.device = 0}, &err), -1);
-    close_all(); /* frees the other */
+    close_all(); /* the caller frees the other */
 }
 END_TEST
 
 START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
-    struct gb_place place;
-    struct gb_place other;
+    struct gb_location place;
+    struct gb_location other;
     struct gb_device_rec rec;
     enum gb_copy_way way;
 
@@ -125,9 +125,9 @@ START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
     ck_assert(rec.managed_attach && rec.kind_cpu[GB_KIND_MANAGED]);
     place = place_of(GB_KIND_MANAGED, 0, 2 * MIB);
     other = place_of(GB_KIND_PINNED, 0, 2 * MIB);
-    gb_assert_ok(gb_place_fill(be, &place, 0x42, 1, 2 * MIB, stream, &err), err);
+    gb_assert_ok(gb_location_fill(be, &place, 0x42, 1, 2 * MIB, stream, &err), err);
     gb_assert_ok(gb_mem_attach(be, &place, true, stream, &err), err);
-    gb_assert_fails(gb_place_fill(be, &place, 0x43, 1, 2 * MIB, stream, &err), err, GB_ERR_DEVICE_ERROR);
+    gb_assert_fails(gb_location_fill(be, &place, 0x43, 1, 2 * MIB, stream, &err), err, GB_ERR_DEVICE_ERROR);
     gb_assert_fails(gb_mem_move(be, &other, &place, 2 * MIB, stream, &way, &err), err, GB_ERR_DEVICE_ERROR);
     gb_assert_ok(gb_stream_sync(be, stream, &err), err);
     ck_assert_int_eq(*(char *)place.ptr, 0x42);
@@ -143,11 +143,12 @@ START_TEST(managed_memory_is_used_by_one_side_at_a_time) {
 }
 END_TEST
 
-/* Managed memory in the device's hands, at the start and after it was handed back; hidden memory of kinds shared and ipc. */
+/* Managed memory that the device owns, at the start and after the CPU gave it back; hidden memory of kinds shared and
+ * ipc. */
 START_TEST(what_the_cpu_may_not_touch_kills) {
-    struct gb_place place;
+    struct gb_location place;
 
-    signal(SIGSEGV, SIG_DFL); /* also where a sanitizer has taken it */
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer may have installed its own handler */
     open_spec(_i < 2 ? "host:managed=attach,bytes=64M" : "host:discrete,bytes=64M");
     place = place_of(_i < 2 ? GB_KIND_MANAGED : _i == 2 ? GB_KIND_SHARED : GB_KIND_IPC, 0, MIB);
     if (_i == 1) {
@@ -157,7 +158,7 @@ START_TEST(what_the_cpu_may_not_touch_kills) {
         gb_assert_ok(gb_mem_attach(be, &place, false, stream, &err), err);
         gb_assert_ok(gb_stream_sync(be, stream, &err), err);
     }
-    *(volatile char *)place.ptr = 1; /* dies here */
+    *(volatile char *)place.ptr = 1; /* faults here */
 }
 END_TEST
 
@@ -182,11 +183,12 @@ START_TEST(devices_apart_do_not_open_pools) {
 }
 END_TEST
 
-/* In a process of its own, where nothing is mounted: 0, or which of the checks failed; 77 where it cannot be had. It opens the
- * backend itself: whoever is forked while other threads run may find the allocator locked for ever. */
+/* Runs the checks in a child process without mounts, and returns 0, the number of the failed check, or 77 if there can
+ * be no such process. The child opens the backend itself: after a fork beside other threads, the allocator's lock may
+ * be held for ever. */
 static int export_without_proc(const char *empty) {
     struct gb_export got = GB_EXPORT_INIT;
-    struct gb_place place;
+    struct gb_location place;
 
     open_spec("host:bytes=64M");
     place = place_of(GB_KIND_PINNED, 0, MIB);
@@ -200,7 +202,7 @@ static int export_without_proc(const char *empty) {
     return gb_mem_export(be, &place, MIB, NULL, GB_EXPORT_MEMFD, true, &got, &err) == 0 && got.fd >= 0 ? 0 : 3;
 }
 
-/* Where /proc is not mounted, a descriptor for writing is all that there is. */
+/* Without /proc the backend cannot open a descriptor for reading only. */
 START_TEST(without_proc_the_reason_is_said) {
     char empty[] = "/tmp/gb-no-proc-XXXXXX";
     int status = -1;
@@ -221,7 +223,7 @@ END_TEST
 
 START_TEST(a_part_begins_at_its_offset) {
     struct gb_export got = GB_EXPORT_INIT;
-    struct gb_place place;
+    struct gb_location place;
 
     open_spec("host:discrete,bytes=64M");
     place = place_of(GB_KIND_SHARED, 0, 3 * MIB + 1);

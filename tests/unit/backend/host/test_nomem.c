@@ -1,5 +1,6 @@
-/* The host backend when malloc fails: every allocation that a use case makes on the calling thread fails once, in turn.
- * A call may refuse then, with INTERNAL or OUT_OF_MEMORY; nothing may crash, and what was made can be given back. */
+/* The host backend when malloc fails. Every allocation that a use case makes on the calling thread fails once, in turn.
+ * The call may then fail with INTERNAL or OUT_OF_MEMORY. It must not crash, and objects made before it can still be
+ * freed. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "backend/backend.h"
 #include "gb_test.h"
 
-/* Sanitizers bring a malloc of their own. */
+/* Sanitizers replace malloc themselves. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 void *__libc_malloc(size_t size);
@@ -58,7 +59,7 @@ struct things {
     struct gb_pool *pool;
     void *pinned;
     void *p[40];
-    struct gb_place places[GB_KIND_COUNT];
+    struct gb_location places[GB_KIND_COUNT];
     int accepted;
     int told;
 };
@@ -150,7 +151,7 @@ START_TEST(every_allocation_may_fail) {
         give_back(&things);
     }
     ck_assert_int_gt(refused, 10);
-    ck_assert_int_gt(n, refused); /* some are made good, and the last round had none to fail */
+    ck_assert_int_gt(n, refused); /* some failures are recovered from */
 }
 END_TEST
 
@@ -164,7 +165,7 @@ int main(void) {
 #else
 
 int main(void) {
-    return 77; /* skipped, to Automake */
+    return 77; /* Automake's exit status of a skipped test */
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Pools of the host backend: the budget of a device, giving segments up, who gets freed memory. */
+/* Pools of the host backend: the budget of a device, the release of segments, and the reuse of freed memory. */
 #include <semaphore.h>
 #include <string.h>
 
@@ -49,6 +49,42 @@ static void pass_gate(void *arg) {
         continue;
 }
 
+/* A limit that is no whole number of grains is rounded down to whole grains, and a retry does not change that. */
+START_TEST(a_limit_between_two_grains) {
+    struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .max_bytes = 100};
+    struct gb_pool *small = NULL;
+    struct gb_pool *pool = NULL;
+    struct gb_stream *stream;
+    void *none = NULL;
+    char *p;
+
+    open_spec("host:bytes=100M");
+    stream = new_stream(0);
+    gb_assert_ok(gb_pool_create(be, 0, &config, &small, &err), err);
+    ck_assert_int_eq(gb_mem_alloc(be, small, stream, 1, &none, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_OUT_OF_MEMORY);
+    ck_assert_uint_eq(err.limit_bytes, 0);
+    ck_assert(!gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    config.max_bytes = 1000;
+    gb_assert_ok(gb_pool_create(be, 0, &config, &pool, &err), err);
+    ck_assert_int_eq(gb_mem_alloc(be, pool, stream, 513, &none, &err), -1);
+    ck_assert_uint_eq(err.limit_bytes, 512);
+    ck_assert(!gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    p = new_memory(pool, stream, 512);
+    /* A request that fits an empty pool is retryable. */
+    ck_assert_int_eq(gb_mem_alloc(be, pool, stream, 512, &none, &err), -1);
+    ck_assert(gb_error_retryable(&err));
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
+    gb_pool_destroy(be, small);
+    gb_pool_destroy(be, pool);
+    gb_stream_destroy(be, stream);
+    gb_backend_close(be);
+}
+END_TEST
+
 START_TEST(the_device_is_a_budget_of_all_its_pools) {
     const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED};
     struct gb_pool *pool = NULL;
@@ -71,14 +107,14 @@ START_TEST(the_device_is_a_budget_of_all_its_pools) {
     ck_assert_uint_eq(err.requested_bytes, 30 * MIB);
     err = GB_ERROR_INIT;
     gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
-    /* Freed, but still the default pool's. */
+    /* The memory is free but still reserved by the default pool. */
     gb_assert_fails(gb_mem_alloc(be, pool, stream, 30 * MIB, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
     gb_assert_ok(gb_pool_trim(be, default_pool(0), 0, &err), err);
     p = new_memory(pool, stream, 100 * MIB);
     gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
     ck_assert_uint_eq(rec.free_bytes, 0);
     gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
-    /* One segment serves several. */
+    /* One segment holds several blocks. */
     p = new_memory(pool, stream, 10 * MIB);
     (void)new_memory(pool, stream, 90 * MIB);
     gb_stream_destroy(be, stream);
@@ -111,7 +147,7 @@ START_TEST(a_pool_gives_up_segments_that_are_too_small) {
 }
 END_TEST
 
-/* A pool may be destroyed while frees are queued behind other work; the memory goes when they are done. */
+/* A pool may be destroyed while frees are queued behind other work; its memory is released when they are done. */
 START_TEST(a_pool_outlives_its_queued_frees) {
     const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED};
     struct gb_pool *pool = NULL;
@@ -140,7 +176,8 @@ START_TEST(a_pool_outlives_its_queued_frees) {
 }
 END_TEST
 
-/* Opportunity off: a finished free that nobody has waited for stays its stream's. */
+/* With opportunistic reuse off, memory stays with the stream that freed it until another stream has waited for that
+ * free. */
 START_TEST(without_opportunity_a_finished_free_is_not_shared) {
     const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED};
     struct gb_event *event = NULL;
@@ -165,7 +202,7 @@ START_TEST(without_opportunity_a_finished_free_is_not_shared) {
     ck_assert_ptr_ne(p, q);
     gb_event_destroy(be, event);
     gb_stream_destroy(be, s1);
-    /* The stream is gone, and with it its claim. */
+    /* Destroying the stream ends its claim on the memory. */
     ck_assert_ptr_eq(new_memory(pool, s2, 32 * MIB), p);
     gb_stream_destroy(be, s2);
     gb_pool_destroy(be, pool);
@@ -218,7 +255,7 @@ START_TEST(a_freed_block_is_the_next_one_given) {
     stream = new_stream(0);
     pool = default_pool(0);
     first = new_memory(pool, stream, 5 * MIB);
-    (void)new_memory(pool, stream, 512); /* a wall behind it */
+    (void)new_memory(pool, stream, 512); /* keeps the free block from merging with the next */
     p = first;
     for (i = 0; i < 10; i++) {
         gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
@@ -234,6 +271,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("host pools");
 
+    gb_test_add(suite, "between two grains", a_limit_between_two_grains, 30);
     gb_test_add(suite, "budget", the_device_is_a_budget_of_all_its_pools, 30);
     gb_test_add(suite, "segments too small", a_pool_gives_up_segments_that_are_too_small, 30);
     gb_test_add(suite, "queued frees", a_pool_outlives_its_queued_frees, 30);

@@ -1,9 +1,9 @@
-/* Keys of requests: every state and what leads to it, also across a restart; and calls that are cancelled. */
+/* Idempotency keys: every state and its transitions, also across a restart; and cancelled calls. */
 #include <stdio.h>
 #include <string.h>
 
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 static struct core_fixture f;
 
@@ -15,11 +15,11 @@ static struct gb_key key_of(int id, int fingerprint) {
     return key;
 }
 
-/* What a claim finds; an answer's status and body are checked. */
+/* Claims a key and returns the key's state. Checks the status and body of a stored answer. */
 static enum gb_key_state claim(int id, int fingerprint, const char *body) {
     struct gb_key key = key_of(id, fingerprint);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
 
@@ -31,7 +31,7 @@ static enum gb_key_state claim(int id, int fingerprint, const char *body) {
         ck_assert_uint_eq(answer->body_len, strlen(body));
         ck_assert_str_eq(answer->body, body);
     }
-    gb_answer_unref(answer);
+    gb_idempotency_reply_unref(answer);
     return state;
 }
 
@@ -40,7 +40,8 @@ static void keep(int id, int fingerprint, const char *body) {
     struct store_wait wait;
 
     store_wait_init(&wait);
-    gb_key_keep(f.core, &key, gb_answer_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report, &wait);
+    gb_key_keep(f.core, &key, gb_idempotency_reply_new(201, "ETag: \"x\"\n", body, strlen(body)), store_wait_report,
+                &wait);
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 0);
     store_wait_done(&wait);
@@ -60,7 +61,7 @@ static void reopen(void) {
 START_TEST(the_states_of_a_key) {
     struct gb_key key = key_of(1, 1);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
 
@@ -80,7 +81,7 @@ START_TEST(the_states_of_a_key) {
     keep(2, 1, "body");
     ck_assert_int_eq(claim(2, 1, "body"), GB_KEY_ANSWERED);
     ck_assert_int_eq(claim(2, 2, NULL), GB_KEY_OTHER);
-    give_up(3, true); /* nobody's */
+    give_up(3, true); /* no request claimed this key */
     core_fixture_done(&f);
 }
 END_TEST
@@ -93,16 +94,16 @@ static void create_marked(int id, const char *name) {
                                       .kind = GB_KIND_DEVICE,
                                       .stream = core_name("default")};
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_wake_init(&wake);
-    call = gb_call_new(core_wake, &wake);
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
     ck_assert_ptr_nonnull(call);
-    call->mark = gb_key_mark(f.core, &key);
+    call->base.mark = gb_key_mark(f.core, &key);
     gb_buffer_create(f.core, &params, 0, call);
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_OK);
+    gb_call_unref(&call->base);
     core_wake_done(&wake);
 }
 
@@ -110,7 +111,7 @@ START_TEST(a_restart_knows_them) {
     core_fixture_init(&f, "host");
     ck_assert_int_eq(claim(1, 1, NULL), GB_KEY_CLAIMED); /* nothing was done */
     ck_assert_int_eq(claim(2, 1, NULL), GB_KEY_CLAIMED);
-    create_marked(2, "b"); /* done, and not answered */
+    create_marked(2, "b"); /* the create is committed but has no stored answer */
     ck_assert_int_eq(claim(3, 1, NULL), GB_KEY_CLAIMED);
     create_marked(3, "c");
     keep(3, 1, "answer");
@@ -139,8 +140,8 @@ static void complete_marked(int id, const char *name) {
     gb_assert_ok(intake_begin(f.core, &params, &r, &err), err);
     gb_assert_ok(intake_part(f.core, r.view.id, 0, "12345678", 8, &err), err);
     core_pending_init(&p);
-    p.call->mark = gb_key_mark(f.core, &key);
-    gb_intake_complete(f.core, &session, r.view.id, NULL, NULL, p.call);
+    p.call.base->mark = gb_key_mark(f.core, &key);
+    gb_multipart_complete(f.core, &session, r.view.id, NULL, NULL, p.call.multipart);
     gb_assert_ok(core_pending_end(&p, NULL, &err), err);
 }
 
@@ -154,13 +155,13 @@ START_TEST(an_upload_that_is_completed) {
 }
 END_TEST
 
-/* Deletes both, of which the first may not be there, as the members of one wave that has a mark. */
+/* Deletes both buffers as the members of one wave that has a mark. The first buffer may be missing. */
 static void delete_marked(int id, bool atomic, const char *first, const char *second) {
     const char *names[] = {first, second};
     struct gb_name session = core_name("default");
     struct gb_key key = key_of(id, 1);
     struct gb_store_mark mark = gb_key_mark(f.core, &key);
-    struct gb_gather *g = gb_gather_new(2, atomic, &mark);
+    struct gb_transaction_batch *g = gb_transaction_batch_new(2, atomic, &mark);
     struct gb_error err;
     struct core_pending p[2];
     int i;
@@ -170,17 +171,17 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
         struct gb_name name = core_name(names[i]);
 
         core_pending_init(&p[i]);
-        p[i].call->gather = gb_gather_ref(g);
-        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call);
+        gb_transaction_batch_add(g, p[i].call.base);
+        gb_buffer_delete(f.core, &session, &name, NULL, p[i].call.buffer);
     }
-    gb_gather_unref(g);
+    gb_transaction_batch_unref(g);
     for (i = 0; i < 2; i++) {
         err = GB_ERROR_INIT;
         (void)core_pending_end(&p[i], NULL, &err);
     }
 }
 
-/* Together, one by one, and not at all. */
+/* The two deletions succeed together, one by one, and not at all. */
 START_TEST(members_of_a_wave) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -211,7 +212,7 @@ START_TEST(what_the_database_refuses_is_not_marked) {
     core_fixture_init(&f, "host");
     store_wait_init(&wait);
     mark = gb_key_mark(f.core, &key);
-    gb_store_change(f.store.store, GB_STORE_PUT_BUFFER, &rec, &mark, store_wait_report, &wait);
+    gb_store_put_buffer(f.store.store, &rec, &mark, store_wait_report, &wait);
     store_wait_until(&wait, 1);
     ck_assert_uint_eq(wait.failed, 1);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 0);
@@ -222,7 +223,7 @@ END_TEST
 
 START_TEST(they_are_bounded) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_answer *answer = NULL;
+    struct gb_idempotency_reply *answer = NULL;
     char note[GB_KEY_NOTE_SIZE];
     enum gb_key_state state;
     struct gb_key key = key_of(99, 1);
@@ -242,7 +243,7 @@ START_TEST(they_are_bounded) {
     ck_assert_int_eq(claim(0, 1, NULL), GB_KEY_CLAIMED); /* dropped since */
     for (i = 20; i < 23; i++)
         ck_assert_int_eq(claim(i, 1, NULL), GB_KEY_CLAIMED);
-    /* Those under way are not dropped for others. */
+    /* A key whose request is running is not evicted for another key. */
     ck_assert_int_eq(gb_key_claim(f.core, &key, &state, &answer, note, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 4);
@@ -266,7 +267,7 @@ START_TEST(they_expire) {
     core_fixture_open(&f);
     ck_assert_int_eq(claim(1, 2, NULL), GB_KEY_CLAIMED);
     ck_assert_int_eq(claim(2, 1, "b"), GB_KEY_ANSWERED);
-    keep(1, 2, "c"); /* and what has expired leaves the database */
+    keep(1, 2, "c"); /* expired keys leave the database */
     ck_assert_int_eq(store_sql_int(f.store.path, "SELECT count(*) FROM answers"), 2);
     core_fixture_done(&f);
 }
@@ -284,21 +285,21 @@ START_TEST(a_call_that_waits_for_memory) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_view view;
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_fixture_init(&f, "host:bytes=64M");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 60 << 20, 0, &err), err);
     core_wake_init(&wake);
-    call = gb_call_new(core_wake, &wake);
-    ck_assert(!gb_call_cancel(call, false)); /* nothing has begun */
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
+    ck_assert(!gb_call_cancel(&call->base, false)); /* nothing has begun */
     gb_buffer_create(f.core, &params, 60000, call);
-    ck_assert(gb_call_cancel(call, false));
-    ck_assert(!atomic_load(&call->finished));
-    ck_assert(gb_call_cancel(call, true));
+    ck_assert(gb_call_cancel(&call->base, false));
+    ck_assert(!atomic_load(&call->base.finished));
+    ck_assert(gb_call_cancel(&call->base, true));
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
-    ck_assert(!gb_call_cancel(call, true));
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
+    ck_assert(!gb_call_cancel(&call->base, true));
+    gb_call_unref(&call->base);
     gb_assert_ok(gb_session_get(f.core, &params.session, &view, &err), err);
     ck_assert_uint_eq(view.used_bytes, 60 << 20);
     ck_assert_uint_eq(view.buffers, 1);
@@ -308,30 +309,30 @@ START_TEST(a_call_that_waits_for_memory) {
 END_TEST
 
 START_TEST(work_that_is_queued) {
-    struct gb_write_params write = {.session = core_name("default"),
-                                    .name = core_name("b"),
-                                    .from_session = core_name("default"),
-                                    .from = core_name("a"),
-                                    .stream = core_name("default"),
-                                    .copy = true};
+    struct gb_device_write_params write = {.session = core_name("default"),
+                                           .name = core_name("b"),
+                                           .from_session = core_name("default"),
+                                           .from = core_name("a"),
+                                           .stream = core_name("default"),
+                                           .copy = true};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     struct core_gate gate;
     struct core_wake wake;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
 
     core_fixture_init(&f, "host:discrete");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 4096, 0, &err), err);
     core_wake_init(&wake);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(core_wake, &wake);
+    call = gb_call_new(sizeof(*call), core_wake, &wake);
     gb_buffer_write(f.core, &write, call);
-    ck_assert(gb_call_cancel(call, true));
-    ck_assert(!gb_call_cancel(call, true));
+    ck_assert(gb_call_cancel(&call->base, true));
+    ck_assert(!gb_call_cancel(&call->base, true));
     core_gate_open(&gate);
     core_wake_wait(&wake);
-    ck_assert_int_eq(call->error.code, GB_ERR_CANCELLED);
-    gb_call_unref(call);
+    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
+    gb_call_unref(&call->base);
     ck_assert_int_eq(core_buffer_get(f.core, "default", "b", &rec, &err), -1);
     core_wake_done(&wake);
     core_fixture_done(&f);

@@ -50,7 +50,7 @@ START_TEST(new_buffers_are_zero) {
     gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
-    ck_assert_uint_eq(view.stat.used_bytes, 0); /* at once: the deletion was acknowledged */
+    ck_assert_uint_eq(view.stat.used_bytes, 0); /* without a wait: the deletion was acknowledged */
     gb_assert_ok(core_buffer_create(f.core, "default", "y", 1000000, 0, &err), err);
     gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &view, &err), err);
     ck_assert_uint_ge(view.stat.used_bytes, 1000000);
@@ -62,7 +62,7 @@ START_TEST(new_buffers_are_zero) {
     ck_assert_int_eq(rec.generation, 1);
     ck_assert(!rec.has_crc32c);
     ck_assert_str_eq(rec.pool.s, "default");
-    ck_assert_str_eq(rec.labels, "{}");
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{}");
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.buffers, 1);
     ck_assert_uint_eq(stats.buffer_bytes, 1000000);
@@ -98,7 +98,7 @@ static void counted_free(void *arg) {
     atomic_fetch_add(&((struct counted *)arg)->freed, 1);
 }
 
-/* An upload lets go of it when the last thread has left it. */
+/* The upload frees its check when the last thread has left the upload. */
 static bool counted_freed(void *arg) {
     return atomic_load(&((struct counted *)arg)->freed) == 1;
 }
@@ -106,17 +106,17 @@ static bool counted_freed(void *arg) {
 static int patch(struct core_fixture *f, const struct gb_buffer_params *p, const struct gb_buffer_check *check,
                  struct gb_error *err) {
     struct core_wake w;
-    struct gb_call *call;
+    struct gb_buffer_call *call;
     int r;
 
     core_wake_init(&w);
-    call = gb_call_new(core_wake, &w);
+    call = gb_call_new(sizeof(*call), core_wake, &w);
     gb_buffer_patch(f->core, p, check, call);
     core_wake_wait(&w);
-    if (call->error.code != GB_OK)
-        *err = call->error;
-    r = call->error.code == GB_OK ? 0 : -1;
-    gb_call_unref(call);
+    if (call->base.error.code != GB_OK)
+        *err = call->base.error;
+    r = call->base.error.code == GB_OK ? 0 : -1;
+    gb_call_unref(&call->base);
     core_wake_done(&w);
     return r;
 }
@@ -141,18 +141,19 @@ START_TEST(patches_and_preconditions) {
     p.buffer.has_shape = p.buffer.has_labels = true;
     p.buffer.dtype = GB_DTYPE_FLOAT32;
     p.buffer.shape = (struct gb_shape){.dims = 2, .dim = {2, 3}};
-    strcpy(p.buffer.labels, "{\"a\":1}");
+    p.buffer.labels = store_labels("{\"a\":1}");
     gb_assert_ok(patch(&f, &p.buffer, NULL, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "x", &rec, &err), err);
     ck_assert_int_eq(rec.dtype, GB_DTYPE_FLOAT32);
     ck_assert_uint_eq(rec.shape.dim[1], 3);
-    ck_assert_str_eq(rec.labels, "{\"a\":1}");
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{\"a\":1}");
+    gb_buffer_rec_done(&rec);
     ck_assert_int_eq(rec.generation, 1);
     ck_assert_int_eq(rec.version, 2);
     ck_assert(rec.has_crc32c);
     p.buffer.bytes = 25;
     gb_assert_fails(patch(&f, &p.buffer, NULL, &err), err, GB_ERR_SHAPE_MISMATCH);
-    /* An upload asks before it reads, and again before it replaces. */
+    /* An upload runs its check before it receives bytes, and again before it replaces the content. */
     p = core_upload_params("default", "x", 24);
     p.check = check;
     p.check.arg = &twice;
@@ -162,7 +163,8 @@ START_TEST(patches_and_preconditions) {
     p.check.arg = &thrice;
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
-    ck_assert_str_eq(rec.labels, "{\"a\":1}"); /* not given: kept */
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{\"a\":1}"); /* not given: kept */
+    gb_buffer_rec_done(&rec);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     core_until(counted_freed, &thrice, "the check of the upload let go");
     core_until_idle(&f);
@@ -212,14 +214,14 @@ START_TEST(records_survive_bytes_do_not) {
     p.offset = 1;
     p.bytes = 5;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_CONTENT_LOST);
-    /* Lost bytes are not counted, their records are. */
+    /* The quota no longer counts lost bytes, but it still counts the records. */
     gb_assert_ok(gb_session_stats(f.core, &session.name, &ss, &err), err);
     ck_assert_uint_eq(ss.session.used_bytes, 0);
     ck_assert_uint_eq(ss.session.buffers, 2);
     ck_assert_uint_eq(ss.lost_buffers, 2);
     gb_assert_fails(core_buffer_create(f.core, "s", "z", 1, 0, &err), err, GB_ERR_QUOTA_EXCEEDED);
     p = core_upload_params("s", "x", 1000);
-    p.in_place = true; /* there is nothing to be in the place of */
+    p.in_place = true; /* the buffer has no content to overwrite */
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.id, before.id);
     ck_assert_int_eq(rec.generation, before.generation + 1);
@@ -275,7 +277,7 @@ static bool x_is_partial(void *arg) {
     return core_buffer_get(f->core, "default", "x", &rec, NULL) == 0 && rec.state == GB_BUFFER_PARTIAL;
 }
 
-/* The database refuses: nothing has changed, for readers as for the sums. */
+/* If the database refuses the write, neither the content nor the totals change. */
 START_TEST(the_database_refuses) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -317,7 +319,7 @@ START_TEST(the_database_refuses) {
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.sessions, 2);
     ck_assert_uint_eq(stats.buffers, 1);
-    /* In place the bytes did change, and nobody may take them for the old ones. */
+    /* An in-place upload did change the bytes, so they must not pass for the old generation. */
     p.in_place = true;
     gb_assert_fails(core_upload(f.core, &p, data, NULL, &err), err, GB_ERR_STORE_FAILED);
     core_until(x_is_partial, &f, "state partial");

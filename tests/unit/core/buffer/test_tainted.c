@@ -1,4 +1,4 @@
-/* Leases for writing that are ended from outside: their process may write on, so nothing is claimed of the bytes. */
+/* Writable leases that another client ends: the mapping process may write on, so the content is tainted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static struct gb_buffer_rec record_of(struct core_fixture *f) {
     return rec;
 }
 
-/* Maps "a", and ends that from outside. The mapping is still there. */
+/* Maps "a" and ends the lease without its holder. The process keeps its mapping. */
 static struct core_mapping escape(struct core_fixture *f, bool write) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_holder *h = core_holder(f->core);
@@ -41,7 +41,7 @@ static void verify(struct core_fixture *f) {
 
     p.stream = core_name("default");
     core_pending_init(&pending);
-    gb_buffer_scan(f->core, &p, pending.call);
+    gb_buffer_scan(f->core, &p, pending.call.scan);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
 }
 
@@ -53,23 +53,23 @@ START_TEST(nothing_is_claimed_of_the_bytes) {
 
     core_open_two(&f, specs[_i]);
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
-    ck_assert(!record_of(&f).escaped);
+    ck_assert(!record_of(&f).tainted);
     m = escape(&f, true);
-    ck_assert(record_of(&f).escaped && !record_of(&f).mapped_for_writing);
+    ck_assert(record_of(&f).tainted && !record_of(&f).mapped_for_writing);
     ck_assert_uint_eq(record_of(&f).leases, 0);
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_ESCAPED);
-    verify(&f); /* which else keeps the checksum that it finds */
+    verify(&f); /* a verification of untainted content would store the checksum */
     ck_assert(!record_of(&f).has_crc32c);
     m.bytes[7] ^= 1;
     data[7] ^= 1;
     core_expect(f.core, "default", "a", data, BYTES); /* so it can happen */
     core_bytes(2, other, BYTES);
-    gb_assert_ok(core_upload(f.core, &u, other, NULL, &err), err); /* into the same memory */
-    ck_assert(record_of(&f).escaped && !record_of(&f).has_crc32c);
+    gb_assert_ok(core_upload(f.core, &u, other, NULL, &err), err); /* the upload writes into the same memory */
+    ck_assert(record_of(&f).tainted && !record_of(&f).has_crc32c);
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_ESCAPED);
     ck_assert_int_eq(memcmp(m.bytes, other, BYTES), 0);
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 3, other); /* into other memory */
-    ck_assert(!record_of(&f).escaped && record_of(&f).has_crc32c);
+    ck_assert(!record_of(&f).tainted && record_of(&f).has_crc32c);
     memset(m.bytes, 0, BYTES);
     core_expect(f.core, "default", "a", other, BYTES);
     gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
@@ -79,7 +79,7 @@ START_TEST(nothing_is_claimed_of_the_bytes) {
 }
 END_TEST
 
-/* A reader, an end that the process itself asks for, and that of its connection: nobody writes after these. */
+/* Content is not tainted if the lease was for reading, its process ended it, or its connection ended. */
 START_TEST(other_ends_are_ends) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
@@ -91,18 +91,18 @@ START_TEST(other_ends_are_ends) {
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
     m = escape(&f, false);
     core_mapping_done(&m);
-    ck_assert(!record_of(&f).escaped && record_of(&f).has_crc32c);
+    ck_assert(!record_of(&f).tainted && record_of(&f).has_crc32c);
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", true);
     gb_assert_ok(core_map(f.core, &p, &m, &err), err);
     core_mapping_done(&m);
     gb_assert_ok(core_lease_end(f.core, m.id, h, &err), err);
-    ck_assert(!record_of(&f).escaped);
+    ck_assert(!record_of(&f).tainted);
     gb_assert_ok(core_map(f.core, &p, &m, &err), err);
     core_mapping_done(&m);
     gb_holder_end(h);
     core_until_unmapped(&f);
-    ck_assert(!record_of(&f).escaped);
+    ck_assert(!record_of(&f).tainted);
     verify(&f);
     ck_assert(record_of(&f).has_crc32c);
     gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
@@ -111,11 +111,11 @@ START_TEST(other_ends_are_ends) {
 }
 END_TEST
 
-/* A part of the bytes is written into a copy of all; a copy elsewhere is a copy. */
+/* A partial upload writes into a fresh copy of the content. Neither that copy nor another buffer's copy is tainted. */
 START_TEST(copies_do_not_escape) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", 10);
-    struct gb_write_params copy = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params copy = core_copy_params("default", "a", "default", "b");
     struct gb_buffer_rec rec;
     struct core_mapping m;
     struct core_fixture f;
@@ -125,12 +125,12 @@ START_TEST(copies_do_not_escape) {
     m = escape(&f, true);
     gb_assert_ok(core_write(f.core, &copy, NULL, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "b", &rec, &err), err);
-    ck_assert(!rec.escaped && !rec.has_crc32c);
+    ck_assert(!rec.tainted && !rec.has_crc32c);
     u.partial = true;
     u.offset = 5;
     memset(data + 5, 'x', 10);
     gb_assert_ok(core_upload(f.core, &u, data + 5, NULL, &err), err);
-    ck_assert(!record_of(&f).escaped);
+    ck_assert(!record_of(&f).tainted);
     memset(m.bytes, 0, BYTES);
     core_expect(f.core, "default", "a", data, BYTES);
     core_mapping_done(&m);
@@ -139,7 +139,7 @@ START_TEST(copies_do_not_escape) {
 }
 END_TEST
 
-/* Only what is read counts, and a side that escaped is never made current again where it is. */
+/* Only the current side counts. A tainted side becomes current again only in fresh memory. */
 START_TEST(a_mirrored_buffer_leaves_the_side) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
@@ -152,21 +152,21 @@ START_TEST(a_mirrored_buffer_leaves_the_side) {
     u.buffer.has_mirrored = true;
     core_put(f.core, &u, 1, data);
     m = escape(&f, true); /* the host side */
-    ck_assert(record_of(&f).escaped);
+    ck_assert(record_of(&f).tainted);
     gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
-    ck_assert(record_of(&f).escaped);
+    ck_assert(record_of(&f).tainted);
     u.to_device_side = true;
     core_put(f.core, &u, 2, data);
-    ck_assert(!record_of(&f).escaped && record_of(&f).has_crc32c);
+    ck_assert(!record_of(&f).tainted && record_of(&f).has_crc32c);
     gb_assert_ok(core_sync(f.core, "default", "a", true, &r, &err), err);
-    ck_assert(r.copied && !record_of(&f).escaped);
+    ck_assert(r.copied && !record_of(&f).tainted);
     memset(m.bytes, 0, BYTES);
     core_expect(f.core, "default", "a", data, BYTES);
     core_mapping_done(&m);
     m = escape(&f, true);
     u.to_device_side = false;
     core_put(f.core, &u, 3, data);
-    ck_assert(!record_of(&f).escaped && record_of(&f).has_crc32c);
+    ck_assert(!record_of(&f).tainted && record_of(&f).has_crc32c);
     memset(m.bytes, 0, BYTES);
     core_expect(f.core, "default", "a", data, BYTES);
     core_mapping_done(&m);

@@ -1,4 +1,4 @@
-/* The parts of the core that stand alone: slots, lists by id, turns, quota. */
+/* Self-contained modules of the core: slots, lists by id, turns, quota. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-/* --- slots -------------------------------------------------------------------------------------------------------------- */
+/* --- slots -------------------------------------------------------------------------------------------------------- */
 
 struct waiter {
     struct gb_slot_waiter w; /* first */
@@ -42,7 +42,7 @@ START_TEST(slots_are_the_set_and_no_more) {
             ck_assert(slot[k] + 4096 <= slot[i] || slot[i] + 4096 <= slot[k]);
     }
     ck_assert_ptr_null(gb_slots_try(&slots));
-    /* The last given back is the first lent. */
+    /* The slot that was returned last is lent first. */
     gb_slots_give(&slots, slot[2]);
     gb_slots_give(&slots, slot[1]);
     ck_assert_ptr_eq(gb_slots_try(&slots), slot[1]);
@@ -74,17 +74,17 @@ START_TEST(slots_go_to_who_waited_longest) {
         ck_assert_ptr_null(gb_slots_take(&slots, &waiter[i].w)); /* once is enough */
     }
     ck_assert(gb_slots_cancel(&slots, &waiter[1].w));
-    ck_assert(gb_slots_cancel(&slots, &waiter[3].w)); /* the last one: the end of the line moves */
+    ck_assert(gb_slots_cancel(&slots, &waiter[3].w)); /* the last waiter: the queue's tail moves */
     gb_slots_give(&slots, slot);
     ck_assert_int_eq(next, 1);
     ck_assert_int_eq(order[0], 0);
-    /* It is the first waiter's, and nobody can overtake him. */
+    /* The slot is reserved for the first waiter; no other thread can take it. */
     ck_assert_ptr_null(gb_slots_try(&slots));
     ck_assert_ptr_eq(gb_slots_take(&slots, &waiter[0].w), slot);
     gb_slots_give(&slots, slot);
     ck_assert_int_eq(next, 2);
     ck_assert_int_eq(order[1], 2);
-    /* Granted and never claimed: goes back. */
+    /* A slot that is granted but never claimed is returned. */
     ck_assert(!gb_slots_cancel(&slots, &waiter[2].w));
     ck_assert_ptr_eq(gb_slots_try(&slots), slot);
     ck_assert_uint_eq(atomic_load(&slots.waits), 4);
@@ -94,7 +94,7 @@ START_TEST(slots_go_to_who_waited_longest) {
 }
 END_TEST
 
-/* Slots fewer than transfers: everyone gets through. */
+/* With fewer slots than transfers, every transfer completes. */
 START_TEST(more_transfers_than_slots) {
     enum { MANY = 3 * CORE_SLOTS, SIZE = 3 * CORE_SLOT_BYTES + 77 };
     struct core_fixture f;
@@ -121,7 +121,7 @@ START_TEST(more_transfers_than_slots) {
         p.arg = &w[i];
         gb_assert_ok(gb_upload_begin(f.core, &p, &upload[i], &err), err);
     }
-    /* A little of each in turn, so that all hold or want slots at once. */
+    /* Sends a little of each transfer in turn, so that all hold or want slots at once. */
     while (left > 0) {
         for (i = 0; i < MANY; i++) {
             void *room;
@@ -161,7 +161,7 @@ START_TEST(more_transfers_than_slots) {
 }
 END_TEST
 
-/* --- lists and turns ---------------------------------------------------------------------------------------------------- */
+/* --- lists and turns ---------------------------------------------------------------------------------------------- */
 
 START_TEST(idlist_keeps_order) {
     struct gb_idlist list = {0};
@@ -187,22 +187,22 @@ START_TEST(idlist_keeps_order) {
 END_TEST
 
 START_TEST(turns_are_taken_in_order) {
-    struct gb_turns turns = {0};
-    struct gb_turn t[3];
+    struct gb_fifo_lock fifo = {0};
+    struct gb_fifo_waiter t[3];
 
-    ck_assert(gb_turns_enter(&turns, &t[0]));
-    ck_assert(!gb_turns_enter(&turns, &t[1]));
-    ck_assert(!gb_turns_enter(&turns, &t[2]));
-    ck_assert_ptr_eq(gb_turns_leave(&turns), &t[1]);
-    ck_assert_ptr_eq(gb_turns_leave(&turns), &t[2]);
-    ck_assert(turns.taken);
-    ck_assert_ptr_null(gb_turns_leave(&turns));
-    ck_assert(!turns.taken);
-    ck_assert(gb_turns_enter(&turns, &t[1]));
+    ck_assert(gb_fifo_lock_acquire(&fifo, &t[0]));
+    ck_assert(!gb_fifo_lock_acquire(&fifo, &t[1]));
+    ck_assert(!gb_fifo_lock_acquire(&fifo, &t[2]));
+    ck_assert_ptr_eq(gb_fifo_lock_release(&fifo), &t[1]);
+    ck_assert_ptr_eq(gb_fifo_lock_release(&fifo), &t[2]);
+    ck_assert(fifo.taken);
+    ck_assert_ptr_null(gb_fifo_lock_release(&fifo));
+    ck_assert(!fifo.taken);
+    ck_assert(gb_fifo_lock_acquire(&fifo, &t[1]));
 }
 END_TEST
 
-/* --- quota -------------------------------------------------------------------------------------------------------------- */
+/* --- quota -------------------------------------------------------------------------------------------------------- */
 
 #define QUOTA_THREADS 8
 #define QUOTA_ROUNDS 2000
@@ -258,7 +258,7 @@ START_TEST(quota_holds_under_threads) {
     params.quota.buffers = 3;
     gb_assert_ok(core_session_create(f.core, &params, &err), err);
     s = gb_session_find(f.core, &params.name, &err);
-    /* One session's threads, the other sessions' limit: buffers_max is shared. */
+    /* The threads share one session's quota. All sessions share buffers_max. */
     for (i = 0; i < QUOTA_THREADS; i++) {
         takers[i] = (struct taker){.session = s, .most = &most, .number = (unsigned)i};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, take_and_give, &takers[i]), 0);
@@ -281,7 +281,7 @@ START_TEST(quota_holds_under_threads) {
     gb_assert_fails(gb_quota_take_locked(s, 1, 2, &own), own, GB_ERR_QUOTA_EXCEEDED);
     gb_assert_fails(gb_quota_take_locked(s, UINT64_MAX, 0, &own), own, GB_ERR_QUOTA_EXCEEDED);
     gb_assert_fails(gb_quota_take_locked(s, 0, UINT64_MAX, &own), own, GB_ERR_QUOTA_EXCEEDED);
-    /* What was refused left nothing behind. */
+    /* A refused charge leaves nothing behind. */
     ck_assert_uint_eq(s->used_bytes, 300);
     ck_assert_uint_eq(s->counted_buffers, 2);
     ck_assert_uint_eq(atomic_load(&f.core->counted_buffers), 2);

@@ -37,10 +37,10 @@ struct seen {
     unsigned count;
     uint64_t bytes;
     unsigned leaving;
-    struct gb_trace_block last;
+    struct gb_alloc_log_block last;
 };
 
-static int see(void *arg, const struct gb_trace_block *b, struct gb_error *why) {
+static int see(void *arg, const struct gb_alloc_log_block *b, struct gb_error *why) {
     struct seen *seen = arg;
 
     (void)why;
@@ -55,7 +55,7 @@ static int see(void *arg, const struct gb_trace_block *b, struct gb_error *why) 
 static struct seen look(void) {
     struct seen seen = {0};
 
-    gb_assert_ok(gb_trace_blocks(f.core, see, &seen, &err), err);
+    gb_assert_ok(gb_alloc_log_blocks(f.core, see, &seen, &err), err);
     return seen;
 }
 
@@ -63,7 +63,7 @@ static uint64_t end_of_log(void) {
     uint64_t first;
     uint64_t end;
 
-    gb_trace_range(f.core, &first, &end);
+    gb_alloc_log_range(f.core, &first, &end);
     ck_assert(first <= end && end - first <= ROOM);
     return end;
 }
@@ -74,7 +74,7 @@ static bool nothing_taken(void *arg) {
 }
 
 START_TEST(agrees) {
-    struct gb_trace_event e[8];
+    struct gb_alloc_log_event e[8];
     uint64_t from = 1;
     unsigned n;
 
@@ -86,20 +86,21 @@ START_TEST(agrees) {
     erase("a");
     erase("b");
     core_until(nothing_taken, NULL, "all is given back");
-    n = gb_trace_events(f.core, &from, UINT64_MAX, e, 8);
+    n = gb_alloc_log_events(f.core, &from, UINT64_MAX, e, 8);
     ck_assert_uint_eq(n, 4);
-    ck_assert(e[0].action == GB_TRACE_ALLOC && e[1].action == GB_TRACE_ALLOC && e[2].action == GB_TRACE_FREE);
+    ck_assert(e[0].action == GB_ALLOC_LOG_ALLOC && e[1].action == GB_ALLOC_LOG_ALLOC &&
+              e[2].action == GB_ALLOC_LOG_FREE);
     ck_assert(e[0].bytes == 1000 && e[0].number == 1 && e[0].kind == GB_KIND_DEVICE && e[0].device == 0);
     ck_assert_str_eq(e[0].session, "default");
     ck_assert_str_eq(e[0].buffer, "a");
     ck_assert(e[0].address == e[2].address || e[0].address == e[3].address);
-    ck_assert_uint_eq(gb_trace_events(f.core, &from, UINT64_MAX, e, 8), 0);
+    ck_assert_uint_eq(gb_alloc_log_events(f.core, &from, UINT64_MAX, e, 8), 0);
     ck_assert_uint_eq(from, 5);
 }
 END_TEST
 
 START_TEST(wraps) {
-    struct gb_trace_event e[ROOM];
+    struct gb_alloc_log_event e[ROOM];
     uint64_t from = 1;
     uint64_t end;
     unsigned n;
@@ -112,24 +113,24 @@ START_TEST(wraps) {
     core_until(nothing_taken, NULL, "all is given back");
     end = end_of_log();
     ck_assert_uint_eq(end, 2 * ROOM + 1);
-    n = gb_trace_events(f.core, &from, end, e, ROOM);
+    n = gb_alloc_log_events(f.core, &from, end, e, ROOM);
     ck_assert_uint_eq(n, ROOM);
     for (i = 0; i < n; i++)
         ck_assert_uint_eq(e[i].number, end - ROOM + i);
     from = end - 3;
-    ck_assert_uint_eq(gb_trace_events(f.core, &from, end - 1, e, ROOM), 2);
+    ck_assert_uint_eq(gb_alloc_log_events(f.core, &from, end - 1, e, ROOM), 2);
 }
 END_TEST
 
 START_TEST(refused) {
-    struct gb_trace_event e;
+    struct gb_alloc_log_event e;
     uint64_t from = 1;
 
     if (!core_on_host(&f)) /* which has as much */
         return;
     gb_assert_fails(core_buffer_create(f.core, "default", "big", 1u << 30, 0, &err), err, GB_ERR_OUT_OF_MEMORY);
-    ck_assert_uint_eq(gb_trace_events(f.core, &from, UINT64_MAX, &e, 1), 1);
-    ck_assert(e.action == GB_TRACE_FAILURE && e.address == 0 && e.bytes == 1u << 30 && e.free_bytes > 0);
+    ck_assert_uint_eq(gb_alloc_log_events(f.core, &from, UINT64_MAX, &e, 1), 1);
+    ck_assert(e.action == GB_ALLOC_LOG_FAILURE && e.address == 0 && e.bytes == 1u << 30 && e.free_bytes > 0);
     ck_assert_uint_eq(look().count, 0);
 }
 END_TEST
@@ -139,11 +140,11 @@ static atomic_bool over;
 static void *walk(void *arg) {
     (void)arg;
     while (!atomic_load(&over)) {
-        struct gb_trace_event e[16];
+        struct gb_alloc_log_event e[16];
         uint64_t from = 0;
 
         ck_assert_uint_le(look().count, 400);
-        while (gb_trace_events(f.core, &from, UINT64_MAX, e, 16) == 16)
+        while (gb_alloc_log_events(f.core, &from, UINT64_MAX, e, 16) == 16)
             ;
     }
     return NULL;

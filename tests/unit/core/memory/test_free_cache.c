@@ -1,8 +1,9 @@
-/* Memory that is kept a moment: who gets it without the lane, who does not, and that it is given back. */
+/* The free cache: allocations that reuse its memory without the lane, those that cannot, and its return to the pool. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/memory/content.h"
+#include "core/memory/free_cache.h"
 #include "core/runtime/runtime.h"
 #include "core_pools.h"
 #include "gb_test.h"
@@ -31,7 +32,7 @@ static bool entered(void *arg) {
     return gb_lane_enter(&device()->lane);
 }
 
-/* From here nothing is freed or allocated but by this thread, until the lane is left. */
+/* Enters the lane. Until the lane is left, only this thread allocates or frees. */
 static void hold_lane(void) {
     core_until(entered, NULL, "the lane is free");
 }
@@ -40,11 +41,11 @@ static void leave_lane(void) {
     gb_lane_leave(&device()->lane, false);
 }
 
-/* Something waits for memory; from here the lane is held. */
+/* Returns true, with the lane held, when an allocation waits for memory. */
 static bool waits(void *arg) {
     if (!entered(arg))
         return false;
-    if (device()->starved)
+    if (device()->waiting.first)
         return true;
     leave_lane();
     return false;
@@ -98,7 +99,7 @@ START_TEST(the_next_of_its_size_takes_it) {
     ck_assert_uint_ge(view.stat.used_bytes, BYTES);
     ck_assert_uint_eq(view.memory.allocations, before.memory.allocations + 2);
     ck_assert_uint_eq(session_bytes(), BYTES);
-    ck_assert_uint_eq(atomic_load(&device()->kept.count), 0);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 0);
     leave_lane();
     gb_assert_ok(core_download(f.core, "default", "y", 0, BYTES, data, &err), err);
     for (i = 0; i < BYTES; i++)
@@ -109,7 +110,7 @@ START_TEST(the_next_of_its_size_takes_it) {
 }
 END_TEST
 
-/* Replaced again and again without the lane: each generation takes the memory of the one before the last. */
+/* Uploads replace a buffer repeatedly without the lane. Each reuses the memory of the generation before the last. */
 START_TEST(uploads_take_it_in_turns) {
     char *data = malloc(BYTES);
     char *got = malloc(BYTES);
@@ -124,7 +125,7 @@ START_TEST(uploads_take_it_in_turns) {
     for (i = 1; i < 6; i++) {
         core_bytes(i, data, BYTES);
         gb_assert_ok(core_upload(f.core, &p, data, NULL, &err), err);
-        ck_assert_uint_eq(atomic_load(&device()->kept.count), 1);
+        ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     }
     leave_lane();
     gb_assert_ok(core_download(f.core, "default", "x", 0, BYTES, got, &err), err);
@@ -136,7 +137,7 @@ START_TEST(uploads_take_it_in_turns) {
 }
 END_TEST
 
-/* Another size, another pool: the lane is asked, and gives first back what is kept. */
+/* An allocation of another size or pool goes to the lane. The lane first returns the cached memory. */
 START_TEST(others_do_not) {
     struct gb_buffer_params other[2] = {{.name = core_name("y"), .bytes = BYTES + 1},
                                         {.name = core_name("y"), .bytes = BYTES, .pool = core_name("p")}};
@@ -151,18 +152,18 @@ START_TEST(others_do_not) {
     hold_lane();
     erase("x");
     core_call_begin(&c);
-    gb_buffer_create(f.core, p, 0, c.call);
+    gb_buffer_create(f.core, p, 0, c.call.buffer);
     ck_assert(!core_call_over(&c));
-    ck_assert_uint_eq(atomic_load(&device()->kept.count), 1);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
     leave_lane();
     gb_assert_ok(core_call_end(&c, &err), err);
-    ck_assert_uint_eq(atomic_load(&device()->kept.count), 0);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 0);
     erase("y");
     gb_assert_ok(core_pool_remove(f.core, "default", "p", false, &err), err);
 }
 END_TEST
 
-/* What is kept is no room: somebody may take it again before what waits for memory has gone on. */
+/* Cached memory counts against the pool's limit, because another allocation may reuse it before a waiter runs. */
 START_TEST(the_limit_counts_it) {
     struct gb_buffer_params p = {.session = core_name("default"), .name = core_name("y"), .dtype = GB_DTYPE_UINT8};
     struct core_call c;
@@ -176,19 +177,19 @@ START_TEST(the_limit_counts_it) {
     first.name = core_name("x");
     first.bytes = first.shape.dim[0] = 1500000;
     core_call_begin(&c);
-    gb_buffer_create(f.core, &first, 0, c.call);
+    gb_buffer_create(f.core, &first, 0, c.call.buffer);
     gb_assert_ok(core_call_end(&c, &err), err);
     core_call_begin(&c);
-    gb_buffer_create(f.core, &p, 60000, c.call);
+    gb_buffer_create(f.core, &p, 60000, c.call.buffer);
     core_until(waits, NULL, "there is no room for the second");
     erase("x");
-    ck_assert_uint_eq(atomic_load(&device()->kept.count), 1);
-    /* As the lane does between two tasks, before it gives anything back. */
-    device()->starved_trim_ns = UINT64_MAX;
-    device()->memory_freed = true;
-    ck_assert(gb_alloc_again(device()));
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 1);
+    /* The lane retries like this between two tasks, before it returns cached memory. */
+    device()->trim_next_ns = UINT64_MAX;
+    device()->waiting.freed = true;
+    ck_assert(gb_alloc_retry(device()));
     ck_assert(!core_call_over(&c));
-    device()->starved_trim_ns = 0;
+    device()->trim_next_ns = 0;
     leave_lane();
     gb_assert_ok(core_call_end(&c, &err), err);
     erase("y");
@@ -200,15 +201,16 @@ START_TEST(no_more_than_some) {
     char name[16];
     unsigned i;
 
-    for (i = 0; i < GB_KEPT_COUNT + 5; i++) {
+    for (i = 0; i < GB_FREE_CACHE_COUNT + 5; i++) {
         snprintf(name, sizeof(name), "b%u", i);
         create(name, 4096);
     }
     hold_lane();
-    for (i = 0; i < GB_KEPT_COUNT + 5; i++) {
+    for (i = 0; i < GB_FREE_CACHE_COUNT + 5; i++) {
         snprintf(name, sizeof(name), "b%u", i);
         erase(name);
-        ck_assert_uint_eq(atomic_load(&device()->kept.count), i < GB_KEPT_COUNT ? i + 1 : GB_KEPT_COUNT);
+        ck_assert_uint_eq(atomic_load(&device()->free_cache->count),
+                          i < GB_FREE_CACHE_COUNT ? i + 1 : GB_FREE_CACHE_COUNT);
     }
     ck_assert_uint_eq(session_bytes(), 0);
     leave_lane();
@@ -216,7 +218,7 @@ START_TEST(no_more_than_some) {
 }
 END_TEST
 
-/* A session, and the core, end with what they keep. */
+/* The end of a session and of the core returns cached memory. */
 START_TEST(it_ends_with_its_session) {
     struct gb_session_params p = {.name = core_name("s")};
 
@@ -226,7 +228,7 @@ START_TEST(it_ends_with_its_session) {
     hold_lane();
     gb_assert_ok(core_buffer_delete(f.core, "s", "x", &err), err);
     erase("x");
-    ck_assert_uint_eq(atomic_load(&device()->kept.count), 2);
+    ck_assert_uint_eq(atomic_load(&device()->free_cache->count), 2);
     leave_lane();
     gb_assert_ok(core_session_delete(f.core, "s", &err), err);
     core_fixture_close(&f);

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
                                     "host:discrete,managed=attach,bytes=64M",
@@ -120,7 +120,7 @@ START_TEST(copies_between_kinds) {
         u.buffer.has_kind = true;
         core_put(f.core, &u, 1 + from, a);
         for (to = 0; to < GB_KIND_COUNT; to++) {
-            struct gb_write_params w = core_copy_params("default", "a", "default", "b");
+            struct gb_device_write_params w = core_copy_params("default", "a", "default", "b");
 
             if (!core_kind_offered(&f, to))
                 continue;
@@ -153,7 +153,7 @@ START_TEST(copies_between_kinds) {
         }
         gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
         { /* made by the copy: of the same kind */
-            struct gb_write_params w = core_copy_params("default", "a", "default", "b");
+            struct gb_device_write_params w = core_copy_params("default", "a", "default", "b");
 
             gb_assert_ok(core_write(f.core, &w, &r, &err), err);
             ck_assert_int_eq(r.rec.kind, from);

@@ -1,10 +1,10 @@
-/* Kinds of memory: what they cost of which quota, when their memory goes, what happens when the device refuses. */
+/* Kinds of memory: their cost in each quota, when they are freed, and refusals of the device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
                                     "host:discrete,managed=attach,bytes=64M",
@@ -47,7 +47,7 @@ START_TEST(pinned_memory_has_its_quota) {
     ck_assert_uint_eq(err.used_bytes, 1000);
     ck_assert_uint_eq(err.requested_bytes, 501);
     err = GB_ERROR_INIT;
-    gb_assert_fails(core_upload(f.core, &u, data, &rec, &err), err, GB_ERR_QUOTA_EXCEEDED); /* twice for a moment */
+    gb_assert_fails(core_upload(f.core, &u, data, &rec, &err), err, GB_ERR_QUOTA_EXCEEDED); /* both copies count */
     gb_assert_fails(gb_upload_check(f.core, &u, &err), err, GB_ERR_QUOTA_EXCEEDED);
     u.in_place = true;
     gb_assert_ok(core_upload(f.core, &u, data, &rec, &err), err);
@@ -62,7 +62,7 @@ START_TEST(pinned_memory_has_its_quota) {
 }
 END_TEST
 
-/* Memory goes only after the work that uses it, and nobody waits for that. */
+/* Memory is freed only after the queued work that uses it, and no thread waits for that. */
 START_TEST(a_free_waits_for_the_work) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -77,7 +77,7 @@ START_TEST(a_free_waits_for_the_work) {
     gb_assert_ok(core_create(f.core, &p, &r, &err), err); /* its zeros are queued behind the gate */
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    p.name = core_name("c"); /* the lanes are free */
+    p.name = core_name("c"); /* the pending frees do not block the lanes */
     gb_assert_ok(core_create(f.core, &p, &r, &err), err);
     ck_assert_uint_eq(pinned(&f), 3 * 4096);
     core_gate_open(&gate);
@@ -87,7 +87,7 @@ START_TEST(a_free_waits_for_the_work) {
 }
 END_TEST
 
-/* Managed and shared memory is the device's, and a device has only so much. */
+/* Managed and shared memory come out of the device's limited memory. */
 START_TEST(memory_runs_out) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -107,28 +107,28 @@ START_TEST(memory_runs_out) {
     ck_assert_str_ne(err.native_name, "");
     ck_assert(err.has_numbers && gb_error_retryable(&err));
     err = GB_ERROR_INIT;
-    p.bytes = 65 << 20; /* more than there is, however long one waits */
+    p.bytes = 65 << 20; /* more than the device's total memory */
     core_create(f.core, &p, NULL, &err);
     ck_assert(err.code == GB_ERR_OUT_OF_MEMORY && !gb_error_retryable(&err));
     ck_assert_ptr_nonnull(strstr(err.detail, "waiting does not help"));
     err = GB_ERROR_INIT;
     p.bytes = 40 << 20;
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 20, pending.call);
+    gb_buffer_create(f.core, &p, 20, pending.call.buffer);
     gb_assert_fails(core_pending_end(&pending, NULL, &err), err, GB_ERR_OUT_OF_MEMORY);
-    /* Who waits gets what is freed. */
+    /* A waiting allocation gets freed memory. */
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 60000, pending.call);
+    gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.allocation_failures, 4);
-    /* What a pool keeps unused goes to whom it is wanted by. */
+    /* An allocation gets the memory that a pool keeps unused. */
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     gb_assert_ok(core_buffer_create(f.core, "default", "c", 40 << 20, 60000, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
     core_pending_init(&pending);
-    gb_buffer_create(f.core, &p, 60000, pending.call);
+    gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     core_until_idle(&f);
@@ -156,12 +156,12 @@ static bool readable(void *arg) {
     return false;
 }
 
-/* Memory in the CPU's hands is handed back when the upload breaks off. */
+/* An upload that breaks off returns managed memory from the CPU to the device. */
 START_TEST(managed_memory_is_handed_back) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params w = core_copy_params("default", "a", "default", "b");
     struct gb_upload *upload;
     struct core_wake wake;
     char *a = malloc(BYTES);
@@ -192,11 +192,11 @@ START_TEST(managed_memory_is_handed_back) {
     core_until(readable, &f, "readable again");
     core_expect(f.core, "default", "a", a, BYTES);
     gb_assert_ok(gb_upload_begin(f.core, &u, &upload, &err), err);
-    gb_assert_ok(core_upload_send(upload, &wake, a, CORE_SLOT_BYTES + 1000, &err), err); /* a slot is on its way */
+    gb_assert_ok(core_upload_send(upload, &wake, a, CORE_SLOT_BYTES + 1000, &err), err); /* a slot's copy is running */
     gb_upload_free(upload);
     core_until(is_partial, &f, "partial");
     core_put(f.core, &u, 2, a);
-    gb_assert_ok(core_write(f.core, &w, NULL, &err), err); /* the device uses it */
+    gb_assert_ok(core_write(f.core, &w, NULL, &err), err); /* the device can access the memory */
     core_expect(f.core, "default", "b", a, BYTES);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
@@ -207,7 +207,7 @@ START_TEST(managed_memory_is_handed_back) {
 }
 END_TEST
 
-/* --- failures ------------------------------------------------------------------------------------------------------------------ */
+/* --- failures ----------------------------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"kind_alloc",   "kind_free", "move",     "place_fill",  "attach",
                                      "event_record", "watch",     "complete", "event_query", "event_create"};
@@ -223,12 +223,12 @@ static bool step(unsigned *failed, int r, struct gb_error *err) {
     return false;
 }
 
-/* What is there afterwards is what was acknowledged. */
+/* Runs each step once and checks that exactly the acknowledged changes remain. */
 static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params c = core_kind_params("z", kind, 5000);
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w = core_copy_params("default", "a", "default", "z");
+    struct gb_device_write_params w = core_copy_params("default", "a", "default", "z");
     unsigned failed = 0;
     char *want = malloc(BYTES);
     char *back = malloc(BYTES);
@@ -295,7 +295,7 @@ START_TEST(each_call_fails_once) {
         core_fixture_done(&f);
         sum += failed;
     }
-    /* kind_alloc and kind_free are tried again; nothing is handed over but managed memory on the last backend. */
+    /* kind_alloc and kind_free are retried. Only managed memory on the last backend is attached. */
     if (strcmp(op, "kind_alloc") == 0 || strcmp(op, "kind_free") == 0 || (strcmp(op, "attach") == 0 && _i < 2 * FAULTS))
         ck_assert_uint_eq(sum, 0);
     else

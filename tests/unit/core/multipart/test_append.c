@@ -1,11 +1,11 @@
-/* Uploads that are appended to: broken lines, two at once, taking over, what comes before it is known what it is. */
+/* Append uploads: broken connections, concurrent requests, takeover, and bytes before the description is complete. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (5 * CORE_SLOT_BYTES + 1234)
 
@@ -18,7 +18,7 @@ struct fix {
     struct gb_name s;
     char data[BYTES];
     struct gb_upload_params params; /* of "x" */
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
 static struct fix *fix_open(const char *spec) {
@@ -45,7 +45,7 @@ static uint64_t stands(struct fix *x) {
     return r.view.offset;
 }
 
-/* Breaks after each of many numbers of bytes; every byte is kept. */
+/* The connection breaks after various numbers of bytes. Every received byte is kept. */
 START_TEST(broken_lines) {
     static const unsigned pieces[] = {
         0, 1, 100, CORE_SLOT_BYTES - 1, CORE_SLOT_BYTES, CORE_SLOT_BYTES + 1, 2 * CORE_SLOT_BYTES + 17, 3};
@@ -88,7 +88,7 @@ START_TEST(one_at_a_time) {
     struct gb_upload *part;
     struct core_pending p;
     struct core_wake w;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     uint64_t at;
     void *room;
     size_t n;
@@ -104,22 +104,22 @@ START_TEST(one_at_a_time) {
     gb_assert_ok(gb_append_fill(first, 77, &x->err), x->err);
     gb_assert_fails(gb_append_open(x->core, &x->s, x->id, 10, core_wake, &w, &second, &at, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &x->s, x->id, 10, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_WRONG_KIND);
     intake_get(x->core, x->id, &view);
     ck_assert_uint_eq(view.offset, 10);
     ck_assert_uint_eq(view.running, 1);
-    /* Who asks where it stands takes over. */
+    /* A request for the offset ends the running append. */
     core_pending_init(&p);
-    gb_intake_settle(x->core, &x->s, x->id, p.call);
+    gb_multipart_drain(x->core, &x->s, x->id, p.call.multipart);
     ck_assert(!core_pending_done(&p));
     core_wake_wait(&w);
     gb_assert_fails(gb_append_room(first, &room, &n, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_append_free(first, false);
     core_wake_wait(&p.wake);
     ck_assert(core_pending_done(&p));
-    ck_assert_uint_eq(p.call->intake.offset, 87);
-    gb_call_unref(p.call);
+    ck_assert_uint_eq(p.call.multipart->multipart.offset, 87);
+    gb_call_unref(p.call.base);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 87, x->data + 87, BYTES - 87, false, &x->err), x->err);
     gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err);
     core_expect(x->core, "default", "x", x->data, BYTES);
@@ -129,7 +129,7 @@ START_TEST(one_at_a_time) {
 }
 END_TEST
 
-/* More than there is to be. */
+/* An append beyond the upload's size is refused. */
 START_TEST(too_much) {
     struct fix *x = fix_open(specs[_i]);
 
@@ -150,36 +150,36 @@ static struct gb_append *open_at(struct fix *x, uint64_t offset, struct core_wak
     return a;
 }
 
-static void lead(struct fix *x, struct gb_append *a, size_t want, const char *data, size_t n) {
+static void header(struct fix *x, struct gb_append *a, size_t want, const char *data, size_t n) {
     void *room;
     size_t size;
 
     while (n > 0) {
-        ck_assert_int_eq(gb_append_lead_room(a, want, &room, &size, &x->err), 1);
+        ck_assert_int_eq(gb_append_header_room(a, want, &room, &size, &x->err), 1);
         if (size > n)
             size = n;
         memcpy(room, data, size);
-        gb_append_lead_fill(a, size);
+        gb_append_header_fill(a, size);
         data += size;
         n -= size;
     }
 }
 
-/* Twelve bytes, of which `skip` are no payload, come one by one over broken lines. */
+/* Twelve bytes, of which `skip` are no payload, come one by one over connections that break. */
 START_TEST(what_comes_first_is_kept) {
     struct fix *x = fix_open(specs[_i % 3]);
     uint64_t skip = _i < 3 ? 0 : 12;
     struct intake_result r;
     struct gb_append *a;
     struct core_wake w;
-    struct gb_name b = core_name("x");
-    struct gb_intake_view view;
+    struct gb_upload_params p = core_upload_params("default", "x", BYTES);
+    struct gb_multipart_view view;
     uint64_t length = BYTES;
     size_t n;
     unsigned i;
 
     core_wake_init(&w);
-    gb_assert_ok(gb_append_new(x->core, &x->s, &b, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(3), free, core_wake, &w, &a, &x->err), x->err);
     gb_append_view(a, &view);
     memcpy(x->id, view.id, sizeof(x->id));
     ck_assert(!view.has_bytes);
@@ -189,17 +189,17 @@ START_TEST(what_comes_first_is_kept) {
         a = open_at(x, i, &w);
         ck_assert(!gb_append_described(a));
         gb_assert_fails(gb_append_length(a, BYTES + 1, &x->err), x->err, GB_ERR_UPLOAD_LENGTH_MISMATCH);
-        lead(x, a, 12, x->data + i, 1);
+        header(x, a, 12, x->data + i, 1);
         gb_append_free(a, false);
     }
     gb_assert_ok(intake_complete(x->core, x->id, NULL, NULL, &r, &x->err), x->err);
     ck_assert(!r.view.completed && !r.view.has_bytes);
     a = open_at(x, 12, &w);
-    ck_assert_int_eq(memcmp(gb_append_lead(a, &n), x->data, 12), 0);
+    ck_assert_int_eq(memcmp(gb_append_header(a, &n), x->data, 12), 0);
     ck_assert_uint_eq(n, 12);
     x->params.bytes = x->params.buffer.bytes = x->params.buffer.shape.dim[0] = BYTES - skip;
     gb_assert_ok(gb_append_describe(a, &x->params, skip, &x->err), x->err);
-    gb_append_free(a, false); /* before any of that is in its place */
+    gb_append_free(a, false); /* before any payload is copied to its place */
     ck_assert_uint_eq(stands(x), 12);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 12, x->data + 12, 5, true, &x->err), x->err);
     ck_assert_uint_eq(stands(x), 17);

@@ -5,7 +5,7 @@
 
 #include "core/runtime/runtime.h"
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (5 * CORE_SLOT_BYTES + 1234)
 
@@ -24,7 +24,7 @@ struct fix {
     struct gb_error err;
     char data[BYTES];
     char old[BYTES];
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
 /* "x" has the old bytes; an upload to it has begun. */
@@ -56,7 +56,7 @@ static void send(struct fix *x) {
 
 START_TEST(a_wrong_one) {
     struct fix *x = fix_open(_i);
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     struct intake_result r;
     int i;
 
@@ -83,7 +83,7 @@ START_TEST(meanwhile) {
     struct fix *x = fix_open(_i % 2);
     bool delete = _i / 2;
     struct gb_name session = core_name("default");
-    struct gb_intake_expected expected;
+    struct gb_multipart_expected expected;
     struct gb_upload *part;
     struct core_pending p;
     struct core_gate gate;
@@ -94,9 +94,9 @@ START_TEST(meanwhile) {
     core_wake_init(&w);
     core_gate_close(&gate, &x->f, "default");
     core_pending_init(&p);
-    gb_intake_complete(x->core, &session, x->id, NULL, &expected, p.call);
+    gb_multipart_complete(x->core, &session, x->id, NULL, &expected, p.call.multipart);
     ck_assert(!core_pending_done(&p));
-    gb_assert_fails(gb_intake_part(x->core, &session, x->id, 0, 5, true, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &session, x->id, 0, 5, true, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete_digest(x->core, x->id, x->data, BYTES, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
@@ -157,7 +157,7 @@ START_TEST(readers_in_the_way) {
     block_lanes(x->core, blocks);
     for (i = 0; i <= GB_SCANS_MAX; i++) {
         core_pending_init(&many[i]);
-        gb_buffer_scan(x->core, &params, many[i].call);
+        gb_buffer_scan(x->core, &params, many[i].call.scan);
     }
     gb_assert_fails(core_pending_end(&many[GB_SCANS_MAX], NULL, &x->err), x->err, GB_ERR_SATURATED);
     gb_assert_ok(intake_complete_digest(x->core, x->id, x->data, BYTES, &r, &x->err), x->err);

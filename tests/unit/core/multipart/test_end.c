@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 static const char *const specs[] = {"host:bytes=16M", "host:discrete,bytes=16M"};
 
@@ -14,7 +14,7 @@ START_TEST(bytes_in_all_are_bounded) {
     struct intake_result b;
 
     core_fixture_prepare(&f, "host:bytes=16M");
-    f.config.intake_bytes_max = 1500;
+    f.config.multipart_bytes_max = 1500;
     core_fixture_open(&f);
     gb_assert_ok(intake_begin(f.core, &p, &a, &err), err);
     gb_assert_fails(intake_begin(f.core, &p, &b, &err), err, GB_ERR_LIMIT_REACHED);
@@ -45,7 +45,7 @@ START_TEST(idle_ones_end) {
 
     core_wake_init(&w);
     core_fixture_prepare(&f, specs[_i]);
-    f.config.intake_ttl_s = 1;
+    f.config.multipart_ttl_s = 1;
     f.config.housekeeping_ms = 20;
     core_fixture_open(&f);
     gb_assert_ok(intake_begin(f.core, &p, &open, &err), err);
@@ -56,19 +56,19 @@ START_TEST(idle_ones_end) {
     ck_assert(done.view.completed);
     core_until(is_gone, f.core, "the open one has ended");
     gb_assert_fails(intake_part(f.core, open.view.id, 0, &byte, 1, &err), err, GB_ERR_UPLOAD_NOT_FOUND);
-    while (gb_intake_get(f.core, &s, done.view.id, &done.view, &err) == 0)
+    while (gb_multipart_get(f.core, &s, done.view.id, &done.view, &err) == 0)
         continue;
     ck_assert_int_eq(err.code, GB_ERR_UPLOAD_NOT_FOUND);
     err = GB_ERROR_INIT;
     /* Not while a part is under way. */
     p = core_upload_params("default", "y", 1000);
     gb_assert_ok(intake_begin(f.core, &p, &open, &err), err);
-    gb_assert_ok(gb_intake_part(f.core, &s, open.view.id, 0, 10, false, core_wake, &w, &part, &err), err);
+    gb_assert_ok(gb_multipart_part(f.core, &s, open.view.id, 0, 10, false, core_wake, &w, &part, &err), err);
     gb_assert_ok(intake_begin(f.core, &p, &done, &err), err);
-    while (gb_intake_get(f.core, &s, done.view.id, &done.view, &err) == 0)
+    while (gb_multipart_get(f.core, &s, done.view.id, &done.view, &err) == 0)
         continue;
     err = GB_ERROR_INIT;
-    gb_assert_ok(gb_intake_get(f.core, &s, open.view.id, &open.view, &err), err);
+    gb_assert_ok(gb_multipart_get(f.core, &s, open.view.id, &open.view, &err), err);
     ck_assert_uint_eq(open.view.running, 1);
     gb_upload_free(part);
     core_until(is_gone, f.core, "all have ended");
@@ -82,7 +82,7 @@ struct seen {
     int64_t last;
 };
 
-static int visit(void *arg, const struct gb_intake_view *view, struct gb_error *err) {
+static int visit(void *arg, const struct gb_multipart_view *view, struct gb_error *err) {
     struct seen *seen = arg;
 
     (void)err;
@@ -104,14 +104,14 @@ START_TEST(the_list) {
     unsigned i;
 
     core_fixture_init(&f, specs[0]);
-    for (i = 0; i < GB_INTAKES_DONE_MAX + 5; i++) {
+    for (i = 0; i < GB_MULTIPARTS_DONE_MAX + 5; i++) {
         gb_assert_ok(intake_begin(f.core, &p, &r, &err), err);
         gb_assert_ok(intake_part(f.core, r.view.id, 0, "1", 1, &err), err);
         gb_assert_ok(intake_complete(f.core, r.view.id, NULL, NULL, NULL, &err), err);
     }
     while (more)
-        gb_assert_ok(gb_intake_list(f.core, &s, seen.last, 7, visit, &seen, &more, &err), err);
-    ck_assert_uint_eq(seen.count, GB_INTAKES_DONE_MAX);
+        gb_assert_ok(gb_multipart_list(f.core, &s, seen.last, 7, visit, &seen, &more, &err), err);
+    ck_assert_uint_eq(seen.count, GB_MULTIPARTS_DONE_MAX);
     core_fixture_done(&f);
 }
 END_TEST

@@ -1,11 +1,11 @@
-/* Uploads in several requests when the device refuses at any operation, and when it dies: told, nothing leaks, and it can
- * be done again. */
+/* Uploads in several requests when the device refuses at any operation, and when it dies: told, nothing leaks, and it
+ * can be done again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (3 * CORE_SLOT_BYTES + 100)
 
@@ -27,7 +27,7 @@ struct play {
     char want[BYTES]; /* what was acknowledged */
     bool there;
     char next[BYTES];
-    char id[GB_INTAKE_ID_SIZE];
+    char id[GB_MULTIPART_ID_SIZE];
 };
 
 /* A step may fail, but only by saying that the device did. */
@@ -103,13 +103,13 @@ static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     struct play *p = calloc(1, sizeof(*p));
     char *back = malloc(BYTES);
     unsigned failed;
-    int turn;
+    int append_locked;
 
     p->f = f;
-    for (turn = 0; turn < 2; turn++) {
-        core_bytes(5 + (unsigned)turn, p->next, BYTES);
+    for (append_locked = 0; append_locked < 2; append_locked++) {
+        core_bytes(5 + (unsigned)append_locked, p->next, BYTES);
         p->id[0] = '\0';
-        if (turn == 0 ? parts(p, kind) : appends(p, kind)) {
+        if (append_locked == 0 ? parts(p, kind) : appends(p, kind)) {
             finish(p);
         } else if (p->id[0] && intake_delete(f->core, p->id, &err) < 0) {
             ck_assert_int_eq(err.code, GB_ERR_UPLOAD_NOT_FOUND);

@@ -6,7 +6,7 @@
 #include "base/crc32c.h"
 #include "core/session/session.h"
 #include "gb_test.h"
-#include "intake_fixture.h"
+#include "multipart_fixture.h"
 
 #define BYTES (5 * CORE_SLOT_BYTES + 1234)
 
@@ -25,7 +25,7 @@ static struct fix *fix_open(const char *spec) {
     struct fix *x = calloc(1, sizeof(*x));
 
     core_fixture_prepare(&x->f, spec);
-    x->f.config.intakes_max = 3;
+    x->f.config.multiparts_max = 3;
     core_fixture_open(&x->f);
     x->core = x->f.core;
     x->err = GB_ERROR_INIT;
@@ -53,12 +53,12 @@ START_TEST(parts_in_any_order) {
     static const unsigned order[] = {3, 0, 5, 1, 4, 2};
     struct fix *x = fix_open(specs[_i]);
     struct intake_result r;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     unsigned i;
 
     core_put(x->core, &x->params, 1, NULL);
     x->params.buffer.has_labels = true;
-    strcpy(x->params.buffer.labels, "{\"a\":\"b\"}");
+    x->params.buffer.labels = store_labels("{\"a\":\"b\"}");
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     ck_assert_uint_eq(r.view.gap_count, 1);
     ck_assert_uint_eq(r.view.bytes, BYTES);
@@ -76,13 +76,14 @@ START_TEST(parts_in_any_order) {
     ck_assert_uint_eq(view.parts, 6);
     ck_assert_uint_eq(view.gap_count, 0);
     core_bytes(1, x->other, BYTES);
-    core_expect(x->core, "default", "x", x->other, BYTES); /* nobody saw anything of it */
+    core_expect(x->core, "default", "x", x->other, BYTES); /* readers see the old content until the upload completes */
     gb_assert_ok(intake_complete(x->core, r.view.id, NULL, NULL, &r, &x->err), x->err);
     ck_assert(r.view.completed && !r.created);
     ck_assert_int_eq(r.rec.generation, 2);
     ck_assert(r.rec.has_crc32c);
     ck_assert_uint_eq(r.rec.crc32c, gb_crc32c(0, x->data, BYTES));
-    ck_assert_str_eq(r.rec.labels, "{\"a\":\"b\"}");
+    ck_assert_str_eq(gb_labels_text(r.rec.labels), "{\"a\":\"b\"}");
+    gb_buffer_rec_done(&r.rec);
     core_expect(x->core, "default", "x", x->data, BYTES);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_COMPLETED);
     gb_assert_fails(intake_part(x->core, r.view.id, 0, x->data, 1, &x->err), x->err, GB_ERR_UPLOAD_COMPLETED);
@@ -97,7 +98,7 @@ START_TEST(a_broken_part_is_missing) {
     struct fix *x = fix_open(specs[_i]);
     static const unsigned sent[] = {0, 1, CORE_SLOT_BYTES, CORE_SLOT_BYTES + 1, 2 * CORE_SLOT_BYTES - 1};
     struct intake_result r;
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     unsigned i;
 
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
@@ -110,7 +111,7 @@ START_TEST(a_broken_part_is_missing) {
         ck_assert_uint_eq(view.gaps[0].offset, 100);
         ck_assert_uint_eq(view.gaps[0].bytes, BYTES - 100);
     }
-    /* What arrived is sent again, and breaks: it is missing then. */
+    /* If a repeated part breaks, its range is missing again. */
     gb_assert_ok(intake_part_broken(x->core, r.view.id, 0, 100, x->data, 50, &x->err), x->err);
     intake_until_quiet(x->core, r.view.id, &view);
     ck_assert_uint_eq(view.received_bytes, 0);
@@ -138,24 +139,24 @@ START_TEST(parts_that_cannot_be) {
     core_wake_init(&w);
     gb_assert_ok(intake_begin(x->core, &x->params, &r, &x->err), x->err);
     gb_assert_fails(intake_part(x->core, r.view.id, BYTES, x->data, 1, &x->err), x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, UINT64_MAX, 2, false, core_wake, &w, &part, &x->err),
+                    x->err, GB_ERR_RANGE_NOT_SATISFIABLE);
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 1, BYTES, false, core_wake, &w, &part, &x->err), x->err,
-                    GB_ERR_RANGE_NOT_SATISFIABLE);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 5, 0, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_INVALID_ARGUMENT);
-    gb_assert_fails(gb_intake_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "00000000-1", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_fails(gb_intake_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, "", 5, 1, false, core_wake, &w, &part, &x->err), x->err,
                     GB_ERR_UPLOAD_NOT_FOUND);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 100, 100, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 199, 1, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_fails(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
+    gb_assert_fails(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &more, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 200, 1, false, core_wake, &w, &more, &x->err), x->err);
     gb_upload_free(more);
-    /* Ends under its hands. */
+    /* The upload is deleted while a part is running. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
     {
         struct core_pending p;
@@ -164,19 +165,19 @@ START_TEST(parts_that_cannot_be) {
         size_t n;
 
         core_pending_init(&p);
-        gb_intake_delete(x->core, &s, r.view.id, p.call);
+        gb_multipart_delete(x->core, &s, r.view.id, p.call.multipart);
         gb_assert_fails(gb_upload_room(part, &room, &n, &err), err, GB_ERR_UPLOAD_NOT_FOUND);
         gb_upload_free(part);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
     }
-    ck_assert_uint_eq(used(x), 0); /* the call's end says so */
+    ck_assert_uint_eq(used(x), 0); /* the call finished, so the memory is returned */
     core_wake_done(&w);
     fix_done(x);
 }
 END_TEST
 
 struct judge {
-    int64_t generation; /* 0: there must be none */
+    int64_t generation; /* 0: the buffer must not exist */
 };
 
 static int judge(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
@@ -204,7 +205,7 @@ START_TEST(conditions_of_both_ends) {
     gb_assert_ok(intake_part(x->core, r.view.id, 0, x->data, BYTES, &x->err), x->err);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, &wrong, &r, &x->err), x->err, GB_ERR_DIGEST_MISMATCH);
     gb_assert_fails(intake_complete(x->core, r.view.id, &check, &crc, &r, &x->err), x->err, GB_ERR_PRECONDITION_FAILED);
-    /* Nothing of that hurt: a part may still be sent. */
+    /* The refusals changed nothing: a part may still be sent. */
     gb_assert_ok(intake_part(x->core, r.view.id, 0, x->data, BYTES, &x->err), x->err);
     core_put(x->core, &put, 4, NULL);
     gb_assert_fails(intake_complete(x->core, r.view.id, NULL, &crc, &r, &x->err), x->err, GB_ERR_PRECONDITION_FAILED);
@@ -260,7 +261,7 @@ START_TEST(a_session_takes_them_along) {
     struct gb_session_params sp = {.name = core_name("gone")};
     struct gb_upload_params p = core_upload_params("gone", "x", BYTES);
     struct gb_name s = core_name("gone");
-    struct gb_intake_view view;
+    struct gb_multipart_view view;
     struct intake_result r;
     struct gb_upload *part;
     struct gb_append *append;
@@ -272,16 +273,15 @@ START_TEST(a_session_takes_them_along) {
     core_wake_init(&w);
     gb_assert_ok(core_session_create(x->core, &sp, &x->err), x->err);
     gb_assert_ok(intake_begin(x->core, &p, &r, &x->err), x->err);
-    gb_assert_ok(gb_intake_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
+    gb_assert_ok(gb_multipart_part(x->core, &s, r.view.id, 0, BYTES, false, core_wake, &w, &part, &x->err), x->err);
     gb_assert_ok(core_upload_send(part, &w, x->data, CORE_SLOT_BYTES + 5, &x->err), x->err);
-    gb_assert_ok(gb_append_new(x->core, &s, &p.buffer.name, &length, malloc(1), free, core_wake, &w, &append, &x->err),
-                 x->err);
+    gb_assert_ok(gb_append_new(x->core, &p, &length, malloc(1), free, core_wake, &w, &append, &x->err), x->err);
     gb_assert_ok(core_session_delete(x->core, "gone", &x->err), x->err);
     gb_assert_fails(gb_upload_room(part, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_fails(gb_append_lead_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_append_header_room(append, 5, &room, &n, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     gb_upload_free(part);
     gb_append_free(append, false);
-    gb_assert_fails(gb_intake_get(x->core, &s, r.view.id, &view, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_multipart_get(x->core, &s, r.view.id, &view, &x->err), x->err, GB_ERR_SESSION_NOT_FOUND);
     core_wake_done(&w);
     fix_done(x);
 }

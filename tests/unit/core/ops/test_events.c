@@ -55,7 +55,7 @@ static int result(struct one_upload *u) {
     return gb_upload_result(u->upload, &rec, &created, &times, &err);
 }
 
-/* What is in device memory now; on a stream of its own. */
+/* Reads the present device memory on a stream of its own. */
 static void fetch(struct core_fixture *f, void *ptr, char *back) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_stream *stream;
@@ -67,8 +67,8 @@ static void fetch(struct core_fixture *f, void *ptr, char *back) {
     gb_stream_destroy(f->backend, stream);
 }
 
-/* x is written on a, which stands. What waits on b for the event recorded on a comes after it: when y is there, x's bytes
- * are in x's memory. c waits for nothing. */
+/* x is written on stream a, which is blocked. Stream b waits for the event that a recorded. When y is complete, x's
+ * bytes are in x's memory. Stream c waits for nothing. */
 START_TEST(bytes_come_in_order) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -95,7 +95,7 @@ START_TEST(bytes_come_in_order) {
     begin(&f, &y, "y", "b", "");
     gb_assert_ok(core_upload_send(y.upload, &y.wake, data, BYTES, &err), err);
     gb_assert_ok(gb_upload_end(y.upload, &err), err);
-    /* The event is recorded anew, and deleted: b goes on waiting for what it was. */
+    /* After the event is recorded again and deleted, b still waits for the first recording. */
     gb_assert_ok(core_event_record(f.core, "default", "e", "c", &err), err);
     gb_assert_ok(core_event_get(f.core, "default", "e", &event, &err), err);
     ck_assert(event.done);
@@ -118,7 +118,7 @@ START_TEST(bytes_come_in_order) {
 }
 END_TEST
 
-/* A download waits for its stream, where the CPU reads the memory itself too. */
+/* A download waits for its stream, also if the CPU reads the memory directly. */
 START_TEST(a_download_waits_for_its_stream) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -150,7 +150,7 @@ START_TEST(a_download_waits_for_its_stream) {
     gb_assert_ok(core_download_read(download, &w, back, BYTES, &err), err);
     ck_assert_int_eq(memcmp(data, back, BYTES), 0);
     gb_download_free(download, true);
-    /* Once more, and nobody waits for the end. */
+    /* The second download is freed before it ends. */
     core_gate_close_on(&gate, &f, "default", "b", 0);
     gb_assert_ok(gb_download_open(f.core, &s, &n, &b, core_wake, &w, &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
@@ -167,7 +167,7 @@ START_TEST(a_download_waits_for_its_stream) {
 }
 END_TEST
 
-/* From one device to the other, through parts that do not exist when the wait is arranged. */
+/* A wait across devices. The native streams do not exist yet when the wait is queued. */
 START_TEST(across_devices) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -206,13 +206,13 @@ START_TEST(across_devices) {
 }
 END_TEST
 
-/* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
+/* --- what the device may refuse ----------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"event_record", "event_create",        "stream_create",
                                      "stream_wait",  "event_record_device", "watch",
                                      "complete",     "event_query",         "stream_query"};
 
-/* Returns how many steps failed; each is told, and nothing is left behind. */
+/* Returns how many steps failed. Each failure is reported, and nothing is left behind. */
 static unsigned play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     char data[1000] = {1};
@@ -269,7 +269,7 @@ START_TEST(each_call_fails_once) {
         gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
         core_fixture_done(&f);
     }
-    /* The stream is asked where the CPU reads the memory itself. */
+    /* If the CPU reads the memory directly, the download queries the stream. */
     if (strcmp(faults[_i / 2], "stream_query") != 0 || _i % 2 == 0)
         ck_assert_msg(total > 0, "%s never failed", faults[_i / 2]);
 }

@@ -1,11 +1,11 @@
-/* Mirrored buffers: every cell of the state table, driven by real buffers; what is allocated when; what excludes what. */
+/* Mirrored buffers: every cell of the state table with real buffers, allocations, and mutual exclusion. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/util/mirror.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M", "host:discrete,devices=2,bytes=64M"};
 #define SPECS 3
@@ -35,11 +35,11 @@ static void remove_it(struct core_fixture *f, const char *name) {
     gb_assert_ok(core_buffer_delete(f->core, "default", name, &err), err);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
 enum comes { PLAIN, COPIES, AVOIDS, REFUSED };
 
-/* By action, in the order of enum gb_mirror_action, and head: what comes of it. */
+/* The expected result by action, in the order of enum gb_mirror_action, and by head. */
 static const struct cell {
     enum gb_head next;
     enum comes comes;
@@ -64,7 +64,7 @@ static const struct cell {
 #undef S
 };
 
-/* A buffer "m" with that head; want is what it reads as. */
+/* Makes the buffer "m" with that head. Sets want to the bytes that a download must return. */
 static void reach(struct core_fixture *f, enum gb_head head, char *want) {
     struct gb_upload_params p = mirrored("m", BYTES);
     struct gb_error err = GB_ERROR_INIT;
@@ -83,7 +83,7 @@ static void reach(struct core_fixture *f, enum gb_head head, char *want) {
     ck_assert(r.copied);
 }
 
-/* 0 or -1, as the call says; want follows. */
+/* Runs the action and updates want. Returns the call's result, 0 or -1. */
 static int act(struct core_fixture *f, enum gb_mirror_action action, char *want, struct core_result *r,
                struct gb_error *err) {
     struct gb_upload_params p = core_upload_params("default", "m", BYTES);
@@ -157,7 +157,7 @@ static void try_cell(struct core_fixture *f, enum gb_mirror_action action, enum 
     ck_assert(after.mirrored_buffers == 1 && after.mirrored_bytes == BYTES);
     ck_assert_int_eq(r.copied, cell->comes == COPIES && !writes);
     core_expect(f->core, "default", "m", want, BYTES);
-    /* And each side says the same once it is brought up to date. */
+    /* Each side holds the same bytes after a sync. */
     if (r.rec.head != GB_HEAD_UNINITIALIZED) {
         gb_assert_ok(core_sync(f->core, "default", "m", false, &r, &err), err);
         gb_assert_ok(core_release(f->core, "default", "m", true, false, &r, &err), err);
@@ -186,7 +186,7 @@ START_TEST(every_cell) {
 }
 END_TEST
 
-/* --- what is allocated when ------------------------------------------------------------------------------------------------------ */
+/* --- what is allocated when --------------------------------------------------------------------------------------- */
 
 static struct gb_mem_attr attr(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
@@ -218,7 +218,7 @@ static bool is_used(void *arg) {
     return used(w->f, &pinned) == w->bytes;
 }
 
-/* A device's free is over some time after the side is gone. */
+/* The device may finish the free some time after the side is released. */
 static void until_used(struct core_fixture *f, uint64_t bytes) {
     struct wanted w = {.f = f, .bytes = bytes};
 
@@ -262,7 +262,7 @@ START_TEST(sides_are_lazy_and_grow_only) {
     ck_assert_uint_ne(first.host_address, 0);
     ck_assert_uint_ne(first.device_address, 0);
     ck_assert_uint_ne(first.device_address, first.host_address);
-    /* No larger: nothing is allocated, the addresses stay. */
+    /* Content that is no larger is written without an allocation, and the addresses stay. */
     n = allocations(&f);
     p = mirrored("m", 500);
     core_put(f.core, &p, 2, want);
@@ -278,7 +278,7 @@ START_TEST(sides_are_lazy_and_grow_only) {
     ck_assert_uint_eq(allocations(&f), n);
     ck_assert_uint_eq(attr(&f).device_address, first.device_address);
     ck_assert_uint_eq(attr(&f).host_address, first.host_address);
-    /* Larger: one side, then the other. */
+    /* Larger content allocates one side, then the other. */
     p = mirrored("m", 20000);
     core_put(f.core, &p, 5, want);
     ck_assert_uint_eq(allocations(&f), n + 1);
@@ -300,13 +300,13 @@ START_TEST(sides_are_lazy_and_grow_only) {
 }
 END_TEST
 
-/* --- device writes ------------------------------------------------------------------------------------------------------------------ */
+/* --- device writes ------------------------------------------------------------------------------------------------ */
 
 START_TEST(device_writes_take_a_side) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = mirrored("m", 4000);
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct core_result r;
     char want[4000];
     char other[4000];
@@ -315,7 +315,7 @@ START_TEST(device_writes_take_a_side) {
     core_put(f.core, &p, 1, want);
     p = core_upload_params("default", "a", 4000);
     core_put(f.core, &p, 2, other);
-    /* To the device side: brought up to date first. */
+    /* A write to the device side first syncs that side. */
     w = core_copy_params("default", "a", "default", "m");
     w.offset = 100;
     w.has_bytes = true;
@@ -330,7 +330,7 @@ START_TEST(device_writes_take_a_side) {
     gb_assert_ok(core_write(f.core, &w, &r, &err), err);
     ck_assert_int_eq(r.rec.head, GB_HEAD_HOST);
     core_expect(f.core, "default", "m", want, 4000);
-    /* From it: the side that is current; and to itself. */
+    /* A copy reads the current side. The buffer may also be copied to itself. */
     w = core_copy_params("default", "m", "default", "a");
     gb_assert_ok(core_write(f.core, &w, &r, &err), err);
     ck_assert(!r.rec.mirrored);
@@ -349,7 +349,7 @@ START_TEST(device_writes_take_a_side) {
     ck_assert_int_eq(r.rec.head, GB_HEAD_HOST);
     memset(want, 0x55, sizeof(want));
     core_expect(f.core, "default", "m", want, 4000);
-    /* Of one that nobody has written: zeros. */
+    /* A copy of a buffer that was never written reads zeros. */
     create(&f, "z", 4000);
     w = core_copy_params("default", "z", "default", "a");
     gb_assert_ok(core_write(f.core, &w, &r, &err), err);

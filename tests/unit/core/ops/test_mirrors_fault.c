@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static struct gb_upload_params mirrored(uint64_t bytes) {
     struct gb_upload_params p = core_upload_params("default", "m", bytes);

@@ -1,9 +1,9 @@
-/* Mirrored buffers: who is in whose way, broken writes, restarts, pools that go. */
+/* Mirrored buffers: mutual exclusion, broken writes, restarts, removed pools. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -53,7 +53,7 @@ START_TEST(refusals) {
     gb_assert_fails(core_sync(f.core, "default", "m", true, NULL, &err), err, GB_ERR_QUOTA_EXCEEDED);
     gb_assert_fails(core_release(f.core, "default", "m", false, false, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
     p.buffer.pool = core_name("default.7");
-    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT); /* it stays in its pool */
+    gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT); /* its pool cannot change */
     remove_it(&f);
     core_fixture_done(&f);
 }
@@ -77,7 +77,7 @@ START_TEST(readers_and_writers) {
     gb_assert_ok(gb_download_open(f.core, &s, &p.buffer.name, &s, core_wake, &w, &download, &err), err);
     gb_assert_ok(gb_download_start(download, 0, BYTES, &err), err);
     gb_assert_ok(core_download_read(download, &w, back, 100, &err), err);
-    /* Writes are where the side is, so not while it is read; the other side is free. */
+    /* A write goes in place into its side, so a reader of that side blocks it. The other side can be written. */
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
     p.to_device_side = true;
     core_put(f.core, &p, 2, other);
@@ -98,7 +98,7 @@ START_TEST(readers_and_writers) {
 }
 END_TEST
 
-/* A sync under way holds up no reader, and a write that overtakes it wins. */
+/* A running sync blocks no reader. If a write overtakes the sync, the write wins. */
 START_TEST(a_sync_under_way) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -115,14 +115,14 @@ START_TEST(a_sync_under_way) {
 
     core_fixture_init(&f, specs[_i]);
     core_pending_init(&made);
-    gb_stream_make(f.core, &s, &other, made.call);
+    gb_stream_make(f.core, &s, &other, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_put(f.core, &p, 1, want);
     p.buffer.stream = other;
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < 2; i++) {
         core_pending_init(&sync[i]);
-        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call);
+        gb_buffer_mirror_sync(f.core, &s, &p.buffer.name, false, &s, NULL, sync[i].call.buffer);
     }
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
     ck_assert_int_eq(rec.head, GB_HEAD_HOST);
@@ -142,7 +142,7 @@ START_TEST(a_sync_under_way) {
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY); /* its source */
     p = mirrored(2 * BYTES);
     p.buffer.stream = other;
-    core_put(f.core, &p, 2, want); /* larger: in fresh memory */
+    core_put(f.core, &p, 2, want); /* larger content goes to fresh memory */
     core_gate_open(&gate);
     for (i = 0; i < 2; i++)
         gb_assert_fails(core_pending_end(&sync[i], &r, &err), err, GB_ERR_BUFFER_BUSY);
@@ -193,7 +193,7 @@ START_TEST(a_broken_write_is_partial) {
     gb_assert_fails(core_download(f.core, "default", "m", 0, 1, want, &err), err, GB_ERR_BUFFER_PARTIAL);
     gb_assert_fails(core_sync(f.core, "default", "m", false, &r, &err), err, GB_ERR_BUFFER_PARTIAL);
     gb_assert_fails(core_release(f.core, "default", "m", false, true, &r, &err), err, GB_ERR_BUFFER_PARTIAL);
-    p.to_device_side = true; /* all of it, on either side, heals */
+    p.to_device_side = true; /* a full write to either side repairs the buffer */
     core_put(f.core, &p, 2, want);
     gb_assert_ok(core_sync(f.core, "default", "m", true, &r, &err), err);
     core_expect(f.core, "default", "m", want, BYTES);
@@ -202,7 +202,7 @@ START_TEST(a_broken_write_is_partial) {
     gb_assert_ok(core_upload_send(upload, &w, want, 1000, &err), err);
     gb_upload_free(upload);
     core_until(is_partial, &f, "partial");
-    gb_assert_ok(core_release(f.core, "default", "m", true, true, &r, &err), err); /* and so does letting go */
+    gb_assert_ok(core_release(f.core, "default", "m", true, true, &r, &err), err); /* a release repairs the buffer */
     ck_assert_int_eq(r.rec.state, GB_BUFFER_READY);
     memset(want, 0, BYTES);
     core_expect(f.core, "default", "m", want, BYTES);
@@ -235,7 +235,7 @@ START_TEST(a_restart_loses_bytes_that_were_written) {
     gb_assert_fails(core_attributes(f.core, "default", "m", NULL, &err), err, GB_ERR_CONTENT_LOST);
     gb_assert_fails(core_download(f.core, "default", "m", 0, 1, want, &err), err, GB_ERR_CONTENT_LOST);
     memset(want, 0, sizeof(want));
-    core_expect(f.core, "default", "z", want, 1000); /* nobody wrote it: zeros, as before */
+    core_expect(f.core, "default", "z", want, 1000); /* a buffer that was never written still reads zeros */
     p.to_device_side = true;
     core_put(f.core, &p, 2, want);
     core_expect(f.core, "default", "m", want, 1000);
@@ -251,7 +251,7 @@ static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err)
     struct core_pending call;
 
     core_pending_init(&call);
-    gb_pool_remove(f->core, &s, &pool, force, call.call);
+    gb_pool_remove(f->core, &s, &pool, force, call.call.pool);
     return core_pending_end(&call, NULL, err);
 }
 
@@ -261,7 +261,7 @@ static void make_pool(struct core_fixture *f) {
     struct core_pending call;
 
     core_pending_init(&call);
-    gb_pool_make(f->core, &pool, call.call);
+    gb_pool_make(f->core, &pool, call.call.pool);
     gb_assert_ok(core_pending_end(&call, NULL, &err), err);
 }
 

@@ -1,5 +1,4 @@
-/* Pools at their edge: when memory is short, under many at once, in the hands of another session, and when the device
- * refuses. */
+/* Pools under stress: short memory, many threads, reuse by another session, and refusals of the device. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 
-/* --- out of memory -------------------------------------------------------------------------------------------------------- */
+/* --- out of memory ------------------------------------------------------------------------------------------------ */
 
 static int create(struct core_fixture *f, const char *name, const char *pool, uint64_t bytes, unsigned wait_ms,
                   struct gb_error *err) {
@@ -21,16 +20,16 @@ static int create(struct core_fixture *f, const char *name, const char *pool, ui
 
     p.buffer.pool = core_name(pool);
     core_call_begin(&c);
-    gb_buffer_create(f->core, &p.buffer, wait_ms, c.call);
+    gb_buffer_create(f->core, &p.buffer, wait_ms, c.call.buffer);
     return core_call_end(&c, err);
 }
 
-/* What one pool keeps unused, another one gets; but not where its own limit is what stops it. */
+/* A pool gets memory that another pool keeps unused, unless the first pool's own limit refuses the allocation. */
 START_TEST(idle_pools_give) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_core_stats stats;
-    uint64_t kept;
+    uint64_t free_cache;
 
     core_fixture_init(&f, specs[_i]);
     if (!core_on_host(&f)) {
@@ -41,10 +40,10 @@ START_TEST(idle_pools_give) {
     core_pool_plain(&f, "default", "small", 4 * MIB);
     gb_assert_ok(create(&f, "a", "", 40 * MIB, 0, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    gb_assert_ok(core_session_sync(f.core, "default", &err), err); /* it is free when its stream says so */
+    gb_assert_ok(core_session_sync(f.core, "default", &err), err); /* the memory is free after its stream's work */
     core_until_idle(&f);
-    kept = core_pool_look(&f, "default", "default").stat.reserved_bytes;
-    ck_assert_uint_ge(kept, 40 * MIB);
+    free_cache = core_pool_look(&f, "default", "default").stat.reserved_bytes;
+    ck_assert_uint_ge(free_cache, 40 * MIB);
     gb_assert_fails(create(&f, "a", "small", 5 * MIB, 0, &err), err, GB_ERR_OUT_OF_MEMORY);
     create(&f, "a", "small", 5 * MIB, 0, &err);
     ck_assert_uint_eq(err.limit_bytes, 4 * MIB);
@@ -53,21 +52,21 @@ START_TEST(idle_pools_give) {
     ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
     ck_assert(!gb_error_retryable(&err) && strstr(err.detail, "waiting does not help") != NULL);
     err = GB_ERROR_INIT;
-    ck_assert_uint_eq(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
+    ck_assert_uint_eq(core_pool_look(&f, "default", "default").stat.reserved_bytes, free_cache);
     gb_assert_ok(create(&f, "a", "p", 40 * MIB, 0, &err), err);
-    ck_assert_uint_lt(core_pool_look(&f, "default", "default").stat.reserved_bytes, kept);
+    ck_assert_uint_lt(core_pool_look(&f, "default", "default").stat.reserved_bytes, free_cache);
     gb_core_stats(f.core, &stats);
-    ck_assert_uint_eq(stats.counters.trims, 2); /* of p and of default; none where the limit of small refused */
+    ck_assert_uint_eq(stats.counters.trims, 2); /* of p and of default; a refusal by small's limit trims nothing */
     ck_assert_uint_eq(core_pool_look(&f, "default", "small").memory.failures, 2);
-    /* Who waits in one pool gets what another one frees. */
+    /* An allocation that waits in one pool gets memory that another pool frees. */
     gb_assert_fails(create(&f, "b", "", 40 * MIB, 20, &err), err, GB_ERR_OUT_OF_MEMORY);
     {
         struct gb_upload_params p = core_upload_params("default", "b", 40 * MIB);
         struct core_call c;
 
         core_call_begin(&c);
-        gb_buffer_create(f.core, &p.buffer, 60000, c.call);
-        gb_assert_ok(create(&f, "c", "small", MIB, 0, &err), err); /* others are not held up */
+        gb_buffer_create(f.core, &p.buffer, 60000, c.call.buffer);
+        gb_assert_ok(create(&f, "c", "small", MIB, 0, &err), err); /* other pools are not blocked */
         gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
         gb_assert_ok(core_call_end(&c, &err), err);
     }
@@ -78,7 +77,7 @@ START_TEST(idle_pools_give) {
 }
 END_TEST
 
-/* --- many at once ----------------------------------------------------------------------------------------------------------- */
+/* --- many at once ------------------------------------------------------------------------------------------------- */
 
 #define THREADS 64
 #define ROUNDS 30
@@ -94,7 +93,7 @@ struct worker {
     unsigned refused;
 };
 
-/* The permitted amounts are never passed, whoever looks whenever. */
+/* Checks that the session's quota and the pool's limit hold at this moment. */
 static void watch(struct core_fixture *f) {
     struct gb_name name = core_name("s");
     struct gb_session_view view;
@@ -128,9 +127,9 @@ static void *work(void *arg) {
         bool made;
 
         core_call_begin(&c);
-        gb_buffer_create(w->f->core, &p.buffer, i % 3 ? 20 : 0, c.call);
+        gb_buffer_create(w->f->core, &p.buffer, i % 3 ? 20 : 0, c.call.buffer);
         made = core_call_end(&c, &err) == 0;
-        if (i == 0) /* all at once: there is not room for all */
+        if (i == 0) /* all workers allocate at once and cannot all fit */
             pthread_barrier_wait(w->all);
         if (made) {
             gb_assert_ok(core_download_on(w->f->core, "s", name, stream, data, sizeof(data), &err), err);
@@ -180,7 +179,7 @@ START_TEST(sixty_four_at_the_edge) {
     }
     pthread_barrier_destroy(&all);
     ck_assert_uint_gt(done, THREADS);
-    if (core_on_host(&f)) /* elsewhere a pool of 2 MiB has room for more or for less */
+    if (core_on_host(&f)) /* other backends fit another number of buffers into 2 MiB */
         ck_assert_uint_gt(refused, 0);
     core_until_idle(&f);
     pool = core_pool_look(&f, "s", "p");
@@ -194,12 +193,12 @@ START_TEST(sixty_four_at_the_edge) {
 }
 END_TEST
 
-/* --- isolation -------------------------------------------------------------------------------------------------------------- */
+/* --- isolation ---------------------------------------------------------------------------------------------------- */
 
 #define PIECE (256u * 1024u)
 #define PATTERN 0x5a
 
-/* One session fills the pool, or all of a small device, with a pattern and lets go; another takes all of it. */
+/* Fills the pool, or all of a small device, with a pattern and frees it, so that another session can take all of it. */
 static void plant(struct core_fixture *f, const char *session, const char *pool, unsigned pieces) {
     struct gb_error err = GB_ERROR_INIT;
     char *data = malloc(PIECE);
@@ -218,7 +217,7 @@ static void plant(struct core_fixture *f, const char *session, const char *pool,
     free(data);
 }
 
-/* Creates until the memory is used up; every byte is zero. Returns how many pieces there were. */
+/* Creates buffers until memory runs out and checks that every byte is zero. Returns the number of buffers. */
 static unsigned harvest(struct core_fixture *f, const char *session, const char *pool) {
     struct gb_error err = GB_ERROR_INIT;
     char *back = malloc(PIECE);
@@ -235,7 +234,7 @@ static unsigned harvest(struct core_fixture *f, const char *session, const char 
         p.buffer.pool = core_name(pool);
         p.buffer.stream = core_name(n % 2 ? "st" : "");
         core_call_begin(&c);
-        gb_buffer_create(f->core, &p.buffer, 0, c.call);
+        gb_buffer_create(f->core, &p.buffer, 0, c.call.buffer);
         if (core_call_end(&c, &err) < 0)
             break;
         memset(back, 1, PIECE);
@@ -270,7 +269,7 @@ START_TEST(no_old_bytes) {
     plant(&f, "s", "", pieces);
     ck_assert_uint_eq(harvest(&f, "t", ""), pieces);
     gb_assert_ok(core_session_delete(f.core, "t", &err), err);
-    /* Pools of their own over the same memory. */
+    /* Each session has a pool of its own over the same memory. */
     gb_assert_ok(core_session_create(f.core, &session, &err), err);
     gb_assert_ok(core_stream_make(f.core, "t", "st", &err), err);
     core_pool_plain(&f, "s", "p", 0);
@@ -284,7 +283,7 @@ START_TEST(no_old_bytes) {
 }
 END_TEST
 
-/* --- what the device may refuse ---------------------------------------------------------------------------------------------- */
+/* --- what the device may refuse ----------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"pool_create",     "pool_configure", "pool_trim", "pool_reset_peak",
                                      "pool_access_set", "alloc@1+",       "free",      "stream_create",
@@ -339,7 +338,7 @@ START_TEST(each_call_fails_once) {
              always ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue", specs[_i % 2]);
     core_fixture_init(&f, spec);
     failed = play(&f);
-    if (strcmp(op, "free") == 0 || strcmp(op, "event_create") == 0) /* tried again; the trim does without */
+    if (strcmp(op, "free") == 0 || strcmp(op, "event_create") == 0) /* free is retried; a trim needs no event */
         ck_assert_uint_eq(failed, 0);
     else
         ck_assert_msg(failed == 1, "%s: %u steps failed", spec, failed);

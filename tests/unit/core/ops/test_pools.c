@@ -1,4 +1,4 @@
-/* Pools by name: what is refused, what one does in its life, what a deletion does to who uses them. */
+/* Named pools: refusals, the lifecycle of a pool, and the effect of a deletion on the users of a pool. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +173,7 @@ START_TEST(one_life) {
     ck_assert_int_eq(view.version, 2);
     check.arg = &version;
     core_call_begin(&c);
-    gb_pool_patch(f.core, &p, &check, c.call);
+    gb_pool_patch(f.core, &p, &check, c.call.pool);
     gb_assert_fails(core_call_end(&c, &err), err, GB_ERR_PRECONDITION_FAILED);
     ck_assert_int_eq(core_pool_look(&f, "default", "p").version, 2);
 
@@ -204,7 +204,7 @@ START_TEST(one_life) {
 }
 END_TEST
 
-/* --- deletion by force ---------------------------------------------------------------------------------------------------- */
+/* --- deletion by force -------------------------------------------------------------------------------------------- */
 
 #define BIG (8 * CORE_SLOT_BYTES)
 

@@ -1,10 +1,10 @@
-/* Reading a buffer for its checksums: what is read, what goes into the record, what happens meanwhile. */
+/* Scans of a buffer for its checksums: the bytes read, the record, and concurrent changes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -13,7 +13,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 struct scanned {
     struct core_pending p;
-    struct gb_call *call; /* a reference of our own */
+    struct gb_scan_call *call; /* a reference of our own */
 };
 
 static struct gb_scan_params scan_params(const char *name) {
@@ -26,8 +26,8 @@ static struct gb_scan_params scan_params(const char *name) {
 
 static void scan_start(struct gb_core *core, const struct gb_scan_params *params, struct scanned *s) {
     core_pending_init(&s->p);
-    s->call = s->p.call;
-    atomic_fetch_add(&s->call->refs, 1);
+    s->call = s->p.call.scan;
+    atomic_fetch_add(&s->call->base.refs, 1);
     gb_buffer_scan(core, params, s->call);
 }
 
@@ -40,7 +40,8 @@ static int scan(struct gb_core *core, const struct gb_scan_params *params, struc
     return scan_end(s, err);
 }
 
-static void expect_digest(const struct gb_call *call, const void *head, size_t head_n, const void *bytes, size_t n) {
+static void expect_digest(const struct gb_scan_call *call, const void *head, size_t head_n, const void *bytes,
+                          size_t n) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_hash *hash = gb_hash_new(GB_DIGEST_SHA256, &err);
     struct gb_digest digest;
@@ -49,7 +50,7 @@ static void expect_digest(const struct gb_call *call, const void *head, size_t h
     gb_assert_ok(gb_hash_add(hash, bytes, n, &err), err);
     gb_hash_get(hash, &digest);
     gb_hash_free(hash);
-    ck_assert(gb_digest_equal(&digest, &call->scan.digest[GB_DIGEST_SHA256]));
+    ck_assert(gb_digest_equal(&digest, &call->digest[GB_DIGEST_SHA256]));
 }
 
 START_TEST(reads_what_is_there) {
@@ -70,15 +71,15 @@ START_TEST(reads_what_is_there) {
     for (i = 0; i < 4; i++) {
         core_put_bytes(&f, "default", "a", sizes[i], i, data);
         gb_assert_ok(scan(f.core, &params, &s, &err), err);
-        ck_assert(s.call->scan.had_crc32c);
-        ck_assert_uint_eq(s.call->scan.crc32c, gb_crc32c(0, data, sizes[i]));
-        ck_assert_uint_eq(s.call->buffer.crc32c, s.call->scan.crc32c);
+        ck_assert(s.call->had_crc32c);
+        ck_assert_uint_eq(s.call->crc32c, gb_crc32c(0, data, sizes[i]));
+        ck_assert_uint_eq(s.call->buffer.crc32c, s.call->crc32c);
         ck_assert_int_eq(s.call->buffer.generation, (int64_t)i + 1);
         expect_digest(s.call, "head", 4, data, sizes[i]);
-        gb_call_unref(s.call);
+        gb_call_unref(&s.call->base);
     }
     gb_core_stats(f.core, &after);
-    ck_assert_uint_eq(after.counters.downloads, before.counters.downloads); /* nobody downloaded */
+    ck_assert_uint_eq(after.counters.downloads, before.counters.downloads); /* a scan does not count as a download */
     ck_assert_uint_eq(after.counters.downloads_failed, before.counters.downloads_failed);
     core_tidy(&f);
     core_fixture_done(&f);
@@ -86,11 +87,11 @@ START_TEST(reads_what_is_there) {
 }
 END_TEST
 
-/* What a fill left unknown is known from then on, also to the database. */
+/* A verification stores the checksum that a fill left unknown, also in the database. */
 START_TEST(fills_in) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
     struct gb_scan_params params = scan_params("a");
     struct gb_buffer_rec before;
     struct gb_buffer_rec rec;
@@ -103,20 +104,20 @@ START_TEST(fills_in) {
     memset(data, 7, BYTES);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &before, &err), err);
     ck_assert(!before.has_crc32c);
-    params.verify = false; /* only a verification does */
+    params.verify = false; /* only a verification stores the checksum */
     gb_assert_ok(scan(f.core, &params, &s, &err), err);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(!rec.has_crc32c);
     params.verify = true;
     gb_assert_ok(scan(f.core, &params, &s, &err), err);
-    ck_assert(!s.call->scan.had_crc32c);
-    ck_assert_uint_eq(s.call->scan.crc32c, gb_crc32c(0, data, BYTES));
-    gb_call_unref(s.call);
+    ck_assert(!s.call->had_crc32c);
+    ck_assert_uint_eq(s.call->crc32c, gb_crc32c(0, data, BYTES));
+    gb_call_unref(&s.call->base);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.has_crc32c);
     ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BYTES));
-    ck_assert_int_eq(rec.generation, before.generation); /* the bytes are the same */
+    ck_assert_int_eq(rec.generation, before.generation); /* the content is the same */
     ck_assert_int_eq(rec.version, before.version + 1);
     core_fixture_close(&f);
     core_fixture_open(&f);
@@ -125,14 +126,14 @@ START_TEST(fills_in) {
     ck_assert(rec.has_crc32c);
     ck_assert_uint_eq(rec.crc32c, gb_crc32c(0, data, BYTES));
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_CONTENT_LOST);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     core_tidy(&f);
     core_fixture_done(&f);
     free(data);
 }
 END_TEST
 
-/* One byte of the memory itself is another. */
+/* A verification detects one changed byte in memory. */
 START_TEST(sees_corruption) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -141,16 +142,16 @@ START_TEST(sees_corruption) {
     struct scanned s;
     char *data = malloc(BYTES);
 
-    core_open_two(&f, specs[0]); /* memory that this thread reaches */
+    core_open_two(&f, specs[0]); /* this thread can write the memory */
     core_put_bytes(&f, "default", "a", BYTES, 1, data);
     if (core_on_host(&f)) {
         gb_assert_ok(core_attributes(f.core, "default", "a", &attributes, &err), err);
         ((char *)(uintptr_t)attributes.attr.device_address)[BYTES - 5] ^= 4;
         data[BYTES - 5] ^= 4;
         gb_assert_ok(scan(f.core, &params, &s, &err), err);
-        ck_assert_uint_eq(s.call->scan.crc32c, gb_crc32c(0, data, BYTES));
-        ck_assert_uint_ne(s.call->scan.crc32c, s.call->buffer.crc32c);
-        gb_call_unref(s.call);
+        ck_assert_uint_eq(s.call->crc32c, gb_crc32c(0, data, BYTES));
+        ck_assert_uint_ne(s.call->crc32c, s.call->buffer.crc32c);
+        gb_call_unref(&s.call->base);
     }
     core_tidy(&f);
     core_fixture_done(&f);
@@ -158,12 +159,12 @@ START_TEST(sees_corruption) {
 }
 END_TEST
 
-/* The bytes that were there when it began, in the order of its stream; what came since gets no checksum from it. */
+/* A scan reads the content at its begin, in the order of its stream. Newer content gets no checksum from it. */
 START_TEST(replaced_meanwhile) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params fill = core_fill_params("default", "a", 9, 1);
-    struct gb_write_params again = core_copy_params("other", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 9, 1);
+    struct gb_device_write_params retry = core_copy_params("other", "b", "default", "a");
     struct gb_scan_params params = scan_params("a");
     struct gb_buffer_rec rec;
     struct core_gate gate;
@@ -178,22 +179,22 @@ START_TEST(replaced_meanwhile) {
     core_gate_close(&gate, &f, "default");
     scan_start(f.core, &params, &s);
     ck_assert(!core_pending_done(&s.p));
-    strcpy(again.stream.s, "s2");
+    strcpy(retry.stream.s, "s2");
     {
         struct gb_name session = core_name("default");
         struct gb_name stream = core_name("s2");
         struct core_pending p;
 
         core_pending_init(&p);
-        gb_stream_make(f.core, &session, &stream, p.call);
+        gb_stream_make(f.core, &session, &stream, p.call.stream);
         gb_assert_ok(core_pending_end(&p, NULL, &err), err);
     }
-    gb_assert_ok(core_write(f.core, &again, NULL, &err), err); /* a part: no checksum */
+    gb_assert_ok(core_write(f.core, &retry, NULL, &err), err); /* a part: no checksum */
     core_gate_open(&gate);
     gb_assert_ok(scan_end(&s, &err), err);
     ck_assert_int_eq(s.call->buffer.generation, 2);
-    ck_assert_uint_eq(s.call->scan.crc32c, gb_crc32c(0, data, BYTES));
-    gb_call_unref(s.call);
+    ck_assert_uint_eq(s.call->crc32c, gb_crc32c(0, data, BYTES));
+    gb_call_unref(&s.call->base);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 3);
     ck_assert(!rec.has_crc32c);
@@ -224,40 +225,40 @@ START_TEST(refusals) {
 
     core_open_two(&f, specs[_i]);
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_BUFFER_NOT_FOUND);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     core_put_bytes(&f, "default", "a", BYTES, 1, NULL);
     params.check = (struct gb_buffer_check){.check = refuse, .arg = &generation, .free_arg = count_free};
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_PRECONDITION_FAILED);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     ck_assert_int_eq(generation, 2); /* freed once */
     params.check = (struct gb_buffer_check){.check = NULL};
     strcpy(params.stream.s, "none");
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_STREAM_NOT_FOUND);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     strcpy(params.stream.s, "default");
     strcpy(params.session.s, "none");
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_SESSION_NOT_FOUND);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     strcpy(params.session.s, "default");
-    /* As many as there may be, and one more. */
+    /* Runs as many scans as the limit permits, and one more. */
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < GB_SCANS_MAX; i++)
         scan_start(f.core, &params, &many[i]);
     gb_assert_fails(scan(f.core, &params, &s, &err), err, GB_ERR_SATURATED);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     core_gate_open(&gate);
     for (i = 0; i < GB_SCANS_MAX; i++) {
         gb_assert_ok(scan_end(&many[i], &err), err);
-        gb_call_unref(many[i].call);
+        gb_call_unref(&many[i].call->base);
     }
     gb_assert_ok(scan(f.core, &params, &s, &err), err);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     core_tidy(&f);
     core_fixture_done(&f);
 }
 END_TEST
 
-/* The core does not wait for what would take long. */
+/* The closing core may cancel a scan instead of waiting for its end. */
 START_TEST(closed_meanwhile) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -270,7 +271,7 @@ START_TEST(closed_meanwhile) {
     core_fixture_close(&f);
     if (scan_end(&s, &err) < 0)
         ck_assert_int_eq(err.code, GB_ERR_DRAINING);
-    gb_call_unref(s.call);
+    gb_call_unref(&s.call->base);
     core_fixture_open(&f);
     core_tidy(&f);
     core_fixture_done(&f);

@@ -1,4 +1,4 @@
-/* Sealed buffers: what is refused, what is not, and what a restart makes of them. */
+/* Sealed buffers: refused and permitted operations, and restarts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@ static char data[BYTES];
 static void refuses_all(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_in_place("a", BYTES);
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_buffer_rec rec;
 
     gb_assert_fails(core_upload(f->core, &u, data, &rec, &err), err, GB_ERR_SEALED);
@@ -34,7 +34,7 @@ static void refuses_all(struct core_fixture *f) {
 START_TEST(a_sealed_buffer_is_not_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params copy = core_copy_params("default", "a", "default", "c");
+    struct gb_device_write_params copy = core_copy_params("default", "a", "default", "c");
     struct gb_buffer_params patch = {.session = core_name("default"), .name = core_name("a"), .has_labels = true};
     struct gb_lease_params p;
     struct core_pending pending;
@@ -54,9 +54,9 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
     gb_holder_end(h);
     core_until_unmapped(&f);
-    strcpy(patch.labels, "{\"x\":\"y\"}");
+    patch.labels = store_labels("{\"x\":\"y\"}");
     core_pending_init(&pending);
-    gb_buffer_patch(f.core, &patch, NULL, pending.call);
+    gb_buffer_patch(f.core, &patch, NULL, pending.call.buffer);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
     gb_assert_ok(core_write(f.core, &copy, NULL, &err), err); /* its copy is not sealed */
     gb_assert_ok(core_buffer_get(f.core, "default", "c", &rec, &err), err);
@@ -67,6 +67,8 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.sealed);
     ck_assert_int_eq(rec.generation, 1);
+    ck_assert_str_eq(gb_labels_text(rec.labels), "{\"x\":\"y\"}");
+    gb_buffer_rec_done(&rec);
     core_put_bytes(&f, "default", "b", BYTES, 2, NULL);
     refuses_all(&f);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
@@ -105,7 +107,7 @@ START_TEST(what_may_change_is_not_sealed) {
     gb_assert_ok(core_upload_send(upload, &w, data, BYTES, &err), err);
     gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
     gb_upload_free(upload);
-    /* What was begun before and would come after is refused at its end. */
+    /* An upload that began before the seal is refused at its end. */
     u.in_place = false;
     gb_assert_ok(gb_upload_begin(f.core, &u, &fresh, &err), err);
     gb_assert_ok(core_upload_send(fresh, &w, data, BYTES, &err), err);
@@ -124,7 +126,7 @@ START_TEST(what_may_change_is_not_sealed) {
 }
 END_TEST
 
-/* Bringing a side up to date changes no byte that anybody reads; letting go of all does. */
+/* A sealed mirrored buffer may sync a side, because no reader sees a change. It may not release both sides. */
 START_TEST(a_sealed_mirrored_buffer) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

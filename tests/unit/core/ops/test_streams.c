@@ -158,7 +158,7 @@ static bool idle_stream(void *arg) {
     return !view.busy;
 }
 
-/* Whatever stands in one session's stream, everybody else's work goes on, other streams of that session included. */
+/* If one session's stream stalls, all other work goes on, also on other streams of that session. */
 START_TEST(one_stream_stands) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -184,11 +184,11 @@ START_TEST(one_stream_stands) {
     gb_assert_ok(core_stream_get(f.core, "s", "st", &view, &err), err);
     ck_assert(view.busy);
     core_call_begin(&stream_call);
-    gb_stream_sync_call(f.core, &s, &st, stream_call.call);
+    gb_stream_sync_call(f.core, &s, &st, stream_call.call.base);
     core_call_begin(&session_call);
-    gb_session_sync_call(f.core, &s, session_call.call);
+    gb_session_sync_call(f.core, &s, session_call.call.base);
     core_call_begin(&device_call);
-    gb_device_sync_call(f.core, 0, device_call.call);
+    gb_device_sync_call(f.core, 0, device_call.call.base);
     for (i = 0; i < 20; i++) {
         const char *session = i % 2 ? "t" : "s";
 
@@ -205,7 +205,7 @@ START_TEST(one_stream_stands) {
     ck_assert(!core_call_over(&session_call));
     ck_assert(!core_call_over(&device_call));
     gb_assert_ok(core_download_on(f.core, "s", "x", "", back, BYTES, &err), err); /* of that stream, on another */
-    gb_assert_ok(core_buffer_delete(f.core, "s", "x", &err), err);                /* whose free stands */
+    gb_assert_ok(core_buffer_delete(f.core, "s", "x", &err), err);                /* its free is stalled */
     core_gate_open(&gate);
     gb_assert_ok(core_call_end(&stream_call, &err), err);
     gb_assert_ok(core_call_end(&session_call, &err), err);

@@ -18,7 +18,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 static char data[BYTES];
 static char back[BYTES];
 
-/* --- what is had -------------------------------------------------------------------------------------------------------- */
+/* --- what is had -------------------------------------------------------------------------------------------------- */
 
 static void check_record(const struct core_result *got) {
     ck_assert(got->created && got->rec.adopted && !got->rec.has_crc32c && !got->rec.sealed);
@@ -35,7 +35,7 @@ START_TEST(it_is_the_owners_memory) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct gb_adopt_params p;
     struct core_result got;
     struct gb_buffer_rec rec;
@@ -113,7 +113,7 @@ START_TEST(the_same_memory_twice) {
 }
 END_TEST
 
-/* --- what it does not count as ------------------------------------------------------------------------------------------ */
+/* --- what it does not count as ------------------------------------------------------------------------------------ */
 
 START_TEST(it_counts_as_a_buffer_and_not_as_bytes) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
@@ -190,7 +190,7 @@ START_TEST(limits) {
 }
 END_TEST
 
-/* --- what is refused ---------------------------------------------------------------------------------------------------- */
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
 
 static void refused(struct core_fixture *f, const struct gb_adopt_params *p, enum gb_code code) {
     struct gb_error err = GB_ERROR_INIT;

@@ -37,7 +37,7 @@ static void expect_lost(struct core_fixture *f, const char *name) {
     ck_assert_ptr_nonnull(strstr(err.detail, "another process"));
 }
 
-/* --- lost, and what may follow -------------------------------------------------------------------------------------------- */
+/* --- lost, and what may follow ------------------------------------------------------------------------------------ */
 
 START_TEST(lost_with_the_owner_and_had_again) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
@@ -100,9 +100,9 @@ START_TEST(deleted_before_the_owner_goes) {
 }
 END_TEST
 
-/* --- in the middle ---------------------------------------------------------------------------------------------------------- */
+/* --- in the middle ------------------------------------------------------------------------------------------------ */
 
-/* Who reads reads on, and the mapping goes after the last of them. */
+/* Running readers go on, and the mapping ends after the last of them. */
 START_TEST(while_it_is_read) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     struct core_fixture f;
@@ -172,7 +172,7 @@ START_TEST(while_a_copy_is_queued) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params w;
+    struct gb_device_write_params w;
     struct core_pending pending;
     struct core_gate gate;
     struct gb_holder *h;
@@ -186,7 +186,7 @@ START_TEST(while_a_copy_is_queued) {
     core_gate_close(&gate, &f, "default");
     w = into ? core_copy_params("default", "b", "default", "a") : core_copy_params("default", "a", "default", "b");
     core_pending_init(&pending);
-    gb_buffer_write(f.core, &w, pending.call);
+    gb_buffer_write(f.core, &w, pending.call.buffer);
     gb_holder_end(h);
     ck_assert_uint_eq(core_adopted(&f), 1);
     core_gate_open(&gate);
@@ -205,7 +205,7 @@ START_TEST(while_a_copy_is_queued) {
 }
 END_TEST
 
-/* --- while the database is busy ----------------------------------------------------------------------------------------------- */
+/* --- while the database is busy ----------------------------------------------------------------------------------- */
 
 /* An upload breaks off, and its record, "partial", is on its way when the owner goes: the bytes stay lost. */
 START_TEST(lost_before_partial_is_committed) {
@@ -257,7 +257,7 @@ START_TEST(lost_before_it_is_committed) {
     p.import.fd = fcntl(m.fd, F_DUPFD_CLOEXEC, 0);
     core_busy_begin(&busy, &f);
     core_pending_init(&pending);
-    gb_buffer_adopt(f.core, &p, pending.call);
+    gb_buffer_adopt(f.core, &p, pending.call.buffer);
     core_until_queued(&f);
     gb_holder_end(h);
     core_busy_end(&busy);
@@ -270,7 +270,7 @@ START_TEST(lost_before_it_is_committed) {
 }
 END_TEST
 
-/* --- the device refuses ------------------------------------------------------------------------------------------------------- */
+/* --- the device refuses ------------------------------------------------------------------------------------------- */
 
 START_TEST(the_device_refuses) {
     static const char *const faults[] = {"import", "import_end"};
@@ -298,7 +298,7 @@ START_TEST(the_device_refuses) {
 }
 END_TEST
 
-/* --- many, at once -------------------------------------------------------------------------------------------------------------- */
+/* --- many, at once ------------------------------------------------------------------------------------------------ */
 
 struct owner {
     pthread_t thread;

@@ -1,4 +1,4 @@
-/* Exports: leases without a connection, which end when their time is over or when somebody says so. */
+/* Exports: leases without a connection, which end at their time limit or on request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const char *const specs[] = {"host:bytes=64M,legacy=fake", "host:discrete
 
 #define BYTES (CORE_SLOT_BYTES + 123)
 
-#define LONG_S 86400 /* longer than any test */
+#define LONG_S 86400 /* exceeds the duration of every test */
 
 static char data[BYTES];
 static char other[BYTES];
@@ -31,17 +31,17 @@ static struct gb_export_params params_of(const char *name, bool write, uint64_t 
 static int export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_grant *ret,
                   struct gb_error *err) {
     struct core_pending p;
-    struct gb_call *call;
+    struct gb_lease_call *call;
     int r;
 
     core_pending_init(&p);
-    call = p.call;
-    atomic_fetch_add(&call->refs, 1); /* for a look at it afterwards */
+    call = p.call.lease;
+    atomic_fetch_add(&call->base.refs, 1); /* for checks after the call */
     gb_lease_export(core, params, call);
     r = core_pending_end(&p, NULL, err);
     if (r == 0 && ret)
-        *ret = *call->lease;
-    gb_call_unref(call);
+        *ret = call->lease;
+    gb_call_unref(&call->base);
     return r;
 }
 
@@ -76,7 +76,7 @@ START_TEST(whoever_has_the_handle_has_the_bytes) {
         ck_assert_uint_eq(g[i].export.offset, 0);
         ck_assert_int_eq(g[i].export.fd, -1);
         ck_assert_mem_ne(g[i].export.handle, nothing, sizeof(nothing));
-        ck_assert(!g[i].has_event); /* there is nobody to wait for it */
+        ck_assert(!g[i].has_event); /* an export has no connection that could pass an event */
         ck_assert_int_gt(g[i].expires_at_us, gb_wall_us());
         ck_assert_int_eq(g[i].kind, GB_KIND_IPC);
     }
@@ -99,7 +99,7 @@ START_TEST(whoever_has_the_handle_has_the_bytes) {
 }
 END_TEST
 
-/* What holds for a mapping holds for it. */
+/* Exported memory is protected like mapped memory. */
 START_TEST(exported_bytes_are_kept) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
@@ -141,7 +141,7 @@ static bool has_ended(void *arg) {
     return core_leases(((struct core_fixture *)arg)->core, NULL, 0) == 0;
 }
 
-/* The housekeeper ends it. One that writes leaves bytes that somebody may still be writing. */
+/* The housekeeper ends an export at its time limit. Importers of a writable export may write on, so it taints. */
 START_TEST(its_time_is_over) {
     bool write = _i / SPECS == 1;
     struct gb_error err = GB_ERROR_INIT;
@@ -156,7 +156,7 @@ START_TEST(its_time_is_over) {
     core_until_unmapped(&f);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_uint_eq(rec.leases, 0);
-    ck_assert(rec.escaped == write);
+    ck_assert(rec.tainted == write);
     ck_assert(rec.has_crc32c == !write);
     ck_assert_int_eq(rec.generation, write ? 3 : 1);
     core_expect(f.core, "default", "a", data, BYTES);
@@ -169,7 +169,7 @@ START_TEST(its_time_is_over) {
 }
 END_TEST
 
-/* Whoever says that the importers are through is believed. */
+/* If a request ends an export, the content is not tainted: the caller vouches for the importers. */
 START_TEST(an_end_that_was_asked_for) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", true, LONG_S);
@@ -183,12 +183,12 @@ START_TEST(an_end_that_was_asked_for) {
     gb_assert_ok(export(f.core, &p, &g, &err), err);
     ck_assert(g.write);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(rec.mapped_for_writing && !rec.escaped && !rec.has_crc32c);
+    ck_assert(rec.mapped_for_writing && !rec.tainted && !rec.has_crc32c);
     core_pending_init(&end);
-    gb_lease_end(f.core, g.id, NULL, false, end.call);
+    gb_lease_end(f.core, g.id, NULL, false, end.call.base);
     gb_assert_ok(core_pending_end(&end, NULL, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert(!rec.mapped_for_writing && !rec.escaped);
+    ck_assert(!rec.mapped_for_writing && !rec.tainted);
     ck_assert_int_eq(rec.generation, 3);
     gb_assert_ok(core_seal(f.core, "default", "a", &err), err);
     gb_assert_fails(export(f.core, &p, NULL, &err), err, GB_ERR_SEALED);
@@ -221,7 +221,7 @@ START_TEST(what_has_no_handle) {
 }
 END_TEST
 
-/* There are only so many, and those that end make room. */
+/* The number of exports is limited. An export that ends makes room for another. */
 START_TEST(not_too_many) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
@@ -255,7 +255,7 @@ START_TEST(not_too_many) {
 }
 END_TEST
 
-/* One that fails holds nothing, and is no export. */
+/* A failed export leaves no lease and does not count against the limit. */
 START_TEST(what_fails_leaves_nothing) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", true, LONG_S);
@@ -282,14 +282,14 @@ START_TEST(what_fails_leaves_nothing) {
 }
 END_TEST
 
-/* No event goes with it: what is queued on the bytes is waited for. */
+/* An export carries no event, so the request waits for the work queued on its bytes. */
 START_TEST(its_bytes_are_complete) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_IPC, BYTES);
     struct core_pending pending;
     struct gb_lease_grant g;
-    struct gb_call *call;
+    struct gb_lease_call *call;
     struct core_gate gate;
     struct core_fixture f;
 
@@ -305,14 +305,14 @@ START_TEST(its_bytes_are_complete) {
     gb_assert_fails(export(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    call = pending.call;
-    atomic_fetch_add(&call->refs, 1);
+    call = pending.call.lease;
+    atomic_fetch_add(&call->base.refs, 1);
     gb_lease_export(f.core, &p, call);
     ck_assert(!core_pending_done(&pending));
     core_gate_open(&gate);
     gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
-    g = *call->lease;
-    gb_call_unref(call);
+    g = call->lease;
+    gb_call_unref(&call->base);
     ck_assert(!g.has_event);
     gb_assert_ok(core_lease_end(f.core, g.id, NULL, &err), err);
     core_tidy(&f);
@@ -320,7 +320,7 @@ START_TEST(its_bytes_are_complete) {
 }
 END_TEST
 
-/* An id that an earlier process gave out must not end what somebody has now. */
+/* A lease id of an earlier process must not end a lease of this process. */
 START_TEST(no_id_is_given_twice) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);

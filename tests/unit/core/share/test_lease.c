@@ -1,4 +1,4 @@
-/* Leases: what an importer gets, what it sees, what others see of it. */
+/* Leases: the importer's descriptor, its view of the bytes, and the readers' view. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ static const enum gb_kind kinds[] = {GB_KIND_PINNED, GB_KIND_PAGEABLE};
 static char data[BYTES];
 static char other[BYTES];
 
-/* The very bytes, of every kind that has a file of its own. */
+/* The importer maps the buffer's own memory, for every kind that has its own file. */
 START_TEST(an_importer_sees_the_bytes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -48,7 +48,7 @@ START_TEST(an_importer_sees_the_bytes) {
 }
 END_TEST
 
-/* Each writer makes a generation when it comes and one when it goes. */
+/* Each writable lease makes one generation at its begin and one at its end. */
 START_TEST(what_an_importer_writes_is_there) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -89,7 +89,7 @@ START_TEST(what_an_importer_writes_is_there) {
 }
 END_TEST
 
-/* A descriptor for reading lets nobody write. */
+/* A descriptor for reading permits no writable mapping. */
 START_TEST(a_reader_cannot_write) {
     struct core_fixture f;
     struct gb_lease_params p;
@@ -102,15 +102,15 @@ START_TEST(a_reader_cannot_write) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_int_eq(pending.call->error.code, GB_OK);
-    fd = gb_lease_take_fd(pending.call);
+    ck_assert_int_eq(pending.call.base->error.code, GB_OK);
+    fd = gb_lease_take_fd(pending.call.lease);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1); /* once */
+    ck_assert_int_eq(gb_lease_take_fd(pending.call.lease), -1); /* once */
     ck_assert(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     close(fd);
-    gb_call_unref(pending.call);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     gb_holder_end(h);
     core_until_unmapped(&f);
@@ -119,7 +119,7 @@ START_TEST(a_reader_cannot_write) {
 }
 END_TEST
 
-/* Where there is none, all reasons are given, and no lease is left. */
+/* If no way of export works, the error gives every reason, and no lease is left. */
 START_TEST(there_may_be_no_way) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -133,17 +133,17 @@ START_TEST(there_may_be_no_way) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_int_eq(pending.call->error.code, GB_ERR_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(pending.call->error.detail, "memfd: "));
-    ck_assert_int_eq(pending.call->lease->id, 0);
-    ck_assert_uint_eq(pending.call->lease->passed_count, GB_EXPORT_WAYS);
-    gb_call_unref(pending.call);
+    ck_assert_int_eq(pending.call.base->error.code, GB_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(pending.call.base->error.detail, "memfd: "));
+    ck_assert_int_eq(pending.call.lease->lease.id, 0);
+    ck_assert_uint_eq(pending.call.lease->lease.passed_count, GB_EXPORT_WAYS);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     core_put_kind(&f, "c", GB_KIND_PAGEABLE, 100, 1, NULL);
     p.name = core_name("c");
-    p.ways = 1u << GB_EXPORT_POOL | 1u << GB_EXPORT_LEGACY; /* others are not tried */
+    p.ways = 1u << GB_EXPORT_POOL | 1u << GB_EXPORT_LEGACY; /* other ways are not tried */
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_UNSUPPORTED);
     p.ways = MEMFD;
     gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
@@ -158,7 +158,7 @@ START_TEST(there_may_be_no_way) {
 }
 END_TEST
 
-/* Zeros are there before anybody sees the memory; waiting for them is bounded. */
+/* A mapping is granted only after the zeros are written. The wait for them is bounded. */
 START_TEST(zeros_come_first) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -182,7 +182,7 @@ START_TEST(zeros_come_first) {
     core_until_unmapped(&f);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     ck_assert(!core_pending_done(&pending));
     core_gate_open(&gate);
     gb_assert_ok(core_map_end(&pending, &m, &err), err);
@@ -196,11 +196,11 @@ START_TEST(zeros_come_first) {
 }
 END_TEST
 
-/* Who alone maps a buffer may have the daemon write it; and may itself go on writing, so that nobody knows a checksum. */
+/* The only holder of a buffer's leases may have the daemon write it. If a lease is writable, no checksum is stored. */
 START_TEST(a_holder_has_the_daemon_write) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_lease_params p;
     struct core_mapping m[2];
     struct core_result r;
@@ -234,7 +234,7 @@ START_TEST(a_holder_has_the_daemon_write) {
 }
 END_TEST
 
-/* --- who maps what ----------------------------------------------------------------------------------------------------------- */
+/* --- lists and replacements --------------------------------------------------------------------------------------- */
 
 START_TEST(leases_are_listed) {
     struct core_fixture f;
@@ -291,7 +291,7 @@ START_TEST(leases_are_listed) {
 }
 END_TEST
 
-/* A full replacement stands beside what is mapped, which stays as it was and is counted until the last unmap. */
+/* A full replacement goes to fresh memory. The mapped memory stays unchanged and is counted until the last unmap. */
 START_TEST(a_replacement_stands_beside_it) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -318,10 +318,10 @@ START_TEST(a_replacement_stands_beside_it) {
     ck_assert_uint_eq(mine.session.used_bytes, 2 * BYTES);
     u.buffer.kind = GB_KIND_PAGEABLE;
     gb_assert_fails(core_upload(f.core, &u, data, NULL, &err), err, GB_ERR_QUOTA_EXCEEDED);
-    /* The present bytes are nobody's: they may be written in place. */
+    /* No lease maps the present content, so it may be written in place. */
     u.in_place = true;
     gb_assert_ok(core_upload(f.core, &u, data, NULL, &err), err);
-    /* Its writer's end says nothing about the buffer any more. */
+    /* The end of a lease on replaced content does not change the buffer. */
     memset(m[0].bytes, 7, BYTES);
     gb_assert_ok(core_map(f.core, &p, &m[1], &err), err);
     ck_assert_int_eq(m[1].rec.generation, 5); /* 1 put, 2 mapped, 3 put, 4 in place, 5 mapped */

@@ -1,5 +1,5 @@
-/* The ends of leases: by request, with their connection, while they are made, in many threads, with the device, with the core.
- * Nothing is left of any. */
+/* The ends of leases: by request, with their connection, while pending, in many threads, with the device, with the
+ * core. No lease leaves anything behind. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool nothing_pinned(void *arg) {
     return mine.session.used_pinned_bytes == 0;
 }
 
-/* Deleted while it is mapped: gone for everybody at once, its memory when nobody maps it any more. */
+/* A mapped buffer's name is deleted at once. Its memory is freed after the last unmap. */
 START_TEST(memory_goes_with_the_last_unmap) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -51,7 +51,7 @@ START_TEST(memory_goes_with_the_last_unmap) {
     ck_assert_uint_eq(held, BYTES);
     gb_assert_fails(core_buffer_get(f.core, "default", "a", &rec, &err), err, GB_ERR_BUFFER_NOT_FOUND);
     ck_assert_int_eq(core_lease(f.core, m[0].id).state, GB_LEASE_DELETED);
-    core_put_bytes(&f, "default", "a", 100, 2, NULL); /* another of that name has nothing to do with it */
+    core_put_bytes(&f, "default", "a", 100, 2, NULL); /* a new buffer of that name is independent */
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_uint_eq(rec.leases, 0);
     gb_assert_ok(gb_session_stats(f.core, &session, &mine, &err), err);
@@ -67,7 +67,7 @@ START_TEST(memory_goes_with_the_last_unmap) {
     core_until(nothing_pinned, f.core, "the pinned bytes are given back");
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 1);
-    gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", &held, &err), err); /* nobody maps it */
+    gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", &held, &err), err); /* no lease maps it */
     ck_assert_uint_eq(held, 0);
     gb_assert_fails(core_delete_when_unmapped(f.core, "default", "a", &held, &err), err, GB_ERR_BUFFER_NOT_FOUND);
     gb_holder_end(h);
@@ -78,9 +78,9 @@ START_TEST(memory_goes_with_the_last_unmap) {
 }
 END_TEST
 
-/* --- while it is made ------------------------------------------------------------------------------------------------------ */
+/* --- while it is made --------------------------------------------------------------------------------------------- */
 
-/* The connection ends while its mapping waits for the bytes; or the buffer is deleted meanwhile. */
+/* While a mapping waits for the bytes, its connection ends or the buffer is deleted. */
 START_TEST(a_holder_ends_while_it_maps) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -100,7 +100,7 @@ START_TEST(a_holder_ends_while_it_maps) {
         h[i] = core_holder(f.core);
         p = core_map_params(h[i], "default", "a", false);
         core_pending_init(&pending[i]);
-        gb_lease_map(f.core, &p, pending[i].call);
+        gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     ck_assert_uint_eq(core_leases(f.core, NULL, 0), 0); /* not yet */
     gb_assert_fails(core_buffer_delete(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
@@ -121,7 +121,7 @@ START_TEST(a_holder_ends_while_it_maps) {
 }
 END_TEST
 
-/* One that is to write comes to nothing when the buffer has other bytes before it is granted. */
+/* A pending writable lease fails if the buffer is replaced before the grant. */
 START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -140,7 +140,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     core_open_two(&f, specs[_i]);
     core_put_bytes(&f, "default", "b", 100, 1, NULL);
     core_pending_init(&made);
-    gb_stream_make(f.core, &session, &streams, made.call);
+    gb_stream_make(f.core, &session, &streams, made.call.stream);
     gb_assert_ok(core_pending_end(&made, NULL, &err), err);
     core_gate_close(&gate, &f, "default");
     gb_assert_ok(core_create(f.core, &create, NULL, &err), err);
@@ -148,13 +148,13 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     for (i = 0; i < 2; i++) {
         p = core_map_params(h, "default", "a", i == 1);
         core_pending_init(&pending[i]);
-        gb_lease_map(f.core, &p, pending[i].call);
+        gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     u.buffer.kind = GB_KIND_PAGEABLE;
     u.buffer.stream = streams;
     core_put(f.core, &u, 2, NULL);
     core_gate_open(&gate);
-    gb_assert_ok(core_map_end(&pending[0], &m, &err), err); /* a reader has what was there */
+    gb_assert_ok(core_map_end(&pending[0], &m, &err), err); /* a reader maps the old content */
     ck_assert_int_eq(m.rec.generation, 1);
     ck_assert_int_eq(m.bytes[5], 0);
     gb_assert_fails(core_map_end(&pending[1], NULL, &err), err, GB_ERR_BUFFER_BUSY);
@@ -166,7 +166,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
 }
 END_TEST
 
-/* --- many -------------------------------------------------------------------------------------------------------------------- */
+/* --- many --------------------------------------------------------------------------------------------------------- */
 
 #define THREADS 4
 #define HOLDERS 1000
@@ -189,7 +189,7 @@ static void check_refusal(const struct gb_error *err) {
         ck_abort_msg("%s: %s", gb_code_slug(err->code), err->detail);
 }
 
-/* A client that maps a few buffers and dies at some moment: before, while or after it is answered. */
+/* A client maps a few buffers and dies before, during or after the answers. */
 static void live_and_die(struct crowd *c, unsigned *seed) {
     static const char *const names[] = {"a", "b", "c"};
     struct core_pending pending[LEASES];
@@ -200,27 +200,27 @@ static void live_and_die(struct crowd *c, unsigned *seed) {
         struct gb_lease_params p = core_map_params(h, "default", names[rand_r(seed) % 3], rand_r(seed) % 2 == 0);
 
         core_pending_init(&pending[i]);
-        gb_lease_map(c->f->core, &p, pending[i].call);
+        gb_lease_map(c->f->core, &p, pending[i].call.lease);
     }
     if (rand_r(seed) % 2)
         nap(seed);
     if (rand_r(seed) % 4 == 0)
         core_wake_wait(&pending[0].wake);
-    if (atomic_load(&pending[0].call->finished) && pending[0].call->error.code == GB_OK) {
+    if (atomic_load(&pending[0].call.base->finished) && pending[0].call.base->error.code == GB_OK) {
         struct gb_error err = GB_ERROR_INIT;
 
-        if (core_lease_end(c->f->core, pending[0].call->lease->id, h, &err) < 0)
+        if (core_lease_end(c->f->core, pending[0].call.lease->lease.id, h, &err) < 0)
             ck_abort_msg("%s: %s", gb_code_slug(err.code), err.detail);
     }
     gb_holder_end(h);
     for (i = 0; i < LEASES; i++) {
         while (!core_pending_done(&pending[i]))
             nap(seed);
-        if (pending[i].call->error.code == GB_OK)
+        if (pending[i].call.base->error.code == GB_OK)
             atomic_fetch_add(&c->granted, 1);
         else
-            check_refusal(&pending[i].call->error);
-        gb_call_unref(pending[i].call); /* closes what nobody has taken */
+            check_refusal(&pending[i].call.base->error);
+        gb_call_unref(pending[i].call.base); /* closes descriptors that were not taken */
         if (pending[i].wake.seen == 0)
             core_wake_wait(&pending[i].wake);
         core_wake_done(&pending[i].wake);
@@ -239,7 +239,7 @@ static void *client_main(void *arg) {
     return NULL;
 }
 
-/* Meanwhile the buffers are replaced and deleted. */
+/* Replaces and deletes the buffers while the clients map them. */
 static void *owner_main(void *arg) {
     static const char *const names[] = {"a", "b", "c"};
     struct crowd *c = arg;
@@ -295,9 +295,9 @@ START_TEST(a_thousand_holders_leave_nothing) {
 }
 END_TEST
 
-/* --- the core ends ----------------------------------------------------------------------------------------------------------- */
+/* --- the core ends ------------------------------------------------------------------------------------------------ */
 
-/* Whoever stops the daemon ends the connections first; a lease that is left all the same does not keep it from closing. */
+/* The daemon ends its connections before it closes the core. A lease that is left does not block the close. */
 START_TEST(the_core_closes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -310,14 +310,14 @@ START_TEST(the_core_closes) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", true);
     gb_assert_ok(core_map(f.core, &p, &m, &err), err);
-    gb_holder_end(h); /* its new generation may be on its way still */
+    gb_holder_end(h); /* the commit of the new generation may still be running */
     h = core_holder(f.core);
     p.holder = h;
     p.wait_ms = 60000;
     if (core_map(f.core, &p, NULL, &err) < 0)
         ck_assert_int_eq(err.code, GB_ERR_BUFFER_BUSY);
     core_fixture_close(&f);
-    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0); /* the importer's, whatever became of the daemon */
+    ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0); /* the importer keeps its mapping after the core's end */
     core_mapping_done(&m);
     core_fixture_open(&f);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);

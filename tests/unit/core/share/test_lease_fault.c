@@ -1,4 +1,4 @@
-/* Leases when the device refuses, dies, or has what only a GPU has: events for other processes. */
+/* Leases when the device refuses or dies, and with events for other processes, which only a GPU has. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 static char data[BYTES];
 static char back[BYTES];
 
-/* --- the device refuses ------------------------------------------------------------------------------------------------------ */
+/* --- the device refuses ------------------------------------------------------------------------------------------- */
 
 static const char *const faults[] = {"export", "place_fill", "kind_alloc",  "kind_free",   "event_record",
                                      "watch",  "complete",   "event_query", "event_create"};
@@ -88,7 +88,7 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-/* --- the database refuses ------------------------------------------------------------------------------------------------------ */
+/* --- the database refuses ----------------------------------------------------------------------------------------- */
 
 START_TEST(the_database_refuses) {
     struct store_vfs_faults *disk = store_vfs_install();
@@ -110,9 +110,9 @@ START_TEST(the_database_refuses) {
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert_uint_eq(rec.leases, 1);
-    core_expect(f.core, "default", "a", data, BYTES); /* readers are not kept off */
+    core_expect(f.core, "default", "a", data, BYTES); /* readers are not blocked */
     gb_assert_fails(core_seal(f.core, "default", "a", &err), err, GB_ERR_MAPPED);
-    /* It has ended all the same, and nobody takes the new bytes for the old. */
+    /* The lease ends despite the error, and the new bytes get a generation of their own. */
     gb_assert_fails(core_lease_end(f.core, m.id, h, &err), err, GB_ERR_STORAGE_FULL);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 3);
@@ -128,7 +128,7 @@ START_TEST(the_database_refuses) {
 }
 END_TEST
 
-/* --- the device dies ----------------------------------------------------------------------------------------------------------- */
+/* --- the device dies ---------------------------------------------------------------------------------------------- */
 
 static bool is_lost(void *arg) {
     struct core_fixture *f = arg;
@@ -178,9 +178,9 @@ START_TEST(the_device_dies) {
 }
 END_TEST
 
-/* --- events for other processes -------------------------------------------------------------------------------------------------- */
+/* --- events for other processes ----------------------------------------------------------------------------------- */
 
-/* The host backend's own operations but for three, which do as a GPU would. */
+/* The host backend's operations, except for three that act like a GPU. */
 struct shared_events {
     struct gb_backend_ops ops;
     const struct gb_backend_ops *host;
@@ -191,7 +191,7 @@ struct shared_events {
 };
 static struct shared_events gpu;
 
-static int export(struct gb_backend *be, const struct gb_place *place, uint64_t bytes, struct gb_pool *pool,
+static int export(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_pool *pool,
                   enum gb_export_way way, bool writable, struct gb_export *ret, struct gb_error *err) {
     if (way == GB_EXPORT_POOL && place->kind == GB_KIND_DEVICE) {
         *ret = (struct gb_export){.way = way, .fd = -1, .handle_bytes = GB_EXPORT_HANDLE_BYTES, .map_bytes = bytes};
@@ -239,7 +239,7 @@ static void become_gpu(struct core_fixture *f) {
     f->backend->ops = &gpu.ops;
 }
 
-/* The importer has its mapping at once, and an event for when the bytes are there. */
+/* The importer gets its mapping at once, and an event that tells when the bytes are complete. */
 START_TEST(an_event_stands_for_queued_work) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -268,10 +268,10 @@ START_TEST(an_event_stands_for_queued_work) {
     p = core_map_params(h, "default", "a", false);
     p.wait_ms = 0;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_msg(pending.call->error.code == GB_OK, "%s", pending.call->error.detail);
-    g = pending.call->lease;
+    ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);
+    g = &pending.call.lease->lease;
     ck_assert_int_eq(g->export.way, GB_EXPORT_VMM);
     ck_assert_uint_eq(g->passed_count, 0);
     ck_assert(g->has_event);
@@ -280,9 +280,9 @@ START_TEST(an_event_stands_for_queued_work) {
     gb_assert_ok(gb_event_query(f.backend, event, &done, &err), err);
     ck_assert(!done);
     id = g->id;
-    gb_call_unref(pending.call);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
-    /* Without one it is waited for. */
+    /* Without an event, the request waits for the bytes. */
     gpu.refuse = true;
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     gpu.refuse = false;
@@ -291,7 +291,7 @@ START_TEST(an_event_stands_for_queued_work) {
         gb_assert_ok(gb_event_query(f.backend, event, &done, &err), err);
     gb_assert_ok(core_lease_end(f.core, id, h, &err), err);
     ck_assert_int_eq(gpu.destroyed, 1);                  /* with the lease */
-    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* complete: no event */
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* the bytes are complete: no event */
     ck_assert_int_eq(gpu.made_count, 1);
     gb_holder_end(h);
     core_until_unmapped(&f);
@@ -304,7 +304,7 @@ START_TEST(an_event_stands_for_queued_work) {
 }
 END_TEST
 
-/* A pool whose memory is mapped stays; nothing else comes of a handle without a descriptor. */
+/* A pool whose memory is mapped cannot be removed. A handle without a descriptor has no other effect. */
 START_TEST(a_pool_stays_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -325,13 +325,13 @@ START_TEST(a_pool_stays_while_it_is_mapped) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", true);
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
-    ck_assert_msg(pending.call->error.code == GB_OK, "%s", pending.call->error.detail);
-    ck_assert_int_eq(pending.call->lease->export.way, GB_EXPORT_POOL);
-    ck_assert_uint_eq(pending.call->lease->passed_count, 1);
-    ck_assert_int_eq(gb_lease_take_fd(pending.call), -1);
-    gb_call_unref(pending.call);
+    ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);
+    ck_assert_int_eq(pending.call.lease->lease.export.way, GB_EXPORT_POOL);
+    ck_assert_uint_eq(pending.call.lease->lease.passed_count, 1);
+    ck_assert_int_eq(gb_lease_take_fd(pending.call.lease), -1);
+    gb_call_unref(pending.call.base);
     core_wake_done(&pending.wake);
     gb_assert_fails(core_pool_remove(f.core, "default", "p", true, &err), err, GB_ERR_MAPPED);
     gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", NULL, &err), err);

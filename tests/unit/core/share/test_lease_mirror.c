@@ -38,7 +38,7 @@ START_TEST(a_mirrored_buffer_has_its_host_side_mapped) {
     p = core_map_params(h, "default", "a", true);
     gb_assert_ok(core_map(f.core, &p, &m, &err), err);
     ck_assert_int_eq(m.kind, GB_KIND_PINNED);
-    ck_assert_int_eq(m.rec.head, GB_HEAD_HOST); /* it is about to be written */
+    ck_assert_int_eq(m.rec.head, GB_HEAD_HOST); /* the importer is about to write this side */
     gb_assert_fails(core_sync(f.core, "default", "a", false, &r, &err), err, GB_ERR_MAPPED);
     gb_assert_ok(core_sync(f.core, "default", "a", true, &r, &err), err); /* nothing to do */
     gb_assert_fails(core_release(f.core, "default", "a", false, true, &r, &err), err, GB_ERR_MAPPED);
@@ -60,7 +60,8 @@ START_TEST(a_mirrored_buffer_has_its_host_side_mapped) {
 }
 END_TEST
 
-/* All of it is new: beside the mapped side, as with any buffer; through the other side the mapped one is out of date. */
+/* A full upload to the mapped side goes to fresh memory. An upload to the other side leaves the mapped side out of
+ * date. */
 START_TEST(a_mirrored_buffer_is_replaced_beside_it) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -91,11 +92,11 @@ START_TEST(a_mirrored_buffer_is_replaced_beside_it) {
     ck_assert_int_eq(rec.head, GB_HEAD_DEVICE);
     ck_assert_int_eq(rec.generation, 5);
     ck_assert_uint_eq(rec.leases, 1);
-    gb_assert_fails(core_sync(f.core, "default", "a", true, &r, &err), err, GB_ERR_MAPPED); /* into mapped memory */
+    gb_assert_fails(core_sync(f.core, "default", "a", true, &r, &err), err, GB_ERR_MAPPED); /* writes mapped memory */
     gb_holder_end(h);
     core_until_unmapped(&f);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
-    ck_assert_int_eq(rec.generation, 5); /* nobody wrote what readers get */
+    ck_assert_int_eq(rec.generation, 5); /* the lease could not write the content that readers get */
     gb_assert_ok(core_sync(f.core, "default", "a", true, &r, &err), err);
     core_expect(f.core, "default", "a", other, BYTES);
     core_mapping_done(&m[0]);

@@ -1,4 +1,4 @@
-/* What a lease refuses others, and what is refused to it. */
+/* Operations that a lease blocks, and leases that are refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +12,13 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 static char data[BYTES];
 
-/* Whether it maps for reading or for writing. */
+/* Both readable and writable leases block these operations. */
 START_TEST(mapped_bytes_are_not_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params u = core_in_place("a", BYTES);
-    struct gb_write_params fill = core_fill_params("default", "a", 7, 1);
-    struct gb_write_params copy = core_copy_params("default", "b", "default", "a");
+    struct gb_device_write_params fill = core_fill_params("default", "a", 7, 1);
+    struct gb_device_write_params copy = core_copy_params("default", "b", "default", "a");
     struct gb_lease_params p;
     struct core_mapping m;
     struct gb_buffer_rec rec;
@@ -45,7 +45,7 @@ START_TEST(mapped_bytes_are_not_written) {
     ck_assert_ptr_nonnull(strstr(err.detail, "when=unmapped"));
     err = GB_ERROR_INIT;
     ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
-    /* Not in place they go into memory of their own. */
+    /* Without in_place, an upload or a fill goes to fresh memory. */
     u.in_place = false;
     gb_assert_ok(core_upload(f.core, &u, data, &rec, &err), err);
     ck_assert_uint_eq(rec.leases, 0);
@@ -60,7 +60,7 @@ START_TEST(mapped_bytes_are_not_written) {
 }
 END_TEST
 
-/* What is written, or read by somebody who must not see it change, is not mapped. */
+/* A buffer under a write is not mapped. A buffer under a download is not mapped for writing. */
 START_TEST(busy_bytes_are_not_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -88,16 +88,16 @@ START_TEST(busy_bytes_are_not_mapped) {
     gb_assert_ok(core_upload_finish(upload, &w, NULL, &err), err);
     gb_upload_free(upload);
     gb_assert_ok(gb_download_open(f.core, &s, &n, &none, core_wake, &w, &download, &err), err);
-    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* two that read do not mind */
+    gb_assert_ok(core_map(f.core, &p, NULL, &err), err); /* a readable lease and a download do not conflict */
     p.write = true;
     p.wait_ms = 0;
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
     p.wait_ms = 60000;
     core_pending_init(&pending);
-    gb_lease_map(f.core, &p, pending.call);
+    gb_lease_map(f.core, &p, pending.call.lease);
     ck_assert(!core_pending_done(&pending));
     gb_download_free(download, false);
-    gb_assert_ok(core_map_end(&pending, NULL, &err), err); /* who waits gets it then */
+    gb_assert_ok(core_map_end(&pending, NULL, &err), err); /* the waiting lease is granted */
     gb_holder_end(h);
     core_until_unmapped(&f);
     core_wake_done(&w);
@@ -185,7 +185,7 @@ START_TEST(a_lease_is_ended_by_its_own_holder) {
         gb_assert_ok(core_map(f.core, &p, &m[i], &err), err);
     }
     gb_assert_fails(core_lease_end(f.core, m[0].id, h[1], &err), err, GB_ERR_MAP_NOT_PERMITTED);
-    gb_assert_ok(core_lease_end(f.core, m[0].id, NULL, &err), err); /* whoever may end any */
+    gb_assert_ok(core_lease_end(f.core, m[0].id, NULL, &err), err); /* a call without a holder may end any lease */
     gb_assert_fails(core_lease_end(f.core, m[0].id, h[0], &err), err, GB_ERR_LEASE_NOT_FOUND);
     gb_assert_ok(core_lease_end(f.core, m[1].id, h[1], &err), err);
     for (i = 0; i < 2; i++) {
@@ -234,7 +234,7 @@ START_TEST(leases_have_limits) {
 }
 END_TEST
 
-/* The limits in force where nobody sets others. */
+/* The default limits of leases, in total and for each holder. */
 START_TEST(leases_have_limits_of_their_own) {
     struct gb_holder *h[GB_LEASES_MAX / GB_HOLDER_LEASES_MAX + 1];
     struct core_fixture f;
@@ -263,7 +263,7 @@ START_TEST(leases_have_limits_of_their_own) {
 }
 END_TEST
 
-/* --- sessions ------------------------------------------------------------------------------------------------------------------ */
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 static bool is_gone(void *arg) {
     struct core_fixture *f = arg;
@@ -273,7 +273,7 @@ static bool is_gone(void *arg) {
     return gb_session_get(f->core, &s, &view, NULL) < 0;
 }
 
-/* A session that somebody maps is not idle and not deleted, whatever became of the buffer. */
+/* A session with a lease neither expires nor can be deleted, even after its buffer was deleted. */
 START_TEST(a_session_stays_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -297,7 +297,7 @@ START_TEST(a_session_stays_while_it_is_mapped) {
     gb_assert_ok(core_delete_when_unmapped(f.core, "other", "a", &held, &err), err);
     ck_assert_uint_eq(held, BYTES);
     gb_assert_fails(core_session_delete(f.core, "other", &err), err, GB_ERR_MAPPED);
-    for (i = 0; i < 2; i++) { /* its time to live is always a second away */
+    for (i = 0; i < 2; i++) { /* the lease keeps its expiry a second away */
         gb_assert_ok(gb_session_get(f.core, &s, &view, &err), err);
         ck_assert_int_gt(view.expires_at_us, view.rec.created_at_us + 900000);
     }

@@ -1,4 +1,4 @@
-/* Slots on their way: an upload asks itself which copies are done, and has watched only those that nobody would ask for. */
+/* Slots with running copies: an upload polls its copies, and watches only a copy that no later call would poll. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ static void teardown(void) {
     gb_upload_free(upload);
     err = (struct gb_error)GB_ERROR_INIT;
     core_buffer_delete(f.core, "default", "zero", &err);
-    core_buffer_delete(f.core, "default", "x", &err); /* where it came to be */
+    core_buffer_delete(f.core, "default", "x", &err); /* exists if the upload finished */
     core_until_idle(&f);
     core_wake_done(&w);
     core_fixture_done(&f);
@@ -60,7 +60,7 @@ static int send(unsigned slot) {
 }
 
 static void until_copied(void) {
-    gb_assert_ok(gb_stream_sync(f.backend, gb_transfer_part(&upload->t), &err), err);
+    gb_assert_ok(gb_stream_sync(f.backend, gb_core_transfer_part(&upload->t), &err), err);
 }
 
 START_TEST(what_is_done_is_not_watched) {
@@ -78,9 +78,9 @@ START_TEST(what_is_done_is_not_watched) {
 }
 END_TEST
 
-/* All of its slots are under way: it waits for the oldest. */
+/* If all slots of an upload have running copies, the upload waits for the oldest. */
 START_TEST(what_is_waited_for_is_watched) {
-    static struct core_gate gate; /* somebody is in it until the end */
+    static struct core_gate gate; /* the gated stream may use it until the end */
     void *room;
     size_t n;
     unsigned i;
@@ -88,9 +88,9 @@ START_TEST(what_is_waited_for_is_watched) {
     gb_assert_ok(send(0), err);
     until_copied();
     core_gate_close(&gate, &f, "default");
-    for (i = 1; i <= GB_UPLOAD_FLIGHTS; i++)
+    for (i = 1; i <= GB_UPLOAD_COPIES; i++)
         gb_assert_ok(send(i), err);
-    ck_assert_uint_eq(in_use(), GB_UPLOAD_FLIGHTS);
+    ck_assert_uint_eq(in_use(), GB_UPLOAD_COPIES);
     ck_assert_int_eq(gb_upload_room(upload, &room, &n, &err), 0);
     core_wake_wait(&w); /* the watch has failed */
     gb_assert_fails(gb_upload_room(upload, &room, &n, &err), err, GB_ERR_DEVICE_ERROR);
@@ -110,7 +110,7 @@ START_TEST(what_stands_still_is_watched) {
 }
 END_TEST
 
-/* More than half are taken: somebody may want this one at once. */
+/* If more than half of the slots are taken, another transfer may want this slot at once. */
 START_TEST(what_is_scarce_is_watched) {
     void *taken[CORE_SLOTS / 2];
     unsigned i;
@@ -127,7 +127,7 @@ static void granted(struct gb_slot_waiter *waiter) {
     (void)waiter;
 }
 
-/* Bytes that only drip: whoever waits for the slot has it in the end. */
+/* A slot that fills too slowly is sent, so a waiter for a slot gets it in the end. */
 START_TEST(what_drips_is_sent) {
     struct gb_slot_waiter waiter = {.granted = granted};
     struct gb_slots *slots;
@@ -156,7 +156,7 @@ START_TEST(what_drips_is_sent) {
 }
 END_TEST
 
-/* A copy that fails on the device, found by asking. */
+/* A poll finds a copy that failed on the device. */
 START_TEST(a_question_that_fails) {
     unsigned i = 0;
     int r = 0;

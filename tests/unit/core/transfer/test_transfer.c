@@ -319,7 +319,8 @@ START_TEST(transfers_wait_their_turn_on_the_stream) {
         /* Filled, queued, not done. */
         ck_assert_int_eq(gb_upload_result(upload, &rec, &created, &times, &err), 0);
     }
-    /* When the lane has come as far as this one, it has queued the zeros; the download's own copy goes behind them now. */
+    /* When the lane has come as far as this one, it has queued the zeros; the download's own copy goes behind them
+     * now. */
     gb_assert_ok(core_buffer_create(f.core, "default", "w", 1000, 0, &err), err);
     ck_assert_int_eq(gb_download_next(reading.download, &block, &n, &err), 0);
     core_gate_open(&gate);

@@ -1,5 +1,5 @@
-/* Downloads and uploads of what does not lie side by side, on memory that the CPU reaches and on memory that only copies
- * reach. */
+/* Downloads and uploads of what does not lie side by side, on memory that the CPU reaches and on memory that only
+ * copies reach. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,16 +135,16 @@ START_TEST(views_are_written) {
     struct gb_buffer_rec rec;
     unsigned char *back = malloc(ROWS * ROW);
     struct state s;
-    unsigned turn;
+    unsigned waiter;
     uint64_t i;
 
     begin(&s, specs[_i]);
-    for (turn = 0; turn < 2; turn++) {
+    for (waiter = 0; waiter < 2; waiter++) {
         p = scatter(&s);
-        p.in_place = turn == 1;
-        core_bytes(7 + turn, s.packed, ROWS * TAKEN);
+        p.in_place = waiter == 1;
+        core_bytes(7 + waiter, s.packed, ROWS * TAKEN);
         gb_assert_ok(core_upload(s.f.core, &p, s.packed, &rec, &s.err), s.err);
-        ck_assert_int_eq(rec.generation, turn + 2);
+        ck_assert_int_eq(rec.generation, waiter + 2);
         ck_assert(!rec.has_crc32c);
         for (i = 0; i < ROWS * TAKEN; i++)
             s.data[i / TAKEN * ROW + FIRST + i % TAKEN] = s.packed[i];

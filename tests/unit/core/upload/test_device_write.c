@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M", "host:devices=2,bytes=64M"};
 #define SPECS 3
@@ -15,7 +15,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
 START_TEST(copies_make_and_replace) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct core_result r;
     struct gb_core_stats stats;
     struct gb_buffer_params create = {.session = core_name("default"), .name = core_name("c"), .bytes = 24};
@@ -79,7 +79,7 @@ END_TEST
 START_TEST(copies_to_itself) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "default", "a");
+    struct gb_device_write_params p = core_copy_params("default", "a", "default", "a");
     struct core_result r;
     char *a = malloc(BYTES);
 
@@ -130,7 +130,7 @@ START_TEST(fills_repeat_a_pattern) {
     static const uint64_t patterns[] = {0xab, 0xbeef, 0xdeadbeef, 0x0123456789abcdef};
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p;
+    struct gb_device_write_params p;
     struct core_result r;
     struct gb_core_stats stats;
     const size_t bytes = 80000;
@@ -198,7 +198,7 @@ static void freed(void *arg) {
 START_TEST(refusals_name_the_numbers) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct gb_session_params quota = {.has_quota_bytes = true, .quota.bytes = 1000};
     struct core_result r;
     int checked = 0;
@@ -259,12 +259,12 @@ START_TEST(refusals_name_the_numbers) {
 }
 END_TEST
 
-/* --- between devices ------------------------------------------------------------------------------------------------------- */
+/* --- between devices ---------------------------------------------------------------------------------------------- */
 
 static void across(const char *spec, enum gb_copy_way way) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct gb_upload_params u = core_upload_params("other", "b", BYTES);
     struct core_result r;
     char *a = malloc(BYTES);

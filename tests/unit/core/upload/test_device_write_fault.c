@@ -1,10 +1,11 @@
-/* Copies and fills when the device refuses: told, nothing leaked, nothing half done but what says so. */
+/* Copies and fills when the device refuses: each error is reported, nothing leaks, and only in-place writes stay half
+ * done. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const faults[] = {"alloc",         "copy",        "place_fill", "event_create",
                                      "event_record",  "event_query", "watch",      "complete",
@@ -30,12 +31,12 @@ static bool at_rest(void *arg) {
     return stats.writes_running == 0;
 }
 
-/* A copy, a part of one, one in place, a fill: what was acknowledged is there, what failed changed nothing, or, in place,
- * says that it may have. */
+/* Copies (full, partial, in place) and a fill. Acknowledged writes are there. A failed write changed nothing, or, if it
+ * was in place, its error says so. */
 static unsigned play(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params up = core_upload_params("default", "a", 5000);
-    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "default", "b");
     struct gb_buffer_rec rec;
     struct core_result r;
     unsigned failed = 0;
@@ -101,12 +102,12 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-/* What one small copy costs of the device: two records around it, a mark, one watch, and it is never asked whether it is
- * done. Calls beyond that would fail here; the upload that comes first has one copy, and asks once. */
+/* The device calls of one small copy: two records around it, a mark, one watch and no query. Further calls would fail
+ * here. The upload before the copies makes one copy and one query. */
 START_TEST(a_copy_costs_so_much) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "default", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "default", "b");
     int i;
 
     core_open_two(&f, "fault:event_query@2+=cudaErrorInvalidValue,watch@102+=cudaErrorInvalidValue,"
@@ -121,11 +122,11 @@ START_TEST(a_copy_costs_so_much) {
 }
 END_TEST
 
-/* Across a bus fresh memory gets its zeros when somebody needs them. */
+/* On a discrete device, fresh memory is zeroed at its first use. */
 START_TEST(zeros_come_when_they_are_needed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "from", "default", "to");
+    struct gb_device_write_params p = core_copy_params("default", "from", "default", "to");
     struct gb_upload_params part = core_upload_params("default", "part", 100);
     static const char *const names[] = {"read", "from", "part", "to"};
     static const char zeros[5000];
@@ -142,7 +143,7 @@ START_TEST(zeros_come_when_they_are_needed) {
     memset(got, 1, sizeof(got));
     gb_assert_ok(core_download(f.core, "default", "read", 0, sizeof(got), got, &err), err);
     ck_assert_mem_eq(got, zeros, sizeof(got));
-    /* A copy's source, and what a write in place leaves as it was. */
+    /* A copy's source is zeroed, and so are the bytes that an in-place write does not touch. */
     while (core_write(f.core, &p, NULL, &err) < 0) {
         ck_assert_int_eq(err.code, GB_ERR_DEVICE_ERROR);
         err = GB_ERROR_INIT;

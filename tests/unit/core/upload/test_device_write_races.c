@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "write_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M", "host:devices=2,bytes=64M"};
 #define SPECS 3
@@ -15,7 +15,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M",
 START_TEST(the_source_is_held) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct core_pending pending[3];
     struct core_result r;
     struct core_gate gate;
@@ -29,16 +29,16 @@ START_TEST(the_source_is_held) {
     for (i = 0; i < 2; i++) {
         core_pending_init(&pending[i]);
         p.name = core_name(i == 0 ? "a" : "b");
-        gb_buffer_write(f.core, &p, pending[i].call);
+        gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
-    /* Nobody else waits: not the source's session. */
+    /* The source's session does not wait. */
     core_put_bytes(&f, "default", "a", BYTES, 3, NULL);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     core_put_bytes(&f, "default", "a", 77, 4, NULL);
     core_pending_init(&pending[2]);
     p = core_copy_params("default", "a", "other", "c");
     p.in_place = true;
-    gb_buffer_write(f.core, &p, pending[2].call);
+    gb_buffer_write(f.core, &p, pending[2].call.buffer);
     gb_assert_fails(core_buffer_delete(f.core, "other", "c", &err), err, GB_ERR_BUFFER_BUSY);
     for (i = 0; i < 3; i++)
         ck_assert(!core_pending_done(&pending[i]));
@@ -66,8 +66,8 @@ END_TEST
 START_TEST(the_destination_changes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
-    struct gb_session_params again = {.name = core_name("other")};
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_session_params retry = {.name = core_name("other")};
     struct core_pending part;
     struct core_pending all;
     struct core_result r;
@@ -80,10 +80,10 @@ START_TEST(the_destination_changes) {
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
     core_pending_init(&part);
-    gb_buffer_write(f.core, &p, part.call);
+    gb_buffer_write(f.core, &p, part.call.buffer);
     core_pending_init(&all);
     p.name = core_name("c");
-    gb_buffer_write(f.core, &p, all.call);
+    gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "other", "b", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "other", "c", &err), err);
     core_gate_open(&gate);
@@ -93,11 +93,11 @@ START_TEST(the_destination_changes) {
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
     core_pending_init(&all);
-    gb_buffer_write(f.core, &p, all.call);
+    gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_session_delete(f.core, "other", &err), err);
     core_gate_open(&gate);
     gb_assert_fails(core_pending_end(&all, &r, &err), err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_ok(core_session_create(f.core, &again, &err), err);
+    gb_assert_ok(core_session_create(f.core, &retry, &err), err);
     core_tidy(&f);
     core_fixture_done(&f);
     free(a);
@@ -108,7 +108,7 @@ END_TEST
 START_TEST(readers_are_undisturbed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_fill_params("default", "a", 0, 1);
+    struct gb_device_write_params p = core_fill_params("default", "a", 0, 1);
     struct gb_name s = core_name("default");
     struct gb_name n = core_name("a");
     struct gb_download *download;
@@ -146,7 +146,7 @@ END_TEST
 START_TEST(a_batch_of_small_ones) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_write_params p = core_copy_params("default", "a", "other", "b");
+    struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct core_pending *pending = calloc(BATCH, sizeof(*pending));
     struct core_gate gate;
     struct gb_core_stats stats;
@@ -162,7 +162,7 @@ START_TEST(a_batch_of_small_ones) {
         snprintf(name, sizeof(name), "n%d", i);
         p.name = core_name(name);
         core_pending_init(&pending[i]);
-        gb_buffer_write(f.core, &p, pending[i].call);
+        gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.writes_running, BATCH);

@@ -1,10 +1,10 @@
-/* Several buffers at once: all of them or none, whatever goes wrong in between. */
+/* Upload groups: all buffers are replaced or none, whatever fails. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "device_write_fixture.h"
 #include "gb_test.h"
-#include "joint_fixture.h"
-#include "write_fixture.h"
+#include "upload_group_fixture.h"
 
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
@@ -35,7 +35,7 @@ static void expect_all(struct core_fixture *f, const void *want) {
     ck_assert_int_eq(memcmp(back, want, MIXED_BYTES), 0);
 }
 
-/* With "old" in all of them, or none there. */
+/* Prepares all buffers with "old", or none of them. */
 static void prepare(struct core_fixture *f, const char *spec, bool there) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -58,7 +58,7 @@ static void tidy(struct core_fixture *f) {
     core_fixture_done(f);
 }
 
-/* Nothing of all is there, or all as it was. */
+/* Checks that no buffer exists, or that all have their old content. */
 static void expect_as_before(struct core_fixture *f, bool there) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -112,12 +112,12 @@ START_TEST(none_at_all) {
 }
 END_TEST
 
-/* Broken off after any number of bytes. */
+/* The upload breaks off after various numbers of bytes. */
 START_TEST(a_break_changes_nothing) {
     static const size_t sent[] = {
         0, 1, CORE_SLOT_BYTES, 3 * CORE_SLOT_BYTES + 5, 3 * CORE_SLOT_BYTES + 6, MIXED_BYTES - 1, MIXED_BYTES};
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
     bool there = _i >= SPECS;
@@ -126,12 +126,12 @@ START_TEST(a_break_changes_nothing) {
     prepare(&f, specs[_i % SPECS], there);
     core_wake_init(&w);
     for (i = 0; i < sizeof(sent) / sizeof(sent[0]); i++) {
-        gb_assert_ok(core_joint_begin(f.core, &all, &w, &joint, &err), err);
-        gb_assert_ok(core_joint_send(joint, &w, data, sent[i], &err), err);
+        gb_assert_ok(core_joint_begin(f.core, &all, &w, &group, &err), err);
+        gb_assert_ok(core_joint_send(group, &w, data, sent[i], &err), err);
         if (sent[i] < MIXED_BYTES)
-            gb_assert_fails(gb_joint_end(joint, &err), err, GB_ERR_INCOMPLETE_BODY);
-        gb_joint_pause(joint, true);
-        gb_joint_free(joint);
+            gb_assert_fails(gb_upload_group_end(group, &err), err, GB_ERR_INCOMPLETE_BODY);
+        gb_upload_group_pause(group, true);
+        gb_upload_group_free(group);
     }
     expect_as_before(&f, there);
     core_wake_done(&w);
@@ -141,7 +141,7 @@ END_TEST
 
 START_TEST(more_than_all) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
     void *room;
@@ -149,22 +149,22 @@ START_TEST(more_than_all) {
 
     prepare(&f, specs[_i], false);
     core_wake_init(&w);
-    gb_assert_ok(core_joint_begin(f.core, &all, &w, &joint, &err), err);
-    gb_assert_ok(core_joint_send(joint, &w, data, MIXED_BYTES, &err), err);
-    gb_assert_fails(gb_joint_room(joint, &room, &n, &err), err, GB_ERR_BODY_TOO_LARGE);
-    gb_joint_free(joint);
+    gb_assert_ok(core_joint_begin(f.core, &all, &w, &group, &err), err);
+    gb_assert_ok(core_joint_send(group, &w, data, MIXED_BYTES, &err), err);
+    gb_assert_fails(gb_upload_group_room(group, &room, &n, &err), err, GB_ERR_BODY_TOO_LARGE);
+    gb_upload_group_free(group);
     expect_as_before(&f, false);
     core_wake_done(&w);
     tidy(&f);
 }
 END_TEST
 
-/* --- refusals --------------------------------------------------------------------------------------------------------- */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(quota_for_all) {
     struct gb_session_params session = {.has_quota_bytes = true, .has_quota_buffers = true};
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
 
@@ -173,14 +173,14 @@ START_TEST(quota_for_all) {
     session.quota.bytes = MIXED_BYTES - 1;
     session.quota.buffers = GB_UNLIMITED;
     gb_assert_ok(core_session_patch(f.core, "default", &session, &err), err);
-    ck_assert_int_eq(core_joint_begin(f.core, &all, &w, &joint, &err), -1);
+    ck_assert_int_eq(core_joint_begin(f.core, &all, &w, &group, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_QUOTA_EXCEEDED);
     ck_assert_uint_eq(err.requested_bytes, MIXED_BYTES);
     err = GB_ERROR_INIT;
     session.quota.bytes = MIXED_BYTES;
     session.quota.buffers = MIXED - 1; /* the last one is one too many */
     gb_assert_ok(core_session_patch(f.core, "default", &session, &err), err);
-    gb_assert_fails(core_joint_begin(f.core, &all, &w, &joint, &err), err, GB_ERR_QUOTA_EXCEEDED);
+    gb_assert_fails(core_joint_begin(f.core, &all, &w, &group, &err), err, GB_ERR_QUOTA_EXCEEDED);
     core_until_idle(&f);
     session.quota.buffers = MIXED;
     gb_assert_ok(core_session_patch(f.core, "default", &session, &err), err);
@@ -190,12 +190,12 @@ START_TEST(quota_for_all) {
 }
 END_TEST
 
-/* The fourth does not fit: nobody has to send the others to learn that. */
+/* The fourth buffer does not fit. The client gets the error before it sends the others. */
 START_TEST(out_of_memory) {
     static const struct core_part large[] = {{"a", 20u << 20}, {"b", 20u << 20}, {"c", 20u << 20}, {"d", 20u << 20}};
     const struct core_parts parts = {large, 4, GB_KIND_DEVICE};
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
     void *room;
@@ -205,20 +205,20 @@ START_TEST(out_of_memory) {
     prepare(&f, specs[_i], false);
     if (core_on_host(&f)) {
         core_wake_init(&w);
-        gb_assert_ok(core_joint_begin(f.core, &parts, &w, &joint, &err), err);
-        while ((r = gb_joint_room(joint, &room, &n, &err)) >= 0)
+        gb_assert_ok(core_joint_begin(f.core, &parts, &w, &group, &err), err);
+        while ((r = gb_upload_group_room(group, &room, &n, &err)) >= 0)
             core_wake_wait(&w);
         ck_assert_int_eq(err.code, GB_ERR_OUT_OF_MEMORY);
         err = GB_ERROR_INIT;
-        ck_assert_int_eq(gb_joint_end(joint, &err), -1);
-        gb_joint_free(joint);
+        ck_assert_int_eq(gb_upload_group_end(group, &err), -1);
+        gb_upload_group_free(group);
         core_wake_done(&w);
     }
     tidy(&f);
 }
 END_TEST
 
-/* One record is refused: none is there, in memory and in the database. */
+/* If the database refuses one record, no buffer changes, in memory or in the database. */
 START_TEST(the_database_refuses_one) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
@@ -238,7 +238,7 @@ START_TEST(the_database_refuses_one) {
 }
 END_TEST
 
-/* One buffer is busy when all are to be committed. */
+/* One buffer is busy when the group commits. */
 static bool readable(void *arg) {
     struct core_fixture *f = arg;
     struct gb_error err = GB_ERROR_INIT;
@@ -250,7 +250,7 @@ START_TEST(one_is_busy) {
     struct gb_upload_params p = core_upload_params("default", "g", 300000);
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *upload;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
     struct core_wake other;
@@ -258,14 +258,14 @@ START_TEST(one_is_busy) {
     prepare(&f, specs[_i], true);
     core_wake_init(&w);
     core_wake_init(&other);
-    gb_assert_ok(core_joint_begin(f.core, &all, &w, &joint, &err), err);
-    gb_assert_ok(core_joint_send(joint, &w, data, MIXED_BYTES, &err), err);
+    gb_assert_ok(core_joint_begin(f.core, &all, &w, &group, &err), err);
+    gb_assert_ok(core_joint_send(group, &w, data, MIXED_BYTES, &err), err);
     p.in_place = true;
     p.wake = core_wake;
     p.arg = &other;
     gb_assert_ok(gb_upload_begin(f.core, &p, &upload, &err), err);
-    gb_assert_fails(core_joint_finish(joint, &w, &err), err, GB_ERR_BUFFER_BUSY);
-    gb_joint_free(joint);
+    gb_assert_fails(core_joint_finish(group, &w, &err), err, GB_ERR_BUFFER_BUSY);
+    gb_upload_group_free(group);
     gb_upload_free(upload);
     core_until(readable, &f, "the write in place has ended");
     expect_as_before(&f, true);
@@ -275,15 +275,16 @@ START_TEST(one_is_busy) {
 }
 END_TEST
 
-/* --- in line ---------------------------------------------------------------------------------------------------------- */
+/* --- in line ------------------------------------------------------------------------------------------------------ */
 
-/* Two of the same names in other orders, and single changes, while the database waits: all end, one after the other. */
+/* Two groups of the same names in other orders, and single changes, run while the database waits. All end, one after
+ * the other. */
 START_TEST(those_that_cross) {
     static const struct core_part turned[] = {{"f", 10}, {"c", 20}, {"b", 30}};
     const struct core_parts few = {turned, 3, GB_KIND_DEVICE};
     struct gb_error err = GB_ERROR_INIT;
     struct core_pending gone;
-    struct gb_joint *joint[3];
+    struct gb_upload_group *group[3];
     struct store_gate gate;
     struct core_fixture f;
     struct core_wake w;
@@ -293,20 +294,20 @@ START_TEST(those_that_cross) {
     core_wake_init(&w);
     core_pending_init(&gone);
     for (i = 0; i < 3; i++) {
-        gb_assert_ok(core_joint_begin(f.core, i == 1 ? &few : &all, &w, &joint[i], &err), err);
-        gb_assert_ok(core_joint_send(joint[i], &w, data, i == 1 ? 60 : MIXED_BYTES, &err), err);
+        gb_assert_ok(core_joint_begin(f.core, i == 1 ? &few : &all, &w, &group[i], &err), err);
+        gb_assert_ok(core_joint_send(group[i], &w, data, i == 1 ? 60 : MIXED_BYTES, &err), err);
     }
     store_gate_close(&gate, f.store.store);
-    gb_assert_ok(gb_joint_end(joint[0], &err), err);
-    gb_assert_ok(gb_joint_end(joint[1], &err), err);
+    gb_assert_ok(gb_upload_group_end(group[0], &err), err);
+    gb_assert_ok(gb_upload_group_end(group[1], &err), err);
     gb_buffer_delete(f.core, &(struct gb_name){"default"}, &(struct gb_name){"b"},
-                     &(struct gb_buffer_check){.check = NULL}, gone.call);
-    gb_assert_ok(gb_joint_end(joint[2], &err), err);
-    gb_joint_free(joint[1]); /* its commit goes on */
+                     &(struct gb_buffer_check){.check = NULL}, gone.call.buffer);
+    gb_assert_ok(gb_upload_group_end(group[2], &err), err);
+    gb_upload_group_free(group[1]); /* its commit goes on */
     store_gate_open(&gate);
     for (i = 0; i < 3; i += 2) {
-        gb_assert_ok(core_joint_finish(joint[i], &w, &err), err);
-        gb_joint_free(joint[i]);
+        gb_assert_ok(core_joint_finish(group[i], &w, &err), err);
+        gb_upload_group_free(group[i]);
     }
     gb_assert_ok(core_pending_end(&gone, NULL, &err), err);
     expect_all(&f, data);
@@ -315,7 +316,7 @@ START_TEST(those_that_cross) {
 }
 END_TEST
 
-/* --- other kinds ------------------------------------------------------------------------------------------------------ */
+/* --- other kinds -------------------------------------------------------------------------------------------------- */
 
 START_TEST(every_kind) {
     struct gb_error err = GB_ERROR_INIT;
@@ -337,11 +338,11 @@ START_TEST(every_kind) {
 }
 END_TEST
 
-/* A mirrored buffer is not written where it is. */
+/* A mirrored buffer in a group is not written in place. */
 START_TEST(mirrored) {
     struct gb_upload_params p = core_upload_params("default", "g", 300000);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
 
@@ -349,9 +350,9 @@ START_TEST(mirrored) {
     core_wake_init(&w);
     p.buffer.mirrored = true;
     core_put(f.core, &p, 9, back);
-    gb_assert_ok(core_joint_begin(f.core, &all, &w, &joint, &err), err);
-    gb_assert_ok(core_joint_send(joint, &w, data, MIXED_BYTES - 100, &err), err);
-    gb_joint_free(joint);
+    gb_assert_ok(core_joint_begin(f.core, &all, &w, &group, &err), err);
+    gb_assert_ok(core_joint_send(group, &w, data, MIXED_BYTES - 100, &err), err);
+    gb_upload_group_free(group);
     core_expect(f.core, "default", "g", back, 300000);
     gb_assert_ok(core_joint(f.core, &all, data, &err), err);
     expect_all(&f, data);

@@ -34,22 +34,22 @@ static int describe(void *arg, size_t i, struct gb_upload_params *params, struct
 START_TEST(another_of_the_same_name) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_view view;
-    struct gb_joint *joint;
+    struct gb_upload_group *group;
     struct core_fixture f;
     struct core_wake w;
     struct meanwhile m = {.f = &f, .at = (size_t)_i / SPECS};
-    struct gb_joint_params params = {.session = {"w"},
-                                     .count = 3,
-                                     .bytes = 15,
-                                     .describe = describe,
-                                     .describe_arg = &m,
-                                     .wake = core_wake,
-                                     .arg = &w};
+    struct gb_upload_group_params params = {.session = {"w"},
+                                            .count = 3,
+                                            .bytes = 15,
+                                            .describe = describe,
+                                            .describe_arg = &m,
+                                            .wake = core_wake,
+                                            .arg = &w};
 
     core_fixture_init(&f, specs[_i % SPECS]);
     core_wake_init(&w);
     make_session(&f);
-    gb_assert_fails(gb_joint_begin(f.core, &params, &joint, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_upload_group_begin(f.core, &params, &group, &err), err, GB_ERR_SESSION_NOT_FOUND);
     err = GB_ERROR_INIT;
     gb_assert_ok(gb_session_get(f.core, &params.session, &view, &err), err);
     ck_assert_uint_eq(view.used_bytes, 0);

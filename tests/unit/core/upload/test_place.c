@@ -68,7 +68,7 @@ START_TEST(partial_writes_merge) {
     p.offset = UINT64_MAX;
     p.bytes = 2;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_SHAPE_MISMATCH);
-    /* Built upon bytes that were replaced meanwhile: refused, or it would bring them back. */
+    /* A partial upload is refused if its base was replaced meanwhile. Otherwise it would restore old bytes. */
     p.offset = 10;
     p.in_place = false;
     p.wake = core_wake;
@@ -100,7 +100,7 @@ static bool is_partial(void *arg) {
     return rec.state == GB_BUFFER_PARTIAL;
 }
 
-/* What one in-place upload excludes while it runs. */
+/* Checks the operations that a running in-place upload blocks. */
 static void check_excluded(struct core_fixture *f, const struct gb_upload_params *p) {
     struct gb_error err = GB_ERROR_INIT;
     struct reading reading;
@@ -139,7 +139,7 @@ START_TEST(in_place_takes_no_memory) {
     core_fixture_init(&f, specs[_i]);
     core_wake_init(&w);
     core_bytes(1, data, BIG);
-    p.in_place = true; /* of a buffer that is not there yet: as any other */
+    p.in_place = true; /* creates a new buffer like any other upload */
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     gb_assert_ok(gb_pool_get(f.core, &in_default, &pool, &before, &err), err);
     core_bytes(2, data, BIG);
@@ -152,7 +152,7 @@ START_TEST(in_place_takes_no_memory) {
     gb_assert_ok(core_download(f.core, "default", "x", 0, BIG, back, &err), err);
     ck_assert_int_eq(memcmp(data, back, BIG), 0);
 
-    /* Not while someone reads; nobody reads meanwhile. */
+    /* A download blocks an in-place upload, and a running in-place upload blocks downloads. */
     gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
     gb_download_free(reading.download, false);
@@ -205,7 +205,7 @@ START_TEST(broken_in_place_is_partial) {
     gb_assert_fails(gb_upload_check(f.core, &part, &err), err, GB_ERR_BUFFER_PARTIAL);
     part.in_place = true;
     gb_assert_fails(gb_upload_check(f.core, &part, &err), err, GB_ERR_BUFFER_PARTIAL);
-    /* All of it, in place or not, heals. */
+    /* A full upload, in place or not, repairs the buffer. */
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.state, GB_BUFFER_READY);
     ck_assert_int_eq(rec.generation, 3);

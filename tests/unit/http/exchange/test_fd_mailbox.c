@@ -1,4 +1,5 @@
-/* Descriptors from clients: what comes, what does not, and that nothing stays open; and who closes them. */
+/* Descriptors from clients: which are taken and which are refused; none stays open, and the closer alone closes
+ * them. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,18 +21,18 @@
 static struct gb_http_peers p;
 static struct gb_closer *closer;
 
-/* --- the application ---------------------------------------------------------------------------------------------------- */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
-/* The server's own state is not freed before the request. */
+/* The server's state is not freed before the request. */
 static void mailbox_free(void *state) {
-    gb_http_mailbox_free(state);
+    gb_http_fd_mailbox_free(state);
 }
 
-/* Answers with the first bytes of what it was given. */
+/* Answers with the first bytes of the file that it was given. */
 static enum gb_step taken(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     char *text = calloc(1, 6);
     int fd = -1;
-    int r = gb_http_mailbox_take(request->state, &fd, err);
+    int r = gb_http_fd_mailbox_take(request->state, &fd, err);
 
     if (r == 0 && request->timed_out)
         r = gb_error_set(err, GB_ERR_REQUEST_TIMEOUT, "nothing came");
@@ -46,14 +47,14 @@ static enum gb_step taken(struct gb_http_request *request, struct gb_http_respon
 }
 
 static enum gb_step on_take(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_http_mailbox *mailbox;
+    struct gb_http_fd_mailbox *fd_mailbox;
 
     (void)response;
     if (!request->peer->app)
         ck_assert_int_eq(gb_http_peer_hold(request, request->app, err), 0);
-    if (gb_http_mailbox_open(request, &mailbox, err) < 0)
+    if (gb_http_fd_mailbox_open(request, &fd_mailbox, err) < 0)
         return GB_STEP_ERROR;
-    request->state = mailbox;
+    request->state = fd_mailbox;
     request->state_free = mailbox_free;
     request->resume = taken;
     if (gb_http_query(request, "soon"))
@@ -78,7 +79,7 @@ static void teardown(void) {
     gb_closer_free(closer);
 }
 
-/* The closer has its own time. */
+/* The closer has its own thread. */
 static void until_files(unsigned n) {
     int i;
 
@@ -89,9 +90,9 @@ static void until_files(unsigned n) {
     ck_assert_uint_eq(gb_open_files(), n);
 }
 
-/* --- the client --------------------------------------------------------------------------------------------------------- */
+/* --- the client --------------------------------------------------------------------------------------------------- */
 
-/* Sends so many descriptors of the same file in one message. */
+/* Sends `count` descriptors of one file in one message. */
 static bool hand_over(int box, int fd, unsigned count, size_t bytes) {
     union {
         char space[CMSG_SPACE(253 * sizeof(int))];
@@ -149,7 +150,7 @@ START_TEST(one_is_taken) {
 
         ck_assert(hand_over(box, fd, 1, i % 2)); /* a byte, or none */
         if (i % 3 == 0)
-            (void)hand_over(box, fd, 1, 1); /* more than was asked for: nobody takes it, or it comes too late */
+            (void)hand_over(box, fd, 1, 1); /* a second message: it is not taken, or comes too late */
         if (i % 4 == 0)
             close(box);
         ck_assert_int_eq(gb_client_reply(conn, body, sizeof(body), &n, NULL), 200);
@@ -165,7 +166,7 @@ START_TEST(one_is_taken) {
 }
 END_TEST
 
-/* None, too many, as many as there can be, no message at all, and a closed mailbox. */
+/* No descriptor, too many, as many as there can be, no message at all, and a closed mailbox. */
 START_TEST(something_else_comes) {
     static const int counts[] = {0, 2, 253, -1, -2};
     unsigned before;
@@ -198,7 +199,7 @@ START_TEST(something_else_comes) {
 }
 END_TEST
 
-/* The client goes, with the mailbox or without it; the server does. */
+/* The client ends, with the mailbox or without it; the server ends. */
 START_TEST(somebody_goes) {
     unsigned before = gb_open_files();
     int kept[4];
@@ -230,7 +231,8 @@ START_TEST(somebody_goes) {
 }
 END_TEST
 
-/* A close that takes long holds up nobody: a socket with unsent bytes that lingers. Who comes when there is no room is told. */
+/* A close that takes long, of a lingering socket with unsent bytes, holds up no other request. When there is no room,
+ * clients are told. */
 START_TEST(a_close_that_takes_long) {
     struct linger patience = {.l_onoff = 1, .l_linger = 600};
     char body[64];
@@ -247,10 +249,9 @@ START_TEST(a_close_that_takes_long) {
     ck_assert_int_eq(setsockopt(pair[0], SOL_SOCKET, SO_LINGER, &patience, sizeof(patience)), 0);
     ck_assert_int_gt(send(pair[0], much, 1 << 22, MSG_DONTWAIT | MSG_NOSIGNAL), 0);
     ck_assert(gb_closer_reserve(closer, 1));
-    gb_closer_put(closer,
-                  pair[0]); /* as a mailbox would: nobody else has it, so that this close is the one that waits */
+    gb_closer_put(closer, pair[0]); /* as a mailbox would: it is the only descriptor, so that this close waits */
     conn = gb_local_client(&p);
-    for (i = 0; i < 400; i++) { /* behind it */
+    for (i = 0; i < 400; i++) { /* queued behind it */
         gb_client_text(conn, ASK);
         if (gb_local_fds(conn, &box, 1) == 0)
             break;
@@ -261,7 +262,7 @@ START_TEST(a_close_that_takes_long) {
     ck_assert_int_gt(i, 100);
     ck_assert_int_lt(i, 300);
     ck_assert_int_eq(gb_client_reply(conn, NULL, 0, NULL, NULL), 503);
-    close(pair[1]); /* now it ends at once */
+    close(pair[1]); /* now the close ends at once */
     do {
         gb_client_text(conn, ASK);
         i = (int)gb_local_fds(conn, &box, 1);
@@ -281,7 +282,7 @@ START_TEST(a_close_that_takes_long) {
 }
 END_TEST
 
-/* --- the closer alone ------------------------------------------------------------------------------------------------------ */
+/* --- the closer alone --------------------------------------------------------------------------------------------- */
 
 START_TEST(the_closer_closes) {
     struct gb_error err = GB_ERROR_INIT;
@@ -305,7 +306,7 @@ START_TEST(the_closer_closes) {
     }
     ck_assert(gb_closer_reserve(c, 1));
     gb_closer_put(c, file());
-    gb_closer_free(c); /* what is left is closed before */
+    gb_closer_free(c); /* closes the rest first */
     ck_assert_uint_eq(gb_open_files(), before);
     gb_closer_free(NULL);
 }

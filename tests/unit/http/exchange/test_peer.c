@@ -1,4 +1,5 @@
-/* Connections of UNIX sockets: who is at the other end, descriptors to it, and its end as an event wherever the connection is. */
+/* Connections of UNIX sockets: the process at the other end, descriptors for it, and its end as an event wherever the
+ * connection is. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,7 +35,7 @@ START_TEST(descriptors_come_with_103) {
 }
 END_TEST
 
-/* What a plain client does: the kernel closes them, and 103 is no answer. */
+/* A plain client takes no descriptors: the kernel closes them, and 103 is no answer. */
 START_TEST(descriptors_that_nobody_takes) {
     char body[64];
     unsigned before;
@@ -75,16 +76,17 @@ START_TEST(an_old_client_has_no_peer) {
 }
 END_TEST
 
-/* The connection ends while it is here or there; each is told once, and at once: the sweeps come later than a second. */
+/* The connection ends at each of these places. Its end is reported once, and at once: a sweep comes later than after a
+ * second. */
 START_TEST(the_end_is_seen_everywhere) {
     static const char *const where[] = {
         "",                                                                          /* idle in libmicrohttpd */
         "GET /wait?never HTTP/1.1\r\nHost: h\r\n\r\n",                               /* suspended there */
         "GET /park HTTP/1.1\r\nHost: h\r\n\r\n",                                     /* the same */
-        "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",       /* a body on a bulk loop */
-        "PUT /blocked HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabcdef", /* one for which there is no room */
-        "GET /b/x HTTP/1.1\r\nHost: h\r\n\r\n",                                      /* an answer that nobody reads */
-        "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n",                             /* one that does not come */
+        "PUT /drop HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc",       /* a body on a transfer loop */
+        "PUT /blocked HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabcdef", /* a body without room */
+        "GET /b/x HTTP/1.1\r\nHost: h\r\n\r\n",                                      /* an answer that is not read */
+        "GET /slow/x?never HTTP/1.1\r\nHost: h\r\n\r\n",                             /* an answer that does not come */
         "GET /b/x",                                                                  /* a part of a header */
     };
     unsigned n = 0;
@@ -150,7 +152,7 @@ START_TEST(a_held_connection_outlives_long_answers_and_silence) {
 }
 END_TEST
 
-/* The bytes of a long answer do not come: it is broken off after the longest wait. */
+/* The bytes of a long answer do not come: the answer is broken off after the longest wait. */
 START_TEST(a_source_that_gives_nothing) {
     int fd;
 
@@ -167,8 +169,9 @@ START_TEST(a_source_that_gives_nothing) {
 }
 END_TEST
 
-/* The socket takes nothing more: the daemon does not wait, and the connection is over. Whether it is full before an interim
- * response or before a final one, which libmicrohttpd waits with, is a matter of how many were sent; so several are tried. */
+/* The socket takes nothing more: the daemon does not wait, and the connection is over. The number of replies sent
+ * decides whether it is full before an interim response or before a final one, for which libmicrohttpd waits; so
+ * several numbers are tried. */
 START_TEST(a_client_that_reads_nothing) {
     int fds[4];
     int i;

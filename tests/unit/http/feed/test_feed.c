@@ -1,4 +1,5 @@
-/* The feed's thread: many listeners, events from another thread, those that do not read, and the end. For the thread sanitizer. */
+/* The feed's thread: many listeners, events from another thread, listeners that do not read, and the end. For the
+ * thread sanitizer. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,13 +19,13 @@ struct source {
     struct gb_http_feed feed;
     pthread_mutex_t lock;
     uint64_t last;
-    atomic_uint permitted;    /* the epoch of who listens now */
-    uint64_t known;           /* all up to there is in the ring */
-    uint64_t scanned;         /* who listens to NOTHING got to there */
-    atomic_ullong ends_after; /* while it is read the last event and the drain come; 0: never */
+    atomic_uint permitted;    /* the epoch of the present listeners */
+    uint64_t known;           /* all frames up to there are in the ring */
+    uint64_t scanned;         /* the listener to NOTHING has come so far */
+    atomic_ullong ends_after; /* while this frame is read, the last event and the drain come; 0: never */
 };
 
-/* What another thread may do between the reading of an event and its sending. */
+/* Another thread may do this between the reading of an event and its sending. */
 static void end_meanwhile(struct source *s) {
     atomic_store(&s->ends_after, 0);
     pthread_mutex_lock(&s->lock);
@@ -98,7 +99,7 @@ static void happen(struct source *s, uint64_t count) {
 /* Returns the client's end. */
 static int listen_to(struct source *s, uint64_t after, uint64_t topics, const char *owner) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *l = gb_listener_new(&s->feed.count, LISTENERS, &err);
+    struct gb_feed_listener *l = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
     int pair[2];
 
     ck_assert_ptr_nonnull(l);
@@ -112,7 +113,7 @@ static int listen_to(struct source *s, uint64_t after, uint64_t topics, const ch
     return pair[1];
 }
 
-/* The next number; 0: a comment or a last word; -1: the end. */
+/* Returns the next number; 0: a comment or the farewell; -1: the end. */
 static long next_number(FILE *in) {
     char line[64];
 
@@ -194,7 +195,7 @@ static uint64_t get(struct source *s, const uint64_t *of) {
     return value;
 }
 
-/* It takes bytes again when what it is to get next has left the ring. */
+/* The listener takes bytes again when its next frame has left the ring. */
 START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
     struct source *s = calloc(1, sizeof(*s));
     FILE *slow;
@@ -235,7 +236,7 @@ START_TEST(who_searches_a_long_log_keeps_nobody_waiting) {
     happen(s, 1);
     ck_assert_int_eq(next_number(quick), (long)end + 1);
     ck_assert_uint_lt(get(s, &s->scanned), end / 2);
-    sleep(2); /* nor is it dropped for taking nothing */
+    sleep(2); /* and it is not dropped for taking nothing */
     ck_assert_uint_eq(atomic_load(&s->feed.count), 2);
     gb_http_feed_end(&s->feed);
     fclose(quick);
@@ -249,7 +250,7 @@ static void dismiss(struct source *s) {
     gb_http_feed_wake(&s->feed);
 }
 
-/* Tokens change, and one that was let in with the old ones comes late. */
+/* Tokens change, and a listener that was permitted with the old ones comes late. */
 START_TEST(who_was_permitted_before_is_dismissed_too) {
     struct source *s = calloc(1, sizeof(*s));
     FILE *early;
@@ -278,7 +279,7 @@ END_TEST
 START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     struct source *s = calloc(1, sizeof(*s));
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_listener *places[LISTENERS] = {NULL};
+    struct gb_feed_listener *places[LISTENERS] = {NULL};
     FILE *in;
     int i;
 
@@ -290,10 +291,10 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
     while (atomic_load(&s->feed.count) > 1)
         ck_assert_int_eq(next_number(in), 0);
     for (i = 1; i < LISTENERS; i++) {
-        places[i] = gb_listener_new(&s->feed.count, LISTENERS, &err);
+        places[i] = gb_feed_listener_new(&s->feed.count, LISTENERS, &err);
         ck_assert_ptr_nonnull(places[i]);
     }
-    ck_assert_ptr_null(gb_listener_new(&s->feed.count, LISTENERS, &err));
+    ck_assert_ptr_null(gb_feed_listener_new(&s->feed.count, LISTENERS, &err));
     ck_assert_int_eq(err.code, GB_ERR_SATURATED);
     atomic_store(&s->feed.draining, true);
     gb_http_feed_wake(&s->feed);
@@ -301,7 +302,7 @@ START_TEST(quiet_ones_get_comments_and_dead_ones_go) {
         ;
     fclose(in);
     for (i = 1; i < LISTENERS; i++)
-        gb_listener_free(places[i]);
+        gb_feed_listener_free(places[i]);
     gb_http_feed_end(&s->feed);
     free(s);
 }

@@ -89,7 +89,7 @@ START_TEST(test_several) {
     expect("bytes=0-1, -1 , ,5-", 10, "0+2 5+5");
     expect("bytes=8-9,0-1,4-5", 10, "8+2 0+2 4+2"); /* in the order asked for */
     expect("bytes=0-1,2-3", 10, "0+2 2+2");         /* neighbours share no byte */
-    expect("bytes=0-1,6-7,2-3,1-6", 10, "0+8");     /* one that joins all */
+    expect("bytes=0-1,6-7,2-3,1-6", 10, "0+8");     /* a range that joins all */
     expect("bytes=6-7,0-1,3-4,1-3", 10, "6+2 0+5"); /* in the place of the first */
     expect("bytes=3-4,0-1,8-,1-3", 10, "0+5 8+2");
     expect("bytes=0-0,0-0,0-0", 10, "0+1");
@@ -115,7 +115,7 @@ START_TEST(test_bound) {
 }
 END_TEST
 
-/* Whatever is asked for: every byte of it once, and no other. */
+/* Random ranges: each byte that was asked for comes once, and no other. */
 START_TEST(test_random) {
     enum { SIZE = 40 };
     unsigned seed = (unsigned)_i + 1;

@@ -1,4 +1,4 @@
-/* Places of connections: what is kept for UNIX sockets, the bound of an address, and connections that give way. */
+/* Places of connections: the share of UNIX sockets, the bound of an address, and connections that give way. */
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "gb_test.h"
-#include "http/server.h"
+#include "http/exchange/server_state.h"
 #include "http_fixture.h"
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -20,18 +20,18 @@
 
 static struct gb_http_fixture f;
 
-static unsigned sources_of(struct gb_places *places) {
+static unsigned sources_of(struct gb_conn_slots *places) {
     unsigned count = 0;
     unsigned i;
 
     pthread_mutex_lock(&places->lock);
-    for (i = 0; i < GB_PLACES_BUCKETS; i++)
+    for (i = 0; i < GB_CONN_SLOTS_BUCKETS; i++)
         count += places->bucket[i] != NULL;
     pthread_mutex_unlock(&places->lock);
     return count;
 }
 
-/* --- the server ------------------------------------------------------------------------------------------------------ */
+/* --- the server --------------------------------------------------------------------------------------------------- */
 
 static void few(struct gb_http_server_config *config) {
     config->connections_max = ALL;
@@ -61,7 +61,7 @@ static void pass_a_second(void) {
         usleep(10000);
 }
 
-/* A newcomer comes again, as it is told, until it is answered. */
+/* A newcomer retries, as the refusal says, until it is answered. */
 static int insist(const char *request) {
     int status;
     int fd;
@@ -79,14 +79,14 @@ static int insist(const char *request) {
     return fd;
 }
 
-/* Whether the server has ended it, now. */
+/* Whether the server has ended the connection by now. */
 static bool ended(int fd) {
     char byte;
 
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* The longest silent one goes; the others stay. */
+/* The connection that has been silent longest goes; the others stay. */
 START_TEST(silent_connections_give_way) {
     int silent[ALL];
     unsigned i;
@@ -112,7 +112,7 @@ START_TEST(silent_connections_give_way) {
 }
 END_TEST
 
-/* Silent ones first, then those that keep their connection; never one with a request under way. */
+/* Silent connections go first, then those that keep their connection; never one with a request under way. */
 START_TEST(who_gives_way) {
     int busy[ALL - 2];
     int silent;
@@ -132,7 +132,7 @@ START_TEST(who_gives_way) {
     await_requests(ALL - 1);
     silent = gb_client(&f);
     await_accepted(ALL);
-    pass_a_second(); /* a younger one does not give way at all */
+    pass_a_second(); /* a younger connection does not give way */
     first = insist(GET("/canned"));
     ck_assert(gb_client_at_end(silent));
     ck_assert(!ended(kept));
@@ -177,7 +177,7 @@ START_TEST(requests_under_way_do_not_give_way) {
 }
 END_TEST
 
-/* After a large body a connection is kept elsewhere; quiet, it gives way as any other. */
+/* After a large body a connection is on a transfer loop; when it is quiet, it gives way as any other. */
 START_TEST(connections_of_large_bodies_give_way) {
     char *data = calloc(1, 100000);
     int kept[ALL];
@@ -229,7 +229,7 @@ START_TEST(a_first_header_has_less_time) {
 }
 END_TEST
 
-/* --- UNIX sockets ---------------------------------------------------------------------------------------------------- */
+/* --- UNIX sockets ------------------------------------------------------------------------------------------------- */
 
 static struct sockaddr_un local = {.sun_family = AF_UNIX};
 
@@ -279,7 +279,7 @@ START_TEST(tcp_leaves_a_share_to_unix_sockets) {
 }
 END_TEST
 
-/* --- the bound of an address ------------------------------------------------------------------------------------------ */
+/* --- the bound of an address -------------------------------------------------------------------------------------- */
 
 static struct sockaddr_in outside = {.sin_family = AF_INET};
 
@@ -342,7 +342,7 @@ START_TEST(an_address_has_its_bound) {
 }
 END_TEST
 
-/* Whatever becomes of connections, each gives its place back once. */
+/* However connections end, each gives its place back once. */
 START_TEST(every_end_gives_its_place_back) {
     static const char *const heads[] = {"",
                                         "GET /can",
@@ -354,7 +354,7 @@ START_TEST(every_end_gives_its_place_back) {
                                         "PUT /refused HTTP/1.1\r\nHost: localhost\r\nContent-Length: 150000\r\n\r\n",
                                         "PUT /b/x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"};
     struct linger hard = {.l_onoff = 1, .l_linger = 0};
-    struct gb_places *places;
+    struct gb_conn_slots *places;
     char *data = calloc(1, 150000);
     unsigned seed = 1;
     int fds[40];
@@ -376,7 +376,7 @@ START_TEST(every_end_gives_its_place_back) {
     }
     for (i = 0; i < 40; i++)
         close(fds[i]);
-    /* Those that wait are seen with a sweep. */
+    /* A sweep finds the end of connections that wait. */
     while (atomic_load(&places->taken) > 0 || sources_of(places) > 0)
         usleep(1000);
     ck_assert_uint_eq(atomic_load(&places->remote) + atomic_load(&f.server->squeezed), 0);

@@ -1,4 +1,4 @@
-/* Where a request ends: the framing of chunked bodies, and headers that can be read in more than one way. */
+/* The end of a request: the framing of chunked bodies, and headers that can be read in more than one way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 static struct gb_http_fixture f;
 
-/* --- the decoder alone ------------------------------------------------------------------------------------------------ */
+/* --- the decoder alone -------------------------------------------------------------------------------------------- */
 
 struct body {
     const char *what;
@@ -19,7 +19,7 @@ struct body {
     const char *data; /* NULL: malformed */
 };
 
-/* "%N" stands for N times 'x', or with another letter before the number for that. */
+/* "%N" stands for N times 'x'; with a letter before the number, for N times that letter. */
 static const struct body bodies[] = {
     {"empty", "0\r\n\r\n", ""},
     {"one", "5\r\nhello\r\n0\r\n\r\n", "hello"},
@@ -53,7 +53,7 @@ static const struct body bodies[] = {
     {"LF alone behind a trailer", "0\r\nA: b\n\r\n", NULL},
 };
 
-/* Decodes in pieces of `piece` bytes. Returns false when it is malformed. */
+/* Decodes in pieces of `piece` bytes. Returns false if the text is malformed. */
 static bool decode(const char *s, size_t n, size_t piece, char *ret, size_t *ret_used) {
     struct gb_chunked c = {0};
     const char *why = NULL;
@@ -144,7 +144,7 @@ START_TEST(what_follows_the_body_is_not_read) {
 }
 END_TEST
 
-/* --- a server ---------------------------------------------------------------------------------------------------------- */
+/* --- a server ----------------------------------------------------------------------------------------------------- */
 
 #define CANARY "PUT /b/canary HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\ncanary"
 
@@ -188,7 +188,7 @@ static const struct head heads[] = {
     HEAD("a chunk with LF", PUT "Transfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n", 400),
 };
 
-/* Reads all that comes. Returns the number of heads in it, and the status of the first. */
+/* Reads to the end. Returns the number of heads, and the status of the first. */
 static int heads_of(int fd, int *ret_status) {
     char text[8192];
     size_t used = 0;
@@ -208,7 +208,7 @@ static int heads_of(int fd, int *ret_status) {
     return count;
 }
 
-/* On which connections are served in the order in which they came. */
+/* One loop, so that connections are served in the order in which they came. */
 static void one_loop(struct gb_http_server_config *config) {
     config->loops = 1;
 }
@@ -223,7 +223,7 @@ static void try_head(const struct head *h, size_t split, size_t behind) {
     if (split < h->n) {
         int other = gb_client(&f);
 
-        /* The server has had the first part: it answers another connection, which came later. */
+        /* The server has read the first part, because it answers another connection that came later. */
         gb_client_text(other, "GET /canned HTTP/1.1\r\nHost: localhost\r\n\r\n");
         ck_assert_int_eq(gb_client_reply(other, NULL, 0, NULL, NULL), 200);
         close(other);
@@ -238,7 +238,8 @@ static void try_head(const struct head *h, size_t split, size_t behind) {
     close(fd);
 }
 
-/* Each at every split of its bytes over two reads: one answer, and what follows is not read as a request. */
+/* Each header, split over two reads at every byte: there is one answer, and the bytes that follow are not read as a
+ * request. */
 START_TEST(heads_are_read_in_one_way_only) {
     const struct head *h = &heads[_i];
     size_t split;
@@ -272,7 +273,7 @@ START_TEST(small_cookies_are_refused_once) {
 }
 END_TEST
 
-/* A size line, an extension, a trailer that does not end: refused, and nothing is left of the connection. */
+/* A size line, an extension or a trailer that does not end is refused, and the connection ends. */
 START_TEST(framing_without_an_end_is_refused) {
     static const char *const begun[] = {"0", "5;", "1\r\nx", "0\r\nA: ", "0\r\n"};
     struct gb_http_server_stat stat;
@@ -300,7 +301,7 @@ START_TEST(framing_without_an_end_is_refused) {
 }
 END_TEST
 
-/* The connection is kept, and the next request is read from where the body ends. */
+/* The connection is kept, and the next request is read from the end of the body. */
 START_TEST(chunked_bodies_keep_the_connection) {
     static const char *const codings[] = {"chunked", "Chunked", "chunked ", "chunked\t", " \tchunked \t"};
     char head[200];
@@ -330,7 +331,7 @@ START_TEST(chunked_bodies_keep_the_connection) {
 }
 END_TEST
 
-/* More turns than one, with bytes that came along with the header and with others. */
+/* A body of several turns, with and without bytes that came with the header. */
 START_TEST(chunks_of_a_byte_arrive) {
     size_t count = 20000;
     char *text = malloc(count * 6 + 200);
@@ -350,7 +351,7 @@ START_TEST(chunks_of_a_byte_arrive) {
     for (i = 0; i < count; i++)
         ck_assert_int_eq(f.memory[i], (char)('a' + i % 26));
     close(fd);
-    /* All of it with the header: the socket has nothing more to tell of. */
+    /* The whole body came with the header: the socket has no further event. */
     n = (size_t)sprintf(text, "PUT /b/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (i = 0; i < 1000; i++)
         n += (size_t)sprintf(text + n, "1\r\nx\r\n");
@@ -365,7 +366,7 @@ START_TEST(chunks_of_a_byte_arrive) {
 }
 END_TEST
 
-/* libmicrohttpd tells of an empty body behind its 100 Continue, if a next request has come. */
+/* If a next request has come, libmicrohttpd reports an empty body after its 100 Continue. */
 START_TEST(who_expects_100_without_a_body_is_answered) {
     static const char *const first[] = {"GET /canned HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
                                         "POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
@@ -391,7 +392,7 @@ START_TEST(who_expects_100_without_a_body_is_answered) {
 }
 END_TEST
 
-/* A request behind a chunked body may have been read along with it: then the reply says that the connection ends. */
+/* A request behind a chunked body may have been read with it: then the reply says that the connection ends. */
 START_TEST(a_request_behind_a_chunked_body_is_answered_or_told) {
     char body[64];
     bool closes;

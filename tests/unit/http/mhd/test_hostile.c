@@ -1,4 +1,4 @@
-/* The server against clients that are broken or mean it. */
+/* The server against broken and hostile clients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ START_TEST(each_gets_its_own_error) {
         shutdown(fd, SHUT_WR);
         status = gb_client_reply(fd, body, sizeof(body), NULL, NULL);
         ck_assert_msg(status == a->status, "%s: %d instead of %d", a->what, status, a->status);
-        snprintf(want, sizeof(want), "\"code\": \"%s\"", a->code);
+        snprintf(want, sizeof(want), "\"code\":\"%s\"", a->code);
         ck_assert_msg(strstr(body, want) != NULL, "%s: %s not in %s", a->what, want, body);
         close(fd);
     }
@@ -83,7 +83,7 @@ START_TEST(each_gets_its_own_error) {
 }
 END_TEST
 
-/* What follows an ambiguous request must not be read as one. */
+/* The bytes after an ambiguous request must not be read as a request. */
 START_TEST(nothing_is_smuggled) {
     static const char *const pairs[] = {
         "PUT /b/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -122,7 +122,7 @@ START_TEST(expecting_clients_are_refused_before_the_body) {
 }
 END_TEST
 
-/* A client that sends at once reads the reason, though nobody reads its body. */
+/* A client that sends at once reads the reason, though its body is not read. */
 START_TEST(a_refused_sender_still_reads_why) {
     static const size_t sizes[] = {1000, 65536, 65537, 3000000};
     char *data = calloc(1, 3000000);
@@ -282,7 +282,7 @@ START_TEST(resets_leak_nothing) {
 }
 END_TEST
 
-/* Stopping in the middle of everything ends in bounded time with nothing left over. */
+/* Stopping the server in the middle of everything takes bounded time and leaves nothing behind. */
 START_TEST(stop_ends_whatever_runs) {
     static const char *const heads[] = {
         "PUT /drop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 150000\r\n\r\nabc",
@@ -298,7 +298,7 @@ START_TEST(stop_ends_whatever_runs) {
         fds[i] = gb_client(&f);
         gb_client_text(fds[i], heads[i]);
     }
-    do { /* until all that can begin has begun */
+    do { /* until every request that can begin has begun */
         gb_http_server_stat(f.server, &stat);
     } while (stat.requests < 3);
     gb_http_server_stop(f.server, 10);

@@ -1,4 +1,5 @@
-/* A loop that turns without progress: libmicrohttpd's suspension is made to fail, so that it asks for a callback for ever. */
+/* A loop that turns without progress: libmicrohttpd's suspension is made to fail, so that it asks for a callback for
+ * ever. */
 #include <dlfcn.h>
 #include <microhttpd.h>
 #include <stdatomic.h>
@@ -13,7 +14,7 @@ static struct gb_http_fixture f;
 static atomic_bool broken;
 static atomic_uint told;
 
-/* In place of the library's. */
+/* Replaces the library's. */
 void MHD_suspend_connection(struct MHD_Connection *connection) {
     void (*real)(struct MHD_Connection *) =
         (void (*)(struct MHD_Connection *))(uintptr_t)dlsym(RTLD_NEXT, "MHD_suspend_connection");
@@ -55,7 +56,7 @@ static void tweak(struct gb_http_server_config *config) {
     config->loops = 1;
 }
 
-/* The connection is ended, and told of; another of the same loop, which waits or is idle, goes on. */
+/* The connection is ended and logged; another of the same loop, which waits or is idle, goes on. */
 START_TEST(a_loop_that_spins_ends_the_connection) {
     int idle;
     int stuck;
@@ -79,7 +80,7 @@ START_TEST(a_loop_that_spins_ends_the_connection) {
 }
 END_TEST
 
-/* Connections that wait are no reason. */
+/* Connections that wait are no reason to end one. */
 START_TEST(a_loop_that_waits_is_left_alone) {
     struct gb_http_server_stat stat;
     uint64_t end_ns = gb_clock_ns() + 3500 * GB_NS_PER_MS;

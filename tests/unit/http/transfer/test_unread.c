@@ -1,4 +1,4 @@
-/* Replies that their clients do not read, or slowly: over TCP and UNIX sockets, on each way that a body can go out. */
+/* Replies that clients read slowly or not at all: over TCP and UNIX sockets, on each path of a body. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "gb_test.h"
 #include "http_fixture.h"
 
-#define LARGE (8u << 20)  /* more than any fresh socket and its client's take */
+#define LARGE (8u << 20)  /* more than a fresh socket and its client's take together */
 #define MIDDLE (1u << 20) /* a UNIX socket takes a fifth of it, the loopback all */
 #define SMALL 60000       /* any socket takes it */
 #define WAITS_MS 20000
@@ -22,7 +22,7 @@ static char path[64];
 static uint64_t min_rate;
 static uint64_t budget;
 
-/* --- the application ------------------------------------------------------------------------------------------------ */
+/* --- the application ---------------------------------------------------------------------------------------------- */
 
 static char byte_at(size_t i) {
     return (char)('a' + (i * 7 + i / 4096) % 26);
@@ -69,7 +69,7 @@ static const struct gb_http_route routes[] = {
     {GB_HTTP_GET, "/canned", on_canned, GB_BODY_NONE, 0, ""},
 };
 
-/* Both kinds of sockets, and no patience. */
+/* Both kinds of sockets, and short time-outs. */
 static void tweak(struct gb_http_server_config *config) {
     static int fds[2];
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -107,7 +107,7 @@ static void stop(void) {
     unlink(path);
 }
 
-/* --- clients -------------------------------------------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 static int client(bool local) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -163,7 +163,7 @@ static void await(bool (*happened)(void), const char *what) {
     }
 }
 
-/* --- nothing is read ------------------------------------------------------------------------------------------------ */
+/* --- nothing is read ---------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *what;
@@ -184,7 +184,7 @@ static const struct {
 };
 #define UNREAD (sizeof(unread) / sizeof(unread[0]))
 
-/* At one byte a second each would have months. */
+/* At one byte a second each would take months. */
 START_TEST(a_client_that_takes_nothing_is_gone) {
     int window = 4096;
     int fds[UNREAD];
@@ -194,7 +194,7 @@ START_TEST(a_client_that_takes_nothing_is_gone) {
     start(1, 0);
     for (i = 0; i < UNREAD; i++) {
         fds[i] = client(unread[i].local);
-        /* A small window: the server's kernel keeps what is not read. */
+        /* A small window: unread bytes stay in the server's kernel. */
         setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &window, sizeof(window));
         ask(fds[i], "GET", unread[i].first);
         for (j = 0; unread[i].second && j < 8; j++)
@@ -208,7 +208,7 @@ START_TEST(a_client_that_takes_nothing_is_gone) {
 }
 END_TEST
 
-/* --- slow readers --------------------------------------------------------------------------------------------------- */
+/* --- slow readers ------------------------------------------------------------------------------------------------- */
 
 struct reader {
     const char *what;
@@ -232,7 +232,7 @@ static void begin(struct reader *r) {
         ask(r->fd, "GET", "/memory/10");
 }
 
-/* Up to n bytes, at once. */
+/* Reads up to n bytes that are there. */
 static void read_some(struct reader *r, size_t n) {
     size_t room = r->bytes + HEAD_SIZE - r->used;
     ssize_t got = recv(r->fd, r->got + r->used, n < room ? n : room, MSG_DONTWAIT);
@@ -243,7 +243,7 @@ static void read_some(struct reader *r, size_t n) {
         r->over = true;
 }
 
-/* The whole first reply is there, as it should be. */
+/* Checks that the first reply is whole and right. */
 static bool has_all(const struct reader *r) {
     const char *body = r->used > r->bytes ? memmem(r->got, r->used, "\r\n\r\n", 4) : NULL;
     size_t i;
@@ -256,7 +256,8 @@ static bool has_all(const struct reader *r) {
     return true;
 }
 
-/* For longer than the stall time-out, and over all of what the kernel keeps; then the connection goes on. */
+/* The client reads slowly, for longer than the stall time-out and more than the kernel keeps; then the connection goes
+ * on. */
 START_TEST(a_slow_client_gets_all) {
     struct reader readers[] = {
         {.what = "TCP", .target = "/memory/8388608", .bytes = LARGE},
@@ -304,7 +305,7 @@ START_TEST(a_slow_client_gets_all) {
 }
 END_TEST
 
-/* Size over rate is more time than either needs for all of it. */
+/* Size over rate is more time than either client needs for the whole body. */
 START_TEST(a_client_below_the_rate_is_dropped) {
     struct reader readers[] = {
         {.what = "TCP", .target = "/memory/8388608", .bytes = LARGE},
@@ -315,7 +316,7 @@ START_TEST(a_client_below_the_rate_is_dropped) {
     start(1000000, 0);
     for (i = 0; i < 2; i++)
         begin(&readers[i]);
-    /* Never faster than 800 KB/s, as sleeping takes no less time than is asked for. */
+    /* Never faster than 800 KB/s, because a sleep is never shorter than asked for. */
     while (!readers[0].over || !readers[1].over) {
         usleep(20000);
         for (i = 0; i < 2; i++) {
@@ -334,7 +335,7 @@ START_TEST(a_client_below_the_rate_is_dropped) {
 }
 END_TEST
 
-/* --- the memory of all ---------------------------------------------------------------------------------------------- */
+/* --- the memory of all -------------------------------------------------------------------------------------------- */
 
 static int status_of(const char *method, const char *target, char *body, size_t size) {
     int fd = client(false);
@@ -358,16 +359,16 @@ START_TEST(replies_have_a_budget) {
         int fd = client(kinds[i]);
         int other;
 
-        ask(fd, "GET", "/memory/8388608"); /* the first may be larger than all may be together */
+        ask(fd, "GET", "/memory/8388608"); /* the first may be larger than the limit of all */
         await(one_waits, "the reply counts");
         memset(body, 0, sizeof(body));
         ck_assert_int_eq(status_of("GET", "/memory/70000", body, sizeof(body) - 1), 503);
-        ck_assert_ptr_nonnull(strstr(body, "\"code\": \"saturated\""));
+        ck_assert_ptr_nonnull(strstr(body, "\"code\":\"saturated\""));
         ck_assert_ptr_nonnull(strstr(body, "--max-reply-memory"));
         ck_assert_int_eq(status_of("POST", "/grow/70000", body, sizeof(body)), 503);
         refused += 2;
         ck_assert_uint_eq(stat_now().replies_refused, refused);
-        /* Shorter ones, canned ones, actions that have happened, and lengths pass. */
+        /* Short replies, canned ones, replies to actions that are done, and lengths pass. */
         ck_assert_int_eq(status_of("GET", "/memory/60000", NULL, 0), 200);
         ck_assert_int_eq(status_of("GET", "/canned", NULL, 0), 200);
         ck_assert_int_eq(status_of("POST", "/memory/100000", NULL, 0), 200);

@@ -1,0 +1,32 @@
+/* What the daemon's options say about the HTTP interface. */
+#ifndef GB_API_LIMITS_H
+#define GB_API_LIMITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What requests may take. */
+struct gb_api_limits {
+    uint64_t expanded_bytes;   /* of one body that comes in a content coding */
+    unsigned decoders;         /* such bodies at a time */
+    uint64_t operations_max;   /* under way at a time; as many ended ones are kept */
+    uint64_t batch_max;        /* operations of one batch */
+    uint64_t operation_ttl_s;  /* how long an ended operation is kept */
+    uint64_t export_ttl_max_s; /* the longest life of an export */
+    uint64_t metrics_sessions; /* sessions that have series of their own in /metrics */
+};
+
+#define GB_MAP_IDS_MAX 64
+struct gb_id_list {
+    bool any;
+    unsigned count;
+    uint32_t id[GB_MAP_IDS_MAX];
+};
+
+/* The users and groups that may map while no token is in force, besides root and the daemon's own user. */
+struct gb_map_peers {
+    struct gb_id_list uids;
+    struct gb_id_list gids;
+};
+
+#endif

@@ -1,0 +1,309 @@
+#include "api/transfer/upload_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "api/middleware/hook.h"
+#include "api/request/device_param.h"
+#include "api/request/media.h"
+#include "api/request/query.h"
+#include "api/request/wait.h"
+#include "base/parse.h"
+#include "format/safetensors.h"
+#include "format/slice.h"
+
+/* --- path, query and headers -------------------------------------------------------------------------------------- */
+
+static int read_format(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
+    const struct gb_http_text *format = gb_http_query(request, "format");
+    bool layout = gb_http_query(request, "dtype") || gb_http_query(request, "shape");
+
+    if (gb_media_tensor(gb_http_header(request, "Content-Type"), &plan->said, err) < 0)
+        return -1;
+    if (format && gb_media_form(format->s, &plan->said, err) < 0)
+        return -1;
+    if (plan->said != GB_FORM_RAW && layout)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a %s says dtype and shape itself; leave them out, or give ?format=raw for raw bytes",
+                            plan->said == GB_FORM_NPY ? ".npy" : "safetensors file");
+    plan->may_say = plan->said != GB_FORM_RAW || (!format && !layout);
+    plan->never_npy = !plan->may_say && !format;
+    return 0;
+}
+
+static int read_layout(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
+    const struct gb_http_text *dtype = gb_http_query(request, "dtype");
+    const struct gb_http_text *shape = gb_http_query(request, "shape");
+    struct gb_buffer_params *buffer = &plan->params.buffer;
+
+    buffer->dtype = GB_DTYPE_UINT8;
+    if (dtype && gb_dtype_parse(dtype->s, dtype->len, &buffer->dtype, err) < 0)
+        return -1;
+    if (shape && gb_shape_parse(shape->s, shape->len, &buffer->shape, err) < 0)
+        return -1;
+    plan->has_shape = shape != NULL;
+    return 0;
+}
+
+static int read_side(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+    const struct gb_http_text *side = gb_http_query(request, "side");
+
+    if (!side)
+        return 0;
+    params->side_named = true;
+    params->to_device_side = strcmp(side->s, "device") == 0;
+    if (!params->to_device_side && strcmp(side->s, "host") != 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "side must be host or device");
+    return 0;
+}
+
+static int read_device(const struct gb_http_request *request, struct gb_buffer_params *buffer, struct gb_error *err) {
+    const struct gb_http_text *device = gb_http_query(request, "device");
+
+    if (!device)
+        return 0;
+    if (buffer->pool.s[0] != '\0')
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give pool or device, not both: a pool is of one device");
+    buffer->has_device = true;
+    return gb_device_text(gb_api_of(request), device->s, device->len, &buffer->device, err) < 0 ? -1 : 0;
+}
+
+static int read_placement(const struct gb_http_request *request, struct gb_upload_params *params,
+                          struct gb_error *err) {
+    static const char *const fixed[] = {"dtype", "shape", "kind", "pool", "device", "mirrored"};
+    const struct gb_http_text *kind = gb_http_query(request, "kind");
+    size_t i;
+
+    if (gb_query_bool(request, "in_place", &params->in_place, err) < 0 ||
+        gb_query_name(request, "stream", &params->buffer.stream, err) < 0 ||
+        gb_query_name(request, "pool", &params->buffer.pool, err) < 0 ||
+        gb_query_bool(request, "mirrored", &params->buffer.mirrored, err) < 0 || read_side(request, params, err) < 0)
+        return -1;
+    params->buffer.has_mirrored = gb_http_query(request, "mirrored") != NULL;
+    params->buffer.has_kind = kind != NULL;
+    if (read_device(request, &params->buffer, err) < 0)
+        return -1;
+    if (kind && gb_kind_parse(kind->s, kind->len, &params->buffer.kind, err) < 0)
+        return -1;
+    for (i = 0; params->partial && i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (gb_http_query(request, fixed[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "a write at an offset or a slice changes nothing but bytes; leave %s out", fixed[i]);
+    }
+    return 0;
+}
+
+/* Reads where in the buffer the bytes go. */
+static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
+                     struct gb_upload_request *plan, struct gb_error *err) {
+    const struct gb_http_text *slice = gb_http_query(request, "slice");
+    struct gb_upload_params *params = &plan->params;
+
+    if (!slice)
+        return gb_query_u64(request, "offset", &params->offset, err) < 0 ? -1 : 0;
+    if (gb_http_query(request, "offset"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a slice is of elements, an offset is of bytes: give one or the other");
+    if (gb_slice_parse(slice->s, slice->len, &rec->shape, rec->dtype, &plan->slice, &params->view, err) < 0)
+        return -1;
+    plan->sliced = true;
+    params->scattered = params->view.axes > 0;
+    params->bytes = params->view.bytes;
+    params->buffer.shape = rec->shape;
+    if (!params->scattered)
+        params->offset = params->view.offset;
+    return 0;
+}
+
+/* A buffer that is replaced stays where it is unless the client says otherwise. */
+static int read_existing(const struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+    struct gb_error absent = GB_ERROR_INIT;
+    struct gb_buffer_rec rec;
+    bool in_place = false;
+
+    params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
+    if (!params->session)
+        return -1;
+    if (gb_buffer_get_in(params->session, &params->buffer.name, &rec, &absent) < 0) {
+        if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
+            return 0;
+        *err = absent;
+        return -1;
+    }
+    gb_buffer_rec_done(&rec); /* nothing here reads its labels */
+    plan->exists = true;
+    plan->existing_bytes = rec.bytes;
+    params->buffer.kind = rec.kind;
+    params->buffer.mirrored = rec.mirrored;
+    if (params->partial)
+        params->buffer.dtype = rec.dtype;
+    if (params->partial && read_part(request, &rec, plan, err) < 0)
+        return -1;
+    if (gb_query_bool(request, "in_place", &in_place, err) < 0)
+        return -1;
+    /* Memory of another process is written in place, whatever the request asks for. */
+    plan->adopted = rec.adopted && rec.state != GB_BUFFER_LOST;
+    in_place |= plan->adopted;
+    /* Bytes written in place are bytes of the same tensor. */
+    if (in_place && !params->partial && plan->said == GB_FORM_RAW && !gb_http_query(request, "dtype") &&
+        !plan->has_shape) {
+        params->buffer.dtype = rec.dtype;
+        params->buffer.shape = rec.shape;
+        plan->has_shape = true;
+    }
+    return 0;
+}
+
+int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+
+    params->buffer.kind = GB_KIND_DEVICE;
+    strcpy(params->buffer.stream.s, "default");
+    params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
+    if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
+        gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
+        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0)
+        return -1;
+    params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");
+    if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
+        return -1;
+    gb_request_hooks_stream(request, &params->buffer.stream);
+    return 0;
+}
+
+/* --- how the length of a body, a dtype and a shape fit together --------------------------------------------------- */
+
+static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
+    if (plan->params.partial)
+        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED, "%s",
+                            plan->coded ? "send the bytes as they are, with Content-Length: that of an encoded body "
+                                          "does not tell how many bytes are to be written"
+                                        : "send Content-Length: nothing else tells how many bytes are to be written");
+    if (plan->coded)
+        return gb_error_set(
+            err, GB_ERR_LENGTH_REQUIRED,
+            "give ?shape= (and ?dtype=), or send a .npy or safetensors: the Content-Length of an encoded body does not "
+            "tell how large the buffer is to be");
+    return gb_error_set(
+        err, GB_ERR_LENGTH_REQUIRED,
+        "send Content-Length (for an upload in several requests Upload-Length), or ?dtype= and ?shape=, or a .npy or "
+        "safetensors: without one of them nothing tells how large the buffer is to be");
+}
+
+int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+    struct gb_buffer_params *buffer = &params->buffer;
+    size_t width = gb_dtype_bytes(buffer->dtype);
+    uint64_t bytes;
+
+    if (!has_length && (params->partial || !plan->has_shape) && !plan->sliced)
+        return length_required(plan, err);
+    if (has_length && length > INT64_MAX)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the body has more than 2^63 - 1 bytes");
+    if (plan->sliced && has_length && length != params->view.bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the slice has %llu bytes, the body %llu",
+                            (unsigned long long)params->view.bytes, (unsigned long long)length);
+    if (params->partial) {
+        params->bytes = plan->sliced ? params->view.bytes : length;
+        return 0;
+    }
+    if (!plan->has_shape) {
+        if (length % width != 0)
+            return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                                "the body has %llu bytes, which is no whole number of %s with %zu each",
+                                (unsigned long long)length, gb_dtype_name(buffer->dtype), width);
+        buffer->shape = (struct gb_shape){.dims = 1, .dim = {length / width}};
+    }
+    if (gb_shape_bytes(&buffer->shape, buffer->dtype, &bytes, err) < 0)
+        return -1;
+    if (has_length && bytes != length)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "dtype and shape make %llu bytes, the body has %llu; a .npy or safetensors needs neither",
+                            (unsigned long long)bytes, (unsigned long long)length);
+    params->bytes = bytes;
+    buffer->bytes = bytes;
+    buffer->has_shape = true;
+    return 0;
+}
+
+static bool same_shape(const struct gb_shape *a, const struct gb_shape *b) {
+    return a->dims == b->dims && memcmp(a->dim, b->dim, a->dims * sizeof(a->dim[0])) == 0;
+}
+
+static int slice_refused(const struct gb_upload_request *plan, const char *what, const struct gb_shape *shape,
+                         struct gb_error *err) {
+    char is[GB_SHAPE_TEXT_SIZE];
+    char wanted[GB_SHAPE_TEXT_SIZE];
+
+    gb_shape_text(shape, is);
+    gb_shape_text(&plan->slice, wanted);
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the slice has the shape (%s), the %s (%s); nothing is broadcast",
+                        wanted, what, is);
+}
+
+int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
+                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err) {
+    struct gb_buffer_params *buffer = &plan->params.buffer;
+    uint64_t bytes;
+
+    if (gb_shape_bytes(shape, dtype, &bytes, err) < 0)
+        return -1;
+    if (has_length && bytes != length)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "dtype and shape of the %s make %llu bytes, %llu follow its header", what,
+                            (unsigned long long)bytes, (unsigned long long)length);
+    if (plan->params.partial && dtype != buffer->dtype)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the %s holds %s, the buffer %s; give ?format=raw for bytes",
+                            what, gb_dtype_name(dtype), gb_dtype_name(buffer->dtype));
+    if (plan->sliced && !same_shape(shape, &plan->slice))
+        return slice_refused(plan, what, shape, err);
+    plan->params.bytes = bytes;
+    if (plan->params.partial)
+        return 0;
+    buffer->bytes = bytes;
+    buffer->dtype = dtype;
+    buffer->shape = *shape;
+    buffer->has_shape = true;
+    return 0;
+}
+
+static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors *file, bool has_length, uint64_t length,
+                    struct gb_error *err) {
+    const struct gb_safetensor *tensor = file->tensors;
+
+    if (file->count != 1)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                            "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
+                            "/v1/sessions/{s}/tensors, or store the file as it is with ?format=raw",
+                            file->count);
+    return gb_upload_request_described(plan, "safetensors file", tensor->dtype, &tensor->shape, has_length, length,
+                                       err);
+}
+
+int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
+                                  uint64_t length, bool *ret_raw, struct gb_error *err) {
+    bool said = plan->said == GB_FORM_SAFETENSORS;
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_safetensors file;
+    int r;
+
+    *ret_raw = false;
+    if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, &why) < 0) {
+        /* A file whose only fault is a type unknown here is no raw bytes by chance. */
+        *ret_raw = !said && why.code == GB_ERR_MALFORMED_REQUEST;
+        if (*ret_raw)
+            return 0;
+        *err = why;
+        return -1;
+    }
+    if (!said && (file.count == 0 || (has_length && file.bytes != length))) {
+        *ret_raw = true;
+        r = 0;
+    } else {
+        r = plan_one(plan, &file, has_length, length, err);
+    }
+    gb_safetensors_done(&file);
+    return r;
+}

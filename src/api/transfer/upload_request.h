@@ -1,0 +1,40 @@
+/* What a request asks of an upload: in its path, query and headers, and in the first bytes of its body. */
+#ifndef GB_API_TRANSFER_UPLOAD_REQUEST_H
+#define GB_API_TRANSFER_UPLOAD_REQUEST_H
+
+#include "api/request/media.h"
+#include "core/core.h"
+#include "http/http.h"
+
+/* The body, as far as the headers describe it. */
+struct gb_upload_request {
+    bool never_npy;    /* dtype or shape were given, so a .npy is a mistake */
+    enum gb_form said; /* by ?format= or Content-Type; RAW when neither names a form */
+    bool may_say;      /* its first bytes decide: .npy and safetensors have dtype and shape */
+    bool coded;        /* Content-Length is that of the coded bytes: see filters.h */
+    bool has_shape;
+    bool sliced;           /* ?slice= */
+    struct gb_shape slice; /* the shape of the slice */
+    bool adopted;          /* its memory is another process's, and written in place in any case */
+    bool exists;           /* there is a buffer of that name, with so many bytes */
+    uint64_t existing_bytes;
+    struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
+                                     * session a reference from gb_upload_request_read on, also when that fails */
+};
+
+/* Reads path, query and headers, without the conditions. *plan is zeroed. Returns 0 or -1. */
+int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_request *plan, struct gb_error *err);
+
+/* Completes a request of raw bytes: fills bytes and shape from the length of the body, or checks the given ones against
+ * it. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
+int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err);
+/* Completes a request by a form that has dtype and shape. what: the name of the form, for errors. length: of the
+ * payload. Returns 0 or -1. */
+int gb_upload_request_described(struct gb_upload_request *plan, const char *what, enum gb_dtype dtype,
+                                const struct gb_shape *shape, bool has_length, uint64_t length, struct gb_error *err);
+/* Completes a request by the header of a safetensors file, header[0..n), with its length. *ret_raw: the bytes are no
+ * such file and the client did not say they were; the request is unchanged. Returns 0 or -1. */
+int gb_upload_request_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
+                                  uint64_t length, bool *ret_raw, struct gb_error *err);
+
+#endif

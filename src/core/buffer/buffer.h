@@ -1,0 +1,99 @@
+/* The buffers of a session in memory. The session's lock is held in all of these. */
+#ifndef GB_CORE_BUFFER_BUFFER_H
+#define GB_CORE_BUFFER_BUFFER_H
+
+#include "core/memory/content.h"
+#include "core/public/buffer.h"
+#include "core/session/session.h"
+#include "core/util/fifo_lock.h"
+#include "core/util/mirror.h"
+
+/* A record as a buffer keeps it. There are many of these, so names take no more memory than they need. */
+struct gb_buffer_kept {
+#define GB_BUFFER_FIELD(type, name) type name;
+#include "model/buffer.def"
+#undef GB_BUFFER_FIELD
+    struct gb_text *pool; /* a reference, as the two below */
+    struct gb_text *stream;
+    struct gb_text *labels;
+};
+
+/* A buffer's place under its name. A place that is not live keeps the name for the change that holds the lock. Guarded
+ * by the session's lock. */
+struct gb_buffer {
+    int64_t id; /* 0: none yet */
+    bool live;
+    bool deleting;       /* still live in the database, gone for everyone else */
+    bool in_place;       /* being overwritten where it is */
+    const void *grouped; /* while a group of changes looks for its places */
+    struct gb_buffer_kept rec;
+    struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
+    struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
+                                         * At least as large as the buffer while it is current */
+    struct gb_fifo_lock fifo;
+    char name[];
+};
+
+/* Where a buffer's bytes may be: its sides or, if it is not mirrored, its content. NULL: no memory there. */
+#define GB_BUFFER_CONTENTS (GB_SIDES + 1)
+static inline struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i) {
+    return i < GB_SIDES ? buffer->sides[i] : buffer->content;
+}
+
+/* An empty place of that name, in no map. NULL if memory is exhausted. Without the lock. */
+struct gb_buffer *gb_buffer_new(const struct gb_name *name);
+/* Frees a place that is in no map. NULL is accepted. */
+void gb_buffer_free(struct gb_buffer *buffer);
+
+/* The record, with labels that are borrowed as long as the lock is held. */
+void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
+
+/* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
+void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
+
+/* The text that buffer keeps for the name of a pool or stream: the buffer's own, or that of the session's pool or
+ * stream, or a new one if neither is known. A reference goes to *at, which gives back what it had. Returns 0, or -1 if
+ * memory is exhausted. */
+int gb_buffer_pool_text_locked(struct gb_session *session, const struct gb_buffer *buffer, const struct gb_name *pool,
+                               struct gb_text **at);
+int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buffer *buffer,
+                                 const struct gb_name *stream, struct gb_text **at);
+
+/* Asks the check (NULL is accepted) about the buffer's record; buffer NULL: there is none. Returns 0, or -1 with the
+ * check's error. */
+int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_buffer *buffer, struct gb_error *err);
+
+/* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
+struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
+
+/* For readers: the record, as gb_buffer_copy_locked, and a reference to the bytes; NULL for a mirrored buffer that was
+ * never written: zeros. BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST. */
+int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret_rec,
+                          struct gb_content **ret_content, struct gb_error *err);
+
+/* Swaps the buffer's content and record, and keeps the sums right. The names of pool and stream stay: only a
+ * transaction changes them. The buffer takes its own reference to the labels. content's reference goes to the buffer;
+ * the old content's comes back, to be dropped without the lock. */
+struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
+                                        const struct gb_buffer_rec *rec, struct gb_content *content);
+
+/* The same of one side alone; content may be NULL. */
+struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content);
+
+/* The buffer has bytes in that pool. */
+bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool *pool);
+
+/* Takes the buffer out of sight: not live any more, out of the list, its count given back. Returns the contents to be
+ * dropped, linked by next. The place itself stays. */
+struct gb_content *gb_buffer_clear_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* The bytes are gone, the record stays. Returns the contents to be dropped, linked by next. */
+struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+/* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */
+struct gb_content *gb_session_clear_locked(struct gb_session *session);
+
+/* Takes the place out of the map if no change holds it. */
+void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer);
+
+#endif

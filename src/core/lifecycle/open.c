@@ -1,0 +1,152 @@
+/* The core's beginning and end. */
+#include "core/lifecycle/open.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "core/access/key_table.h"
+#include "core/access/tokens.h"
+#include "core/buffer/buffer.h"
+#include "core/lifecycle/housekeeper.h"
+#include "core/memory/alloc_log.h"
+#include "core/multipart/internal.h"
+#include "core/observe/feed.h"
+#include "core/observe/health.h"
+#include "core/observe/sampler.h"
+#include "core/public/lifecycle.h"
+#include "core/runtime/notices.h"
+#include "core/session/pools.h"
+#include "core/share/lease_table.h"
+
+static int start(struct gb_core *core, struct gb_error *err) {
+    int i;
+
+    if (gb_core_devices_open(core, err) < 0)
+        return -1;
+    if (core->slots_needed &&
+        gb_slots_init(&core->slots, core->backend, core->config.slots_bytes, core->config.slot_bytes, err) < 0)
+        return -1;
+    for (i = 0; i < GB_COMPUTE_LANES; i++) {
+        if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)
+            return -1;
+    }
+    if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0)
+        return -1;
+    if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0)
+        return -1;
+    if (gb_core_health_start(core, err) < 0)
+        return -1;
+    return gb_housekeeper_start(core, err);
+}
+
+/* The parts that gb_core holds by pointers. False: memory is exhausted. */
+static bool make_parts(struct gb_core *core) {
+    core->pool_sessions = gb_session_pools_new();
+    core->housekeeper = gb_housekeeper_new();
+    core->sampler = gb_sampler_new();
+    core->tokens = gb_tokens_new();
+    core->keys = gb_keys_new(&core->config);
+    core->leases = gb_leases_new();
+    core->feed = gb_feed_new();
+    core->limiters = gb_notice_limiters_new();
+    core->alloc_log = gb_alloc_log_new(core->config.allocation_log);
+    return core->pool_sessions && core->housekeeper && core->sampler && core->tokens && core->keys && core->leases &&
+           core->feed && core->limiters && core->alloc_log;
+}
+
+static void free_core(struct gb_core *core) {
+    gb_map_done(&core->sessions);
+    gb_idlist_done(&core->sessions_by_id);
+    gb_tokens_free(core->tokens);
+    gb_keys_free(core->keys);
+    gb_leases_free(core->leases);
+    gb_alloc_log_free(core->alloc_log);
+    gb_notice_limiters_free(core->limiters);
+    gb_feed_free(core->feed);
+    gb_sampler_free(core->sampler);
+    gb_housekeeper_free(core->housekeeper);
+    gb_session_pools_free(core->pool_sessions);
+    pthread_cond_destroy(&core->objects_gone);
+    pthread_mutex_destroy(&core->blank_lock);
+    pthread_mutex_destroy(&core->objects_lock);
+    pthread_mutex_destroy(&core->sessions_lock);
+    free(core);
+}
+
+int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err) {
+    struct gb_core *core = calloc(1, sizeof(*core));
+
+    if (!core)
+        return gb_no_memory(err);
+    core->config = *config;
+    core->backend = config->backend;
+    core->store = config->store;
+    core->on_device_lost = gb_housekeeper_kick;
+    core->started_at_us = gb_wall_us();
+    atomic_init(&core->sequence, 1);
+    pthread_mutex_init(&core->sessions_lock, NULL);
+    pthread_mutex_init(&core->objects_lock, NULL);
+    pthread_mutex_init(&core->blank_lock, NULL);
+    pthread_cond_init(&core->objects_gone, NULL);
+    if (!make_parts(core)) {
+        free_core(core);
+        return gb_no_memory(err);
+    }
+    if (gb_random(&core->run, sizeof(core->run), err) < 0 || start(core, err) < 0) {
+        gb_core_close(core);
+        return -1;
+    }
+    *ret = core;
+    return 0;
+}
+
+/* From memory only: the records stay in the database. */
+static void forget_sessions(struct gb_core *core) {
+    struct gb_session *s;
+
+    while ((s = gb_session_after(core, 0))) {
+        struct gb_error why = GB_ERROR_INIT;
+        struct gb_content *contents;
+        struct gb_idlist pools;
+
+        pthread_mutex_lock(&s->lock);
+        atomic_store(&s->state, GB_SESSION_DEAD);
+        contents = gb_session_clear_locked(s);
+        pools = gb_session_take_pools_locked(s);
+        pthread_mutex_unlock(&s->lock);
+        gb_session_alive(s, &why);
+        gb_multiparts_end(s, &why);
+        gb_content_drop_all(contents);
+        gb_session_drop_pools(&pools);
+        gb_session_withdraw(s);
+        gb_session_unref(s);
+    }
+}
+
+void gb_core_close(struct gb_core *core) {
+    int i;
+
+    if (!core)
+        return;
+    atomic_store(&core->closing, true);
+    gb_housekeeper_stop(core);
+    gb_sampler_wait(core);
+    if (core->housekeeper->began && core->config.history.interval_s > 0)
+        gb_sampler_take(core);
+    gb_health_watch_stop(core->health);
+    core->health = NULL;
+    gb_leases_end(core);
+    forget_sessions(core);
+    gb_core_wait(core);
+    for (i = 0; i < GB_COMPUTE_LANES; i++)
+        gb_lane_done(&core->compute[i]);
+    gb_lane_done(&core->inspect);
+    gb_sampler_wait(core);
+    gb_housekeeper_save(core);
+    gb_core_wait(core);
+    gb_core_devices_close(core);
+    gb_slots_done(&core->slots);
+    gb_feed_stop(core);
+    free_core(core);
+}

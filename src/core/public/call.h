@@ -1,0 +1,84 @@
+/* Calls: work that a function of the core starts, and its result. Included by core.h.
+ *
+ * * A call and its result are one block of memory with a reference count. Each result has a type of its own that begins
+ * with struct gb_call (struct gb_buffer_call and so on); a function of the core names the type it fills in. Work
+ * without a result takes the plain struct gb_call.
+ *
+ * * gb_call_new returns the block with two references. The caller gives its own back with gb_call_unref. The other
+ * belongs to the core from the function that starts the work until done has returned. The core writes the result and
+ * the error, from any thread, until `finished` is true. From then on each holder of a reference may read them. After an
+ * error only the error is valid, unless the function's contract says otherwise. */
+#ifndef GB_CORE_PUBLIC_CALL_H
+#define GB_CORE_PUBLIC_CALL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "core/public/types.h"
+#include "model/model.h"
+#include "store/store.h"
+
+struct gb_core;
+struct gb_transaction_batch;
+
+struct gb_call {
+    atomic_int refs;
+    atomic_bool finished;
+    void (*done)(void *arg); /* the caller's: runs once, on any thread or inside the starting function; NULL: none */
+    void *arg;
+    struct gb_error error; /* code GB_OK: success */
+
+    struct gb_store_mark mark;                 /* the caller's: the request's key, committed with the work; "": none */
+    struct gb_transaction_batch *batch;        /* the batch's: a reference, until the call's transaction joins it */
+    void (*on_finish)(struct gb_call *call);   /* the batch's: runs before `finished` is set; NULL: none */
+    void (*free_result)(struct gb_call *call); /* the core's: frees what the result owns; NULL: nothing */
+
+    /* The core's: how the call can be cancelled (gb_call_offer). Guarded by the lock. */
+    pthread_mutex_t lock;
+    bool (*cancel_hold)(void *arg);
+    bool (*cancel)(void *arg, bool act);
+    void *cancel_arg;
+    bool cancelled;
+};
+
+/* Makes a call with its result, zeroed. size: of the result's type. Returns NULL when memory is exhausted. */
+void *gb_call_new(size_t size, void (*done)(void *arg), void *arg);
+
+/* Drops a reference; the last one frees the call and its result. NULL is accepted. */
+void gb_call_unref(struct gb_call *call);
+
+/* [now] Cancels a call without a trace: one that waits for memory, or whose queued work writes into fresh memory and is
+ * not done. act: the call ends with CANCELLED, and its memory is freed when the stream has passed the queued work.
+ * Without act the function only tests. The caller holds a reference. Returns false if the call cannot be cancelled. */
+bool gb_call_cancel(struct gb_call *call, bool act);
+
+/* --- results ------------------------------------------------------------------------------------------------------ */
+
+struct gb_session_call {
+    struct gb_call base;
+    bool created; /* the call has created the session */
+    struct gb_session_view session;
+};
+
+struct gb_buffer_call {
+    struct gb_call base;
+    bool created;         /* the call has created the buffer */
+    bool copied;          /* sync: that side was stale */
+    enum gb_copy_way way; /* of a device write or sync: how the bytes were copied */
+    struct gb_transfer_times times;
+    uint64_t held_bytes; /* of a deletion: bytes that are still mapped */
+    struct gb_buffer_rec buffer;
+};
+
+struct gb_attributes_call {
+    struct gb_call base;
+    struct gb_buffer_rec buffer;
+    struct gb_mem_attr attr;
+};
+
+#endif

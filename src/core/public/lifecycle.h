@@ -1,0 +1,22 @@
+/* Opens and closes the core, and reports whether it works. Included by core.h. */
+#ifndef GB_CORE_PUBLIC_LIFECYCLE_H
+#define GB_CORE_PUBLIC_LIFECYCLE_H
+
+#include "core/public/types.h"
+
+struct gb_core;
+
+/* Opens the core: loads sessions and buffer records, makes the session "default" if it is absent, pins the slots and
+ * starts the threads. Every loaded buffer is LOST, because its bytes ended with the earlier process. */
+int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
+
+/* Closes the core: frees device memory, saves the counters and joins the threads. All calls and transfers must have
+ * ended. NULL is accepted. */
+void gb_core_close(struct gb_core *core);
+
+/* [now] For the readiness check. Returns 0; -1 with DEVICE_LOST or the backend's error if the device has failed. */
+int gb_core_health(struct gb_core *core, struct gb_error *err);
+/* [now] For the readiness check. Returns 0; -1 with STORE_UNAVAILABLE if the database refuses writes. */
+int gb_core_writable(struct gb_core *core, struct gb_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* Sessions. Included by core.h. */
+#ifndef GB_CORE_PUBLIC_SESSION_H
+#define GB_CORE_PUBLIC_SESSION_H
+
+#include "core/public/types.h"
+
+struct gb_call;
+struct gb_core;
+
+/* Reads (get, list, statistics) do not reset a session's idle timer, so that a polling dashboard keeps no session
+ * alive. Every other call that names the session does, and so does every running transfer. */
+
+/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. */
+void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
+/* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
+ * SESSION_NOT_FOUND. */
+int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
+/* Changes a session. A quota may be lowered below the present use; it then stops new allocations. Result:
+ * call->session. */
+void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
+                      const struct gb_session_check *check, struct gb_session_call *call);
+/* Deletes a session and frees its contents in stream order. Transfers in flight finish undisturbed or end with
+ * SESSION_NOT_FOUND. Errors: SESSION_PROTECTED for "default". */
+void gb_session_delete(struct gb_core *core, const struct gb_name *name, const struct gb_session_check *check,
+                       struct gb_call *call);
+/* [now] Resets the idle timer. *ret as for gb_session_get. */
+int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
+                         struct gb_error *err);
+/* [now] Visits at most limit sessions with id > after_id, in the order of their ids. The visitor is called without
+ * locks; if it returns -1, the walk ends. *ret_more: there are more. */
+int gb_session_list(struct gb_core *core, int64_t after_id, unsigned limit,
+                    int (*visit)(void *, const struct gb_session_view *, struct gb_error *), void *arg, bool *ret_more,
+                    struct gb_error *err);
+
+/* A request that makes several calls looks its session up once and holds it. If the session ends meanwhile, each
+ * function that takes the held session fails with SESSION_NOT_FOUND. */
+
+/* [now] Looks a live session up and resets its idle timer. Returns it with a reference; NULL with SESSION_NOT_FOUND. */
+struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
+/* Drops a reference; NULL is accepted. The session's lock is not held. */
+void gb_session_unref(struct gb_session *session);
+
+#endif

@@ -1,0 +1,208 @@
+/* Parameters, preconditions and views: the plain values that the core's functions take and return. Included by
+ * core.h. */
+#ifndef GB_CORE_PUBLIC_TYPES_H
+#define GB_CORE_PUBLIC_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "model/failure.h"
+#include "model/model.h"
+#include "model/view.h"
+#include "store/store.h"
+
+struct gb_closer;
+
+struct gb_core_config {
+    struct gb_backend *backend; /* borrowed */
+    struct gb_store *store;     /* borrowed */
+    uint64_t slots_bytes;       /* all pinned slots together: the limit on staging memory */
+    uint64_t slot_bytes;        /* each; 256 KiB to 4 MiB */
+    uint64_t sessions_max;      /* LIMIT_REACHED beyond */
+    uint64_t buffers_max;       /* in all sessions */
+    uint64_t pools_max;         /* this and the next two: of one session; 0: GB_POOLS_MAX and so on */
+    uint64_t streams_max;
+    uint64_t events_max;
+    uint64_t multiparts_max;          /* open multipart uploads of a session; 0: GB_MULTIPARTS_MAX */
+    uint64_t multipart_bytes_max;     /* held by open multipart uploads of all sessions; 0: no limit */
+    uint64_t multipart_ttl_s;         /* of a multipart upload that receives nothing; 0: GB_MULTIPART_TTL_S */
+    struct gb_quota default_quota;    /* of a session created without one */
+    struct gb_history_limits history; /* interval_s 0: no samples */
+    uint64_t keys_max;                /* stored replies to requests with a key; 0: GB_KEYS_MAX and so on */
+    uint64_t key_ttl_s;
+    uint64_t leases_max; /* in all; 0: GB_LEASES_MAX and so on */
+    uint64_t holder_leases_max;
+    uint64_t adopted_max;       /* buffers over memory of other processes; 0: GB_ADOPTED_MAX and so on */
+    uint64_t adopted_bytes_max; /* of the CPU's memory: reading sparse memory fills it */
+    uint64_t holder_adopted_max;
+    struct gb_closer *closer;    /* borrowed: closes client-supplied descriptors; NULL: each is closed in place */
+    uint64_t allocation_log;     /* allocation events that are kept; 0: none */
+    uint64_t health_interval_ms; /* between two readings of the devices' health; 0: none */
+    enum gb_health_policy health_policy;
+    const char *health_root;  /* copied; see backend/health/health.h */
+    uint64_t housekeeping_ms; /* between two ticks of the housekeeper; 0: 1000 */
+};
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+struct gb_level_numbers {
+    uint64_t bytes; /* now */
+    uint64_t peak_bytes;
+    uint64_t largest_bytes; /* the largest allocation */
+};
+
+struct gb_memory_numbers {
+    struct gb_level_numbers level;
+    uint64_t allocations;
+    uint64_t allocated_bytes;
+    uint64_t frees;
+    uint64_t freed_bytes;
+    uint64_t retries; /* after a trim or a wait */
+    uint64_t trims;   /* of pools, to make room for an allocation here */
+    uint64_t failures;
+    uint64_t failure[GB_FAILURES]; /* of them */
+};
+
+/* --- preconditions ------------------------------------------------------------------------------------------------ */
+
+/* A precondition on the record of a buffer or session. rec is NULL if the buffer does not exist. arg is released by
+ * free_arg (may be NULL) when the call or upload ends. check runs under the session's lock, at the start of the work
+ * and again at the moment of the change; it must not block. check returns 0, or -1 with PRECONDITION_FAILED. */
+struct gb_buffer_check {
+    int (*check)(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg);
+};
+struct gb_session_check {
+    int (*check)(void *arg, const struct gb_session_rec *rec, struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg);
+    bool expires; /* the deletion of an idle session, not a client's */
+};
+
+/* --- sessions and buffers ----------------------------------------------------------------------------------------- */
+
+/* A field without its has_ flag gets its default (create) or keeps its value (patch). */
+struct gb_session_params {
+    struct gb_name name; /* create only */
+    bool has_quota_bytes, has_quota_buffers, has_quota_pinned, has_idle_ttl, has_labels;
+    struct gb_quota quota;
+    uint64_t idle_ttl_s;
+    struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
+};
+
+struct gb_session_view {
+    struct gb_session_rec rec;
+    uint64_t used_bytes;        /* committed and reserved */
+    uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
+    uint64_t buffers;
+    int64_t expires_at_us; /* 0: never */
+};
+
+struct gb_buffer_params {
+    struct gb_name session;
+    struct gb_name name;
+    uint64_t bytes; /* shape times dtype */
+    enum gb_dtype dtype;
+    struct gb_shape shape;
+    enum gb_kind kind;
+    bool has_device; /* if no pool is named: the memory's device; else the buffer's present device, or the first */
+    int device;
+    bool has_kind;              /* upload: if false and kind is DEVICE, an existing buffer keeps its kind */
+    bool mirrored;              /* kind is DEVICE; an upload cannot make an existing buffer mirrored */
+    bool has_mirrored;          /* upload: if false, an existing buffer stays mirrored */
+    struct gb_name pool;        /* "": the buffer's present pool, else the first device's */
+    struct gb_name stream;      /* "" is "default" */
+    bool has_shape, has_labels; /* patch: the fields given */
+    struct gb_text *labels;     /* borrowed: the core takes a reference to what it keeps */
+};
+
+/* --- transfers ---------------------------------------------------------------------------------------------------- */
+
+struct gb_session;
+
+struct gb_upload_params {
+    struct gb_session *session;     /* held by the caller during the call; NULL: buffer.session names it */
+    struct gb_buffer_params buffer; /* what the upload makes; partial: only session, name, stream */
+    uint64_t bytes;                 /* of the payload */
+    bool partial;                   /* write the payload at offset of an existing buffer, which keeps its shape */
+    uint64_t offset;
+    /* partial: the view places the payload. view.bytes is the payload's length, offset is 0, and buffer.shape is the
+     * shape that the view was made for. */
+    bool scattered;
+    struct gb_view view; /* not contiguous; a contiguous range is given by offset */
+    /* Overwrite the present memory. Readers are refused meanwhile, and an interrupted write leaves state PARTIAL. A
+     * buffer that does not exist or is lost gets fresh memory. check is not evaluated again at the end. */
+    bool in_place;
+    /* Write the device side of a mirrored buffer; else its host side. A side's memory is reused if it is large
+     * enough. */
+    bool to_device_side;
+    bool side_named;   /* refuse a buffer that is not mirrored; to_device_side always does */
+    uint64_t holder;   /* in place: the calling process, if it maps the buffer (gb_holder_id); 0: none */
+    bool fresh;        /* fresh memory for a mirrored buffer's side too */
+    bool asked_before; /* gb_upload_check: a refusal is neither counted nor reported, because another call does so */
+    unsigned wait_ms;  /* how long to wait for memory to become free */
+    struct gb_buffer_check check;
+    void (*wake)(void *arg); /* there may be room, or the upload has ended; any thread; spurious calls happen */
+    void *arg;
+};
+
+/* Times of one transfer, milliseconds on the device's clock. */
+struct gb_transfer_times {
+    double queue_ms; /* how long the first copy waited for earlier work */
+    double copy_ms;  /* how long the copies took; 0 if the CPU wrote the memory itself */
+};
+
+/* A range of a view's sequence of bytes. */
+struct gb_span {
+    uint64_t first;
+    uint64_t length;
+};
+
+struct gb_gap {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+#define GB_MULTIPART_ID_SIZE 32
+#define GB_MULTIPART_GAPS_MAX 100 /* missing ranges listed in one view */
+/* A multipart upload as clients see it. offset and length include a header before the payload, such as a .npy's; bytes
+ * and gaps do not. */
+struct gb_multipart_view {
+    char id[GB_MULTIPART_ID_SIZE];
+    int64_t number; /* the order of lists: the oldest upload has the lowest */
+    struct gb_name buffer;
+    bool appends;   /* else it takes parts */
+    bool has_bytes; /* the payload's length is known */
+    uint64_t bytes;
+    uint64_t received_bytes;
+    uint64_t parts;   /* parts that arrived */
+    unsigned running; /* parts under way */
+    bool completed;
+    size_t gap_count;
+    size_t gaps_given;
+    struct gb_gap gaps[GB_MULTIPART_GAPS_MAX];
+    uint64_t offset;
+    bool has_length;
+    uint64_t length;
+    int64_t created_at_us;
+    int64_t expires_at_us;
+};
+
+/* --- reading for checksums ---------------------------------------------------------------------------------------- */
+
+#define GB_SCANS_MAX 64 /* under way at a time; as many again for completions of uploads */
+
+/* The purpose of a hash reader. Each purpose has slots and lanes of its own, so that clients that only read never delay
+ * a writer. */
+enum gb_hash_reader_use {
+    GB_HASH_READER_LOOK,  /* for a client's query */
+    GB_HASH_READER_WRITE, /* for a change that waits for the digest */
+    GB_HASH_READER_USES,
+};
+
+#endif

@@ -1,0 +1,16 @@
+#include "core/runtime/task.h"
+
+#include "core/runtime/runtime.h"
+
+static void run(struct gb_task *task) {
+    struct gb_core_task *work = (struct gb_core_task *)((char *)task - offsetof(struct gb_core_task, task));
+
+    work->run(work);
+}
+
+void gb_core_run_task(struct gb_core *core, struct gb_core_task *work) {
+    unsigned number = atomic_fetch_add(&core->scan_number, 1);
+
+    work->task.run = run;
+    gb_lane_post(&core->compute[number % GB_COMPUTE_LANES], &work->task);
+}

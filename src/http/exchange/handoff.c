@@ -1,0 +1,10 @@
+#include "http/exchange/handoff.h"
+
+#include <unistd.h>
+
+void gb_handoff_end(struct gb_conn_slots *slots, const struct gb_handoff *handoff) {
+    gb_peer_end(handoff->peer);
+    if (handoff->fd >= 0)
+        close(handoff->fd);
+    gb_conn_slot_end(slots, handoff->source);
+}

@@ -1,0 +1,26 @@
+/* A connected socket on its way to a loop, and what is known of it. */
+#ifndef GB_HTTP_EXCHANGE_HANDOFF_H
+#define GB_HTTP_EXCHANGE_HANDOFF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "http/exchange/conn_slots.h"
+#include "http/exchange/peer.h"
+
+struct gb_handoff {
+    int fd;
+    bool local;               /* a UNIX socket */
+    struct gb_peer *peer;     /* of a UNIX socket; a reference, which goes along */
+    struct gb_source *source; /* of a TCP socket; its count goes along */
+    bool squeezed;            /* admitted beyond the limit: the loop ends a quiet connection for it, or refuses it */
+    bool returning;           /* it has been here before: a client that keeps its connection */
+    bool counted;             /* taken is known */
+    uint64_t taken;           /* bytes that were read from it before */
+};
+
+/* [any thread] The connection ends here: gives the peer back, closes the socket if fd >= 0, and gives the place
+ * back. */
+void gb_handoff_end(struct gb_conn_slots *slots, const struct gb_handoff *handoff);
+
+#endif

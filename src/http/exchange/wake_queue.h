@@ -1,0 +1,38 @@
+/* Woken exchanges on their way to the thread that has them.
+ *
+ * A wake never blocks: it puts the exchange into the wake queue of its thread, whose epoll watches the queue's
+ * descriptor. */
+#ifndef GB_HTTP_EXCHANGE_WAKE_QUEUE_H
+#define GB_HTTP_EXCHANGE_WAKE_QUEUE_H
+
+#include <pthread.h>
+
+#include "base/error.h"
+
+struct gb_exchange;
+
+struct gb_wake_queue {
+    pthread_mutex_t lock;
+    struct gb_exchange *head; /* in order of arrival */
+    struct gb_exchange *tail;
+    unsigned count;
+    int event_fd;
+};
+
+int gb_wake_queue_init(struct gb_wake_queue *queue, struct gb_error *err);
+/* After the last wake, also after an init that failed. Drops the exchanges that are left, with their references. */
+void gb_wake_queue_done(struct gb_wake_queue *queue);
+
+/* [any thread, never blocks] Makes the descriptor readable. */
+void gb_wake_queue_signal(struct gb_wake_queue *queue);
+
+/* A visit by the thread: clears the descriptor and returns how many exchanges to take. Exchanges that are woken
+ * meanwhile, also by those that were taken, are for the next visit. gb_wake_queue_leave asks for it, so that others
+ * have their turn in between. */
+unsigned gb_wake_queue_visit(struct gb_wake_queue *queue);
+void gb_wake_queue_leave(struct gb_wake_queue *queue);
+
+/* Takes the first woken exchange with its reference, or NULL. One that has another owner now is passed on. */
+struct gb_exchange *gb_wake_queue_take(struct gb_wake_queue *queue);
+
+#endif

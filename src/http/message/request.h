@@ -1,0 +1,19 @@
+/* The parts of a request that handlers do not call. */
+#ifndef GB_HTTP_MESSAGE_REQUEST_H
+#define GB_HTTP_MESSAGE_REQUEST_H
+
+#include "http/http.h"
+#include "http/message/text_arena.h"
+
+/* Splits the target into path and query, and decodes the query into `texts`. *ret_path points into the target, still
+ * encoded. Returns 0, or -1 with URI_TOO_LONG or MALFORMED_REQUEST. */
+int gb_request_parse_target(struct gb_http_request *request, struct gb_text_arena *texts, struct gb_http_text *ret_path,
+                            struct gb_error *err);
+
+/* Whether the header has that name, whatever the case of its letters. */
+bool gb_http_named(const struct gb_http_pair *header, const char *name, size_t len);
+
+/* Decodes s[0..n) to out, which has room for n + 1 bytes and may be s. Returns -1 if s is malformed. */
+int gb_percent_decode(const char *s, size_t n, char *out, size_t *ret_n);
+
+#endif

@@ -1,0 +1,13 @@
+/* Listening sockets. Each loop accepts: the kernel wakes one of those that sleep. On the loop's thread. */
+#ifndef GB_HTTP_MHD_ACCEPT_H
+#define GB_HTTP_MHD_ACCEPT_H
+
+#include "http/mhd/loop.h"
+
+int gb_listen_start(struct gb_loop *loop, struct gb_error *err);
+/* Whether the data of an event is that of a listening socket; if so, accepts the connections that wait there. */
+bool gb_listen_event(struct gb_loop *loop, const void *data);
+/* Listens again after a pause; ends listening when the server drains. */
+void gb_listen_tick(struct gb_loop *loop, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,93 @@
+/* The transfers of a transfer loop: how they are watched, and how they leave. */
+#ifndef GB_HTTP_TRANSFER_MEMBERS_H
+#define GB_HTTP_TRANSFER_MEMBERS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/exchange/exchange.h"
+#include "http/exchange/handoff.h"
+#include "http/exchange/progress.h"
+#include "http/exchange/server_state.h"
+#include "http/exchange/wake_queue.h"
+
+enum gb_http_transfer_state {
+    GB_HTTP_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
+    GB_HTTP_TRANSFER_BODY,     /* the body comes in */
+    GB_HTTP_TRANSFER_WAIT,     /* the handler waits */
+    GB_HTTP_TRANSFER_HEAD,     /* the reply goes out: head, */
+    GB_HTTP_TRANSFER_BLOCK,    /* a body in memory, */
+    GB_HTTP_TRANSFER_SOURCE,   /* or a source */
+    GB_HTTP_TRANSFER_IDLE,     /* answered; the client may end or ask again */
+    GB_HTTP_TRANSFER_LINGER    /* our side is closed; the client's last bytes are read so that it sees the reply */
+};
+
+/* The outcome of a state of a transfer. */
+enum gb_transfer_outcome {
+    GB_TRANSFER_AGAIN, /* go on with the next state */
+    GB_TRANSFER_LATER, /* an event or a wake will come, or the turn is over */
+    GB_TRANSFER_GONE   /* the transfer is freed */
+};
+
+/* A connection on a transfer loop, with the request in progress; touched by that loop's thread alone. */
+struct gb_http_transfer {
+    struct gb_http_transfer *prev;
+    struct gb_http_transfer *next;
+    struct gb_exchange *ex; /* NULL in IDLE and LINGER */
+    int fd;
+    enum gb_http_transfer_state state;
+    struct gb_handoff from; /* for the way back; taken: bytes that were read before this request's body */
+    bool listed;            /* among the loop's transfers */
+    uint32_t armed;         /* events that epoll watches */
+    bool watched;           /* it is in the epoll set */
+    int mark;               /* the kernel reports so many bytes and not fewer; the tick looks for fewer */
+    bool close;             /* after the reply */
+    char head[GB_HTTP_RESPONSE_TEXT_SIZE + 1024];
+    size_t head_len;
+    const char *block;
+    size_t block_len;
+    uint64_t out_len; /* bytes of the reply's body */
+    uint64_t sent;    /* of what is being sent */
+    uint64_t began_ns;
+    uint64_t moved_ns;
+    struct gb_progress progress; /* of the reply, or of what it left in the kernel */
+    uint64_t lingered;
+};
+
+/* Takes a connection back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
+typedef void gb_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
+
+/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that are over
+ * in well under a millisecond. */
+struct gb_transfer_loop {
+    struct gb_http_server *server;
+    struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
+    gb_hand_back *hand_back;
+    pthread_t thread;
+    bool started;
+    int epoll_fd;
+    struct gb_wake_queue wake_queue;
+    struct gb_http_transfer *transfers;
+    struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
+    uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
+    uint64_t next_tick_ns;
+    atomic_uint load;
+    struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
+};
+
+/* Lists t among the loop's transfers. */
+void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* Watches t's socket for these events and no others. */
+void gb_http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events);
+
+/* Ends t's exchange; the connection goes on. */
+void gb_http_transfer_end_exchange(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* Drops the connection at once. Frees t. */
+void gb_http_transfer_drop(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+/* The client asks again: its connection goes back to an HTTP loop. Frees t. */
+void gb_http_transfer_hand_back(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
+
+#endif

@@ -1,0 +1,141 @@
+"""README.md and the documents: every command runs as pasted and prints what is shown, and every link leads somewhere."""
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+from documents import RUN, Shell, alike, anchors_of, blocks_of, links_of, run_blocks
+from harness import Daemon, binary, library
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PORT = ":7070"  # in the documents; tests have a daemon of their own
+DOCUMENTS = sorted(os.path.relpath(path, ROOT) for pattern in ("*.md", "doc/*.md", "doc/design/*.md")
+                   for path in glob.glob(os.path.join(ROOT, pattern)) if not path.endswith(".in.md"))
+# Each document that has commands: how many are run at least, how many outputs are compared at least, and how many blocks
+# are not run, each for a reason that stands above it.
+COMMANDS = {"README.md": (6, 4, 2), "doc/http.md": (40, 40, 0), "doc/operations.md": (8, 8, 1), "doc/tutorial.md": (60, 60, 4)}
+
+pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "README.md")), reason="a bundle has no documents")
+
+
+def text_of(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+        return f.read()
+
+
+@pytest.fixture
+def place():
+    """(a folder as a fresh clone after the build, a shell in it, a daemon whose state is where clients of most users look for it)"""
+    library("numpy")
+    folder = tempfile.mkdtemp(prefix="gbe-doc-")
+    for name in ("src", "etc", "bootstrap"):
+        os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
+    os.symlink(os.path.dirname(os.path.abspath(binary())), os.path.join(folder, "build"))
+    daemon = Daemon("host", state=os.path.join(folder, ".local", "state", "gpubufd"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GPUBUF", "XDG_")) and k != "STATE_DIRECTORY"}
+    environment.update(HOME=folder, GPUBUF_SOCKET=daemon.unix, PYTHONPATH=os.path.join(ROOT, "src", "python"), LC_ALL="C.UTF-8",
+                       PATH=os.path.dirname(sys.executable) + os.pathsep + environment["PATH"])
+    shell = Shell(folder, environment)
+    yield folder, shell, daemon
+    shell.close()
+    try:
+        daemon.stop()
+    finally:
+        daemon.clean()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_it_runs_as_pasted(place, name):
+    folder, shell, daemon = place
+    blocks = blocks_of(text_of(name), name)
+    ran, compared = run_blocks(blocks, shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
+    at_least, outputs, not_run = COMMANDS[name]
+    assert ran >= at_least and compared >= outputs, f"{name}: {ran} commands were run, {compared} outputs compared"
+    reasons = [f"{b.where}: {b.reason}" for b in blocks if b.reason]
+    assert len(reasons) == not_run, reasons
+
+
+def test_no_command_stands_elsewhere():
+    """Blocks that would be run stand in documents that are run, or say why they are not."""
+    for name in DOCUMENTS:
+        if name not in COMMANDS:
+            ready = [b.where for b in blocks_of(text_of(name), name) if b.language in RUN and not b.reason]
+            assert not ready, ready
+
+
+def test_links():
+    count = 0
+    for name in DOCUMENTS:
+        for link in links_of(text_of(name)):
+            file, _, anchor = link.partition("#")
+            path = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
+            assert os.path.exists(os.path.join(ROOT, path)), f"{name}: {link}: there is no {path}"
+            assert not anchor or anchor in anchors_of(text_of(path)), f"{name}: {link}: {path} has no such heading"
+            count += 1
+    assert len(DOCUMENTS) >= 12 and count >= 40, f"{count} links in {len(DOCUMENTS)} documents"
+
+
+def test_files_that_are_named_are_there():
+    """In code font: paths from the top of the tree, or of a source below src."""
+    count = 0
+    for name in DOCUMENTS:
+        for path in re.findall(r"`((?:[a-z0-9_.]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|js|py|md|json|am|conf))`", text_of(name)):
+            assert any(os.path.exists(os.path.join(ROOT, top, path)) for top in ("", "src")), f"{name}: there is no {path}"
+            count += 1
+    assert count >= 50, count
+
+
+def test_tests_that_are_named_are_there():
+    """In the tables of features: tests of tests/e2e and tests/conformance, or of a folder of tests/unit."""
+    names = set(re.findall(r"\b((?:[a-z]+/)*(?:test|conf)_\w+\*?)", text_of("doc/memory.md").partition("## Features")[2]))
+    for name in names:
+        found = [f"unit/{name}.c"] if "/" in name else [f"e2e/{name}.py", f"conformance/{name}.c"]
+        assert any(glob.glob(os.path.join(ROOT, "tests", f)) for f in found), f"there is no {name}"
+    assert len(names) >= 40, names
+
+
+def test_every_document_is_linked():
+    """From README.md every other document is reached."""
+    reached, ahead = set(), ["README.md"]
+    while ahead:
+        name = ahead.pop()
+        if name not in reached and name in DOCUMENTS:
+            reached.add(name)
+            ahead += [os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
+                      for link in links_of(text_of(name)) if not link.startswith("#")]
+    assert sorted(reached) == DOCUMENTS
+
+
+FALSE = {
+    "status exit 1": "```sh\ntrue\nfalse\ntrue\n```\n",
+    "status 3": "```console\n$ true\n$ (exit 3)\n```\n",
+    "status exit 0": "```console\n$ exit 0\n```\n",
+    "printed:\nb": "```console\n$ echo b\na\n```\n",
+    "shows:\nc": "```sh\nprintf 'a\\nb\\n'\n```\n\n```text\na\nc\n```\n",
+    "shows:\n\nprinted:\nsaid": "```console\n$ echo said\n```\n",
+}
+
+
+@pytest.mark.parametrize("said", FALSE)
+def test_what_is_false_is_found(tmp_path, said):
+    """The block that failed is named by document and line."""
+    with_one_before = "# Title\n\n```sh\nX=there\n```\n\n" + FALSE[said]
+    shell = Shell(tmp_path, dict(os.environ))
+    with pytest.raises(AssertionError) as error:
+        run_blocks(blocks_of(with_one_before, "it.md"), shell, str)
+    shell.close()
+    assert "it.md:7" in str(error.value) and said.split("shows:\n")[-1] in str(error.value)
+
+
+def test_what_is_right_passes(tmp_path):
+    text = ("```sh\nX=there\n```\n<!-- not run: it would fail -->\n```sh\nfalse\n```\n```console\n$ echo $X \\\n> again\nth...gain\n$ true\n```\n"
+            "```python\nprint('at 2026-01-01T00:00:00.000Z')\n```\n\n```text\nat 2020-02-02T02:02:02Z\n```\n")
+    shell = Shell(tmp_path, dict(os.environ))
+    assert run_blocks(blocks_of(text, "it.md"), shell, str) == (4, 3)
+    shell.close()
+    assert not alike("a...c", "ab") and not alike("generation 1", "generation 2")
