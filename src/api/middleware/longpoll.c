@@ -10,7 +10,7 @@
 #include "api/middleware/conditional.h"
 #include "api/reply/response_cache.h"
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/worker.h"
 #include "core/core.h"
 
 #define WAIT_MAX_S 3600 /* the server cuts it to --wait-max */
@@ -32,15 +32,13 @@ TAILQ_HEAD(gb_poll_list, gb_poll);
 
 struct gb_polls {
     struct gb_core *core;
-    pthread_t thread;
-    bool started;
+    struct gb_worker worker;
+    bool idle;            /* the worker's alone: it sleeps until a request waits */
     pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t wake;
     struct gb_poll_list list;
     unsigned count;
     unsigned local; /* of them over UNIX sockets */
     bool ending;    /* no request waits any more */
-    bool stopping;
 };
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
@@ -74,28 +72,16 @@ static void look_at_all(struct gb_polls *polls) {
     pthread_mutex_unlock(&polls->lock);
 }
 
-/* Sleeps until a request waits, and then for the age of a prepared reply. Returns false at the end. */
-static bool sleep_a_while(struct gb_polls *polls) {
-    struct timespec until;
-    bool go_on;
-
-    pthread_mutex_lock(&polls->lock);
-    while (polls->count == 0 && !polls->stopping)
-        pthread_cond_wait(&polls->wake, &polls->lock);
-    until = gb_after_ms(GB_RESPONSE_CACHE_AGE_NS / GB_NS_PER_MS);
-    if (!polls->stopping)
-        pthread_cond_timedwait(&polls->wake, &polls->lock, &until);
-    go_on = !polls->stopping;
-    pthread_mutex_unlock(&polls->lock);
-    return go_on;
-}
-
-static void *polls_main(void *arg) {
+/* The kick of the first request that waits only begins the delay: a burst of changes then wakes that request once. */
+static uint64_t run(void *arg) {
     struct gb_polls *polls = arg;
 
-    while (sleep_a_while(polls))
+    if (!polls->idle)
         look_at_all(polls);
-    return NULL;
+    pthread_mutex_lock(&polls->lock);
+    polls->idle = polls->count == 0;
+    pthread_mutex_unlock(&polls->lock);
+    return polls->idle ? 0 : GB_RESPONSE_CACHE_AGE_NS / GB_NS_PER_MS;
 }
 
 struct gb_polls *gb_polls_new(struct gb_core *core) {
@@ -104,11 +90,11 @@ struct gb_polls *gb_polls_new(struct gb_core *core) {
     if (!polls)
         return NULL;
     polls->core = core;
+    polls->idle = true;
     TAILQ_INIT(&polls->list);
     pthread_mutex_init(&polls->lock, NULL);
-    gb_cond_init(&polls->wake);
-    polls->started = gb_thread_start(&polls->thread, "gb-poll", polls_main, polls, NULL) == 0;
-    if (polls->started)
+    gb_worker_init(&polls->worker);
+    if (gb_worker_start(&polls->worker, "gb-poll", 0, run, polls, NULL) == 0)
         return polls;
     gb_polls_free(polls);
     return NULL;
@@ -117,13 +103,8 @@ struct gb_polls *gb_polls_new(struct gb_core *core) {
 void gb_polls_free(struct gb_polls *polls) {
     if (!polls)
         return;
-    pthread_mutex_lock(&polls->lock);
-    polls->stopping = true;
-    pthread_cond_signal(&polls->wake);
-    pthread_mutex_unlock(&polls->lock);
-    if (polls->started)
-        pthread_join(polls->thread, NULL);
-    pthread_cond_destroy(&polls->wake);
+    gb_worker_stop(&polls->worker);
+    gb_worker_done(&polls->worker);
     pthread_mutex_destroy(&polls->lock);
     free(polls);
 }
@@ -192,7 +173,7 @@ static bool list(struct gb_polls *polls, struct gb_poll *p, gb_poll_same *same, 
         p->listed = true;
         polls->local += p->request->local;
         if (polls->count++ == 0)
-            pthread_cond_signal(&polls->wake);
+            gb_worker_kick(&polls->worker);
     }
     pthread_mutex_unlock(&polls->lock);
     return may;

@@ -143,7 +143,7 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
     if (batch->atomic && (clash || alone))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             clash ? "an atomic batch names a buffer once, and this needs an earlier operation's"
-                                  : "an atomic batch can neither make a buffer by itself nor write in place");
+                                  : "an atomic batch can neither have \"create\" nor write in place");
     if (clash) {
         w->wave++;
         gb_map_done(&w->read);

@@ -250,45 +250,29 @@ static void tick(struct gb_core *core) {
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-static bool wait_tick(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = core->housekeeper;
-    uint64_t interval_ms = core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
-    struct timespec until = gb_after_ms(interval_ms);
-    bool stopping;
-    int r = 0;
-
-    pthread_mutex_lock(&housekeeper->lock);
-    while (!housekeeper->stopping && !housekeeper->kicked && r == 0)
-        r = pthread_cond_timedwait(&housekeeper->wake, &housekeeper->lock, &until);
-    housekeeper->kicked = false;
-    stopping = housekeeper->stopping;
-    pthread_mutex_unlock(&housekeeper->lock);
-    return !stopping;
+static uint64_t interval_ms(const struct gb_core *core) {
+    return core->config.housekeeping_ms ? core->config.housekeeping_ms : 1000;
 }
 
-static void *house_main(void *arg) {
+static uint64_t run(void *arg) {
     struct gb_core *core = arg;
 
-    while (wait_tick(core))
-        tick(core);
-    return NULL;
+    tick(core);
+    return interval_ms(core);
 }
 
 struct gb_housekeeper *gb_housekeeper_new(void) {
     struct gb_housekeeper *housekeeper = calloc(1, sizeof(*housekeeper));
 
-    if (!housekeeper)
-        return NULL;
-    pthread_mutex_init(&housekeeper->lock, NULL);
-    gb_cond_init(&housekeeper->wake);
+    if (housekeeper)
+        gb_worker_init(&housekeeper->worker);
     return housekeeper;
 }
 
 void gb_housekeeper_free(struct gb_housekeeper *housekeeper) {
     if (!housekeeper)
         return;
-    pthread_cond_destroy(&housekeeper->wake);
-    pthread_mutex_destroy(&housekeeper->lock);
+    gb_worker_done(&housekeeper->worker);
     free(housekeeper);
 }
 
@@ -299,31 +283,16 @@ int gb_housekeeper_start(struct gb_core *core, struct gb_error *err) {
     housekeeper->saved_ns = housekeeper->sampled_ns;
     core->sampler->counted_ns = housekeeper->sampled_ns;
     gb_live_counters_read(&core->live_counters, &housekeeper->saved);
-    if (gb_thread_start(&housekeeper->thread, "gb-house", house_main, core, err) < 0)
+    if (gb_worker_start(&housekeeper->worker, "gb-house", interval_ms(core), run, core, err) < 0)
         return -1;
-    housekeeper->started = true;
     housekeeper->began = true;
     return 0;
 }
 
 void gb_housekeeper_stop(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = core->housekeeper;
-
-    if (!housekeeper->started)
-        return;
-    pthread_mutex_lock(&housekeeper->lock);
-    housekeeper->stopping = true;
-    pthread_cond_signal(&housekeeper->wake);
-    pthread_mutex_unlock(&housekeeper->lock);
-    pthread_join(housekeeper->thread, NULL);
-    housekeeper->started = false;
+    gb_worker_stop(&core->housekeeper->worker);
 }
 
 void gb_housekeeper_kick(struct gb_core *core) {
-    struct gb_housekeeper *housekeeper = core->housekeeper;
-
-    pthread_mutex_lock(&housekeeper->lock);
-    housekeeper->kicked = true;
-    pthread_cond_signal(&housekeeper->wake);
-    pthread_mutex_unlock(&housekeeper->lock);
+    gb_worker_kick(&core->housekeeper->worker);
 }

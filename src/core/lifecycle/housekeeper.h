@@ -3,24 +3,19 @@
 #ifndef GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 #define GB_CORE_LIFECYCLE_HOUSEKEEPER_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/worker.h"
 #include "model/model.h"
 
 struct gb_core;
 
 struct gb_housekeeper {
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    pthread_t thread;
-    bool started;
+    struct gb_worker worker;
     bool began; /* it was started */
-    bool stopping;
-    bool kicked;
     /* The thread's alone: */
     uint64_t sampled_ns;
     uint64_t saved_ns;

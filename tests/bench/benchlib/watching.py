@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import statistics
+import tempfile
 import time
 
 from . import measure, servers
@@ -64,6 +65,26 @@ class Idle(Case):
 
     def extra(self, ours):
         return {"polls kept beside them": ours.median("polls_kept")}
+
+
+class Records(Case):
+    """90,000 buffers without bytes: the resident memory of each, in a core of its own (gb-bench-buffers)."""
+
+    mode = "records"
+    unit = "bytes"
+    lower_is_better = True
+    buffers = 90000
+
+    def run(self, settings, notes):
+        side = Side("ours", None, None, "bytes_per_buffer")
+        for _ in range(min(settings.rounds, 3)):
+            with tempfile.TemporaryDirectory() as folder:
+                result = measure.run_program([settings.program("gb-bench-buffers"), folder, self.buffers, 0])
+            side.turns.append({**result, "bytes": 0, "errors": 0, "server_cpu_s": 0})
+        return [side]
+
+    def extra(self, ours):
+        return {}
 
 
 class Feed(Case):
@@ -348,6 +369,7 @@ class History(Case):
 
 def watch_cases():
     yield Idle("idle", "idle connection, 4,000 held", {"ours": 40, "polls kept beside them": 0.95})
+    yield Records("records", "metadata of a buffer, 90,000 of them", {"ours": 1024})
     yield Feed("feed", "5,000 listeners of the feed, 10 events a second", {"ours": 1}, limits={"MiB added": 64})
     yield Wait("wait", "one of 2,000 GETs that wait for a change", {"ours": 40, "polls kept beside them": 0.95})
     yield Watch("watch", "sampling and scrapes, 10,000 buffers, 100 pools", {"ours": 1}, limits={"ms of a scrape": 20},
