@@ -92,9 +92,6 @@ void gb_cli_terminal_give_back(struct gb_cli *cli);
 /* Whether progress is to be drawn. */
 bool gb_cli_draws(const struct gb_cli *cli);
 
-/* The text of --shape as a JSON array; NULL with cli->error set. */
-json_t *gb_cli_shape(struct gb_cli *cli, const char *text);
-
 #define GB_CLI_COMMAND(name, arguments, least, most, options, help)                                                    \
     int gb_cli_run_##name(struct gb_cli *, int, char **);
 #include "cli/commands.def"

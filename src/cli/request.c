@@ -163,21 +163,3 @@ int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *c
 bool gb_cli_draws(const struct gb_cli *cli) {
     return !cli->options.quiet && cli->host == NULL && isatty(STDERR_FILENO);
 }
-
-json_t *gb_cli_shape(struct gb_cli *cli, const char *text) {
-    json_t *shape = json_array();
-
-    while (*text != '\0') {
-        char *end;
-        long long n = strtoll(text, &end, 10);
-
-        if (end == text || n < 0 || (*end != '\0' && *end != ',') ||
-            json_array_append_new(shape, json_integer(n)) < 0) {
-            json_decref(shape);
-            gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--shape is numbers with commas between them: 3,4");
-            return NULL;
-        }
-        text = *end == ',' ? end + 1 : end;
-    }
-    return shape;
-}

@@ -10,7 +10,7 @@ struct gb_cli_source {
     struct gb_cli *cli;
     int fd;
     double until;                     /* while it is being opened: when to give up; 0: never */
-    bool pipe;                        /* read through gb_cli_source_read, front first */
+    bool pipe;                        /* read front first */
     bool device;                      /* of characters: a terminal, or what may have no end */
     unsigned char front[GB_CLI_PEEK]; /* read already, to see what comes */
     size_t front_bytes;

@@ -49,7 +49,7 @@ struct gb_daemon {
 };
 
 /* Opens everything from the store up to the sockets. Returns GB_EXIT_OK, or another status with *err; what was opened
- * then still needs gb_daemon_done. Signals of gb_signals_block are blocked already. */
+ * then still needs gb_daemon_done. The signals that the daemon waits for are blocked already. */
 enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err);
 
 /* Serves until a signal or, if so asked, the loss of the device; then ends in order. Returns the exit status. */

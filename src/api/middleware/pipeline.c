@@ -56,7 +56,7 @@ static enum gb_step reply_accepted(struct gb_operations *ops, struct gb_operatio
         gb_json_done(&out);
         return GB_STEP_ERROR;
     }
-    return gb_json_reply(&out, response, 202, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, 202, response, err);
 }
 
 /* The handler waits, so the client gets its 202 and the request goes on detached. */

@@ -113,7 +113,7 @@ static enum gb_step reply_page(const struct gb_api *api, const struct gb_feed_pi
         gb_json_put_null(&out, "next_cursor");
     gb_json_put_i64(&out, "last_id", p->last);
     gb_json_close(&out, '}');
-    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, 200, response, err);
 }
 
 static void fetched(void *arg) {

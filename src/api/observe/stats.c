@@ -215,7 +215,7 @@ enum gb_step gb_api_session_stats(struct gb_http_request *request, struct gb_htt
     gb_json_close(&out, '}');
     gb_render_counters(&out, &stats.counters, &stats.level, NULL);
     gb_json_close(&out, '}');
-    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, 200, response, err);
 }
 
 enum gb_step gb_api_pool_stats(struct gb_http_request *request, struct gb_http_response *response,

@@ -18,7 +18,6 @@
 #include "api/request/query.h"
 #include "api/request/wait.h"
 #include "api/route.h"
-#include "base/parse.h"
 
 static int read_path(const struct gb_http_request *request, struct gb_name *ret_session, struct gb_name *ret_buffer,
                      struct gb_error *err) {
@@ -32,7 +31,7 @@ static enum gb_step send_buffer(struct gb_http_request *request, const struct gb
     struct gb_json_writer out = {0};
 
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, rec);
-    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, status, response, err);
 }
 
 /* --- create ------------------------------------------------------------------------------------------------------- */

@@ -66,5 +66,5 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
         gb_json_close(&out, ']');
     }
     gb_json_close(&out, '}');
-    return gb_json_reply(&out, response, ready ? 200 : 503, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, ready ? 200 : 503, response, err);
 }

@@ -55,7 +55,7 @@ static enum gb_step send_session(const struct gb_session_view *view, int status,
     struct gb_json_writer out = {0};
 
     gb_render_session(&out, NULL, view);
-    return gb_json_reply(&out, response, status, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, status, response, err);
 }
 
 static enum gb_step reply_session(struct gb_http_request *request, const void *result,
@@ -227,7 +227,7 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     else
         gb_json_put_null(&out, "expires_at");
     gb_json_close(&out, '}');
-    return gb_json_reply(&out, response, 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, 200, response, err);
 }
 
 static int visit(void *arg, const struct gb_session_view *view, struct gb_error *err) {

@@ -5,12 +5,12 @@
 #include "api/context.h"
 #include "api/middleware/conditional.h"
 #include "api/middleware/digest.h"
+#include "api/reply/timing.h"
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/route.h"
 #include "api/transfer/download_plan.h"
 #include "api/transfer/download_source.h"
-#include "base/clock.h"
 
 static void state_free(void *state) {
     struct download *d = state;
@@ -73,8 +73,7 @@ static int add_timing(const struct download *d, const struct gb_http_request *re
         gb_download_times(d->core, &times);
     if (d->block_n < d->length)
         return gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f", times.queue_ms);
-    return gb_http_response_header(response, err, "Server-Timing", "queue;dur=%.3f, copy;dur=%.3f, total;dur=%.3f",
-                                   times.queue_ms, times.copy_ms, (double)(gb_clock_ns() - request->started_ns) * 1e-6);
+    return gb_add_timing(request, &times, response, err);
 }
 
 /* Drops the prepared headers, which describe other bytes than those of an error. */

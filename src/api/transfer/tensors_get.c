@@ -9,7 +9,6 @@
 #include "api/request/query.h"
 #include "api/route.h"
 #include "api/transfer/tensors_select.h"
-#include "base/clock.h"
 #include "base/digest.h"
 
 struct group {

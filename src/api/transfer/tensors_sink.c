@@ -212,7 +212,7 @@ static enum gb_step reply(struct gb_http_request *request, const struct sink *s,
     gb_json_put_u64(&out, "replaced", s->count - created);
     gb_json_put_u64(&out, "bytes", s->bytes);
     gb_json_close(&out, '}');
-    return gb_json_reply(&out, response, created > 0 ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, created > 0 ? 201 : 200, response, err);
 }
 
 /* Ends the group after the whole body has arrived. */

@@ -20,5 +20,5 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
         gb_json_done(&out);
         return GB_STEP_ERROR;
     }
-    return gb_json_reply(&out, response, created ? 201 : 200, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
+    return gb_reply_json(&out, created ? 201 : 200, response, err);
 }

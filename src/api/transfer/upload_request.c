@@ -9,7 +9,6 @@
 #include "api/request/media.h"
 #include "api/request/query.h"
 #include "api/request/wait.h"
-#include "base/parse.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
 

@@ -276,7 +276,7 @@ int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn
 /* pool.c */
 struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const struct gb_pool_config *config);
 void gb_host_pools_free(struct gb_host *host);
-struct gb_host_segment *gb_host_release_locked(struct gb_host *host); /* pass the result to gb_host_unmap, unlocked */
+struct gb_host_segment *gb_host_release_locked(struct gb_host *host); /* pass the result to gb_host_segment_unmap */
 void gb_host_pool_make_room_locked(struct gb_pool *pool, uint64_t bytes, struct gb_host_segment **list);
 void gb_host_forget_stream_locked(struct gb_host *host, struct gb_stream *stream);
 int gb_host_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);

@@ -96,9 +96,7 @@ void gb_hash_reader_cut(struct gb_hash_reader *r) {
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
 
 static struct gb_lane *lane_for(struct gb_core *core, enum gb_hash_reader_use use) {
-    if (use == GB_HASH_READER_WRITE)
-        return &core->inspect;
-    return &core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES];
+    return use == GB_HASH_READER_WRITE ? &core->inspect : gb_core_compute_lane(core);
 }
 
 int gb_hash_reader_init(struct gb_hash_reader *r, struct gb_core *core, enum gb_hash_reader_use use, unsigned digests,

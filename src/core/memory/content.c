@@ -65,12 +65,12 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
 }
 
 /* Memory of other kinds is in no pool. */
-static bool pool_sessions(const struct gb_content *c) {
+static bool pooled(const struct gb_content *c) {
     return c->kind == GB_KIND_DEVICE;
 }
 
 static void leave_locked(struct gb_content *c) {
-    if (!c->left && pool_sessions(c))
+    if (!c->left && pooled(c))
         atomic_fetch_sub(&c->pool->occupants, 1);
     c->left = true;
 }
@@ -88,7 +88,7 @@ static void give_quota(struct gb_content *c) {
 }
 
 void gb_content_attach_locked(struct gb_content *content) {
-    if (pool_sessions(content))
+    if (pooled(content))
         atomic_fetch_add(&content->pool->live_buffers, 1);
 }
 
@@ -102,7 +102,7 @@ static void hold_pinned_locked(struct gb_content *c) {
 }
 
 void gb_content_detach_locked(struct gb_content *content) {
-    if (pool_sessions(content))
+    if (pooled(content))
         atomic_fetch_sub(&content->pool->live_buffers, 1);
     leave_locked(content);
     hold_pinned_locked(content);
@@ -229,7 +229,7 @@ static void free_memory(struct gb_task *task) {
 static void let_go(struct gb_content *content) {
     if (!content->ptr) {
         gb_content_end(content);
-    } else if (!pool_sessions(content)) {
+    } else if (!pooled(content)) {
         gb_kind_free_start(content);
     } else {
         content->task.run = free_memory;
@@ -249,7 +249,7 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     content->then_arg = arg;
     device = content->device;
     /* As with allocations: see alloc.c. */
-    if (content->ptr && pool_sessions(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
+    if (content->ptr && pooled(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
         gb_content_free_memory(content);
         gb_lane_leave(&device->lane, device->waiting.first != NULL);
         return;
@@ -258,7 +258,7 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
 }
 
 void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg) {
-    if (!content || !pool_sessions(content) || !content->ptr || content->device->rec.cpu_access) {
+    if (!content || !pooled(content) || !content->ptr || content->device->rec.cpu_access) {
         gb_content_drop(content, then, arg);
         return;
     }

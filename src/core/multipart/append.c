@@ -235,7 +235,7 @@ static int part_locked(struct gb_append *a, struct gb_error *err) {
     if (gb_multipart_check_locked(multipart, err) < 0)
         return -1;
     at = gb_ranges_prefix(&multipart->ranges);
-    a->part = gb_part_new_locked(multipart, at, multipart->bytes - at, true, a->wake, a->arg, err);
+    a->part = gb_part_new_locked(multipart, at, multipart->bytes - at, a->wake, a->arg, err);
     return a->part ? 1 : -1;
 }
 

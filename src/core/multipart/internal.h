@@ -77,7 +77,6 @@ struct gb_part {
     struct gb_multipart *multipart; /* a reference */
     struct gb_upload *target;       /* a reference */
     struct gb_part *next;
-    bool keeps;   /* received bytes count even if the part breaks off */
     bool arrived; /* its range is recorded */
 };
 
@@ -87,7 +86,6 @@ struct gb_append {
     void (*wake)(void *arg);
     void *arg;
     bool cut; /* the multipart upload's lock */
-    size_t room;
 };
 
 /* --- multipart.c -------------------------------------------------------------------------------------------------- */
@@ -140,9 +138,9 @@ void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *targe
 
 /* --- part.c ------------------------------------------------------------------------------------------------------- */
 
-/* Makes a part and links it to the multipart upload, which is open. keeps: received bytes count even if the part breaks
- * off. The lock is held. */
-struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
+/* Makes a part and links it to the multipart upload, which is open. The bytes of an append count even if it breaks off.
+ * The lock is held. */
+struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err);
 
 /* multipart.c: ends the session's multipart uploads that have received nothing for the configured time. Without

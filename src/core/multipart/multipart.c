@@ -59,7 +59,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
     atomic_init(&multipart->refs, 1);
     multipart->core = core;
     multipart->session = s;
-    multipart->number = atomic_fetch_add(&core->last_intake, 1) + 1;
+    multipart->number = atomic_fetch_add(&core->last_multipart, 1) + 1;
     multipart->buffer = params->buffer.name;
     multipart->appends = appends;
     multipart->created_at_us = gb_wall_us();

@@ -10,7 +10,7 @@ static struct gb_part *part_of(struct gb_upload *upload) {
     return (struct gb_part *)upload;
 }
 
-static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps) {
+static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes) {
     struct gb_upload *target = multipart->target;
     struct gb_part *part = (struct gb_part *)gb_upload_new(sizeof(*part), &part_role);
     struct gb_upload_plan *plan;
@@ -21,25 +21,24 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
     plan->bytes = multipart->bytes;
     plan->at = at;
     plan->payload = bytes;
-    plan->open_ended = keeps;
+    plan->open_ended = multipart->appends;
     plan->placed = true;
     plan->direct = target->plan.direct;
     plan->kind = target->plan.kind;
     part->multipart = gb_multipart_ref(multipart);
     part->target = target;
-    part->keeps = keeps;
     part->upload.content = gb_content_ref(target->content);
     gb_core_transfer_ref(&target->t);
     return part;
 }
 
-struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, bool keeps,
+struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes,
                                      void (*wake)(void *arg), void *arg, struct gb_error *err) {
     struct gb_part *part = NULL;
     struct gb_upload *u;
 
     if (gb_ranges_reserve(&multipart->ranges, multipart->ranges.count + multipart->running + 1) == 0)
-        part = make_locked(multipart, at, bytes, keeps);
+        part = make_locked(multipart, at, bytes);
     if (!part) {
         gb_no_memory(err);
         return NULL;
@@ -110,7 +109,7 @@ static struct gb_upload *begin_locked(struct gb_multipart *multipart, uint64_t o
     if (gb_multipart_check_locked(multipart, err) < 0 || check_range(multipart, offset, bytes, err) < 0 ||
         check_others(multipart, offset, bytes, err) < 0 || make_way(multipart, offset, bytes, replace, err) < 0)
         return NULL;
-    return gb_part_new_locked(multipart, offset, bytes, false, wake, arg, err);
+    return gb_part_new_locked(multipart, offset, bytes, wake, arg, err);
 }
 
 int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
@@ -170,11 +169,11 @@ static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipar
     struct gb_multipart *multipart = part->multipart;
     const struct gb_upload *u = &part->upload;
 
-    gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->keeps);
+    gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->multipart->appends);
     multipart->touched_ns = gb_clock_ns();
     multipart->running--;
     part->arrived = true;
-    if (part->keeps)
+    if (part->multipart->appends)
         multipart->append_locked = false;
     gb_multipart_drained_locked(multipart, ret_drained);
 }
@@ -203,13 +202,13 @@ static void leave(struct gb_part *part) {
     struct gb_upload *u = &part->upload;
     struct gb_part **at;
 
-    if (!part->arrived && part->keeps)
+    if (!part->arrived && part->multipart->appends)
         count_times(part);
     pthread_mutex_lock(&multipart->lock);
     for (at = &multipart->parts; *at != part; at = &(*at)->next)
         continue;
     *at = part->next;
-    if (!part->arrived && part->keeps)
+    if (!part->arrived && part->multipart->appends)
         mark_locked(part, u->t.error.code == GB_OK ? u->filled : 0, &drained);
     else if (!part->arrived)
         multipart->running--;

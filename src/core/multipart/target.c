@@ -148,7 +148,6 @@ static int outcome(struct gb_multipart *multipart, struct gb_multipart_call *cal
         *err = multipart->refused;
         return -1;
     }
-    gb_buffer_rec_done(&call->buffer);
     call->base.free_result = result_done;
     return gb_upload_result(multipart->target, &call->buffer, &call->created, &call->times, err);
 }

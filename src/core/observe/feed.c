@@ -293,7 +293,7 @@ void gb_feed_fetch(struct gb_core *core, struct gb_feed_piece *piece, struct gb_
     }
     *f = (struct fetch){.task.run = run_fetch, .core = core, .piece = piece, .call = call};
     gb_core_enter(core);
-    gb_lane_post(&core->compute[atomic_fetch_add(&core->scan_number, 1) % GB_COMPUTE_LANES], &f->task);
+    gb_lane_post(gb_core_compute_lane(core), &f->task);
 }
 
 /* --- notices of its own ------------------------------------------------------------------------------------------- */

@@ -157,7 +157,7 @@ static void behind_frees(struct gb_task *task) {
     op_end(op, NULL);
 }
 
-static void end_intakes(struct gb_session *s) {
+static void end_multiparts(struct gb_session *s) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_session_alive(s, &why);
@@ -190,7 +190,7 @@ static void deleted(void *arg, const struct gb_error *error) {
     if (error) {
         op_end(op, error);
     } else {
-        end_intakes(s);
+        end_multiparts(s);
         gb_content_drop_all(contents);
         gb_session_drop_pools(&pools);
         atomic_fetch_sub(&s->core->live_sessions, 1);

@@ -83,7 +83,7 @@ struct gb_core {
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
-    _Atomic int64_t last_intake;
+    _Atomic int64_t last_multipart;
     _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */
 
     _Atomic uint64_t sequence;
@@ -107,7 +107,7 @@ struct gb_core {
     struct gb_lane compute[GB_COMPUTE_LANES]; /* for work of the CPU that takes long */
     struct gb_lane inspect;                   /* the same, if a change waits for it */
     atomic_uint scans[GB_HASH_READER_USES];
-    atomic_uint scan_number;
+    atomic_uint compute_number;
     atomic_bool closing;
 
     /* Called for an error that says that the device died; set before there are lanes. [any thread, must not block] */
@@ -121,8 +121,8 @@ struct gb_core {
     struct gb_feed *feed;
     struct gb_notice_limiters *limiters;
 
-    pthread_mutex_t objects_lock; /* for the two below */
     pthread_mutex_t blank_lock;   /* zeros are queued under it */
+    pthread_mutex_t objects_lock; /* for the two below */
     pthread_cond_t objects_gone;
     uint64_t objects; /* sessions and calls that still use the core */
 };
@@ -131,6 +131,11 @@ struct gb_core {
 void gb_core_enter(struct gb_core *core);
 void gb_core_leave(struct gb_core *core);
 void gb_core_wait(struct gb_core *core);
+
+/* The next of the computing lanes, in turn. [any thread] */
+static inline struct gb_lane *gb_core_compute_lane(struct gb_core *core) {
+    return &core->compute[atomic_fetch_add(&core->compute_number, 1) % GB_COMPUTE_LANES];
+}
 
 /* Called before every acknowledgement of a change. */
 static inline void gb_core_changed(struct gb_core *core) {

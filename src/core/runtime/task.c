@@ -9,8 +9,6 @@ static void run(struct gb_task *task) {
 }
 
 void gb_core_run_task(struct gb_core *core, struct gb_core_task *work) {
-    unsigned number = atomic_fetch_add(&core->scan_number, 1);
-
     work->task.run = run;
-    gb_lane_post(&core->compute[number % GB_COMPUTE_LANES], &work->task);
+    gb_lane_post(gb_core_compute_lane(core), &work->task);
 }

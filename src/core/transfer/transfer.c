@@ -110,9 +110,6 @@ void gb_core_transfer_close(struct gb_core_transfer *t) {
     pthread_mutex_lock(&t->wake_lock);
     t->wake = NULL;
     pthread_mutex_unlock(&t->wake_lock);
-    pthread_mutex_lock(&t->lock);
-    t->closed = true;
-    pthread_mutex_unlock(&t->lock);
     if (gb_slots_cancel(&t->core->slots, &t->waiter))
         gb_core_transfer_unref(t); /* never the last: the caller has one */
 }

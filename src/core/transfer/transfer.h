@@ -24,7 +24,6 @@ struct gb_core_transfer {
     bool want_wake;
     bool wake_on_error; /* an error wakes even without want_wake */
     bool slot_waiting;  /* waits for a slot and holds a reference */
-    bool closed;        /* the caller has freed the transfer */
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */

@@ -5,7 +5,7 @@
 #include "core/upload/upload.h"
 
 static int decide_break_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
 
     if (!gb_upload_has_locked(u, b))
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
@@ -69,7 +69,7 @@ void gb_upload_dispose(struct gb_upload *u) {
 /* --- in place ----------------------------------------------------------------------------------------------------- */
 
 static void break_end(struct gb_transaction *transaction) {
-    struct gb_upload *u = (struct gb_upload *)((char *)transaction - offsetof(struct gb_upload, transaction));
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
     struct gb_session *s = u->t.session;
     struct gb_error none = GB_ERROR_INIT;
     struct gb_buffer *b;

@@ -83,7 +83,7 @@ static int plan(void *owner, const struct gb_upload_params *p, struct gb_upload_
 
     draft->by_device = true;
     draft->sync = w->what == GB_DEVICE_WRITE_SYNC;
-    draft->all_or_nothing = w->call && gb_transaction_batch_atomic(w->call->base.batch);
+    draft->all_or_nothing = gb_transaction_batch_atomic(w->call->base.batch);
     draft->source = w->source;
     draft->from = w->from;
     if ((draft->buffer ? plan_there(w, draft, err) : plan_new(w, p, draft, err)) < 0)
@@ -207,15 +207,13 @@ static void end(struct gb_device_write *w) {
     gb_content_drop_later(w->source); /* this may be a backend's thread */
     gb_buffer_rec_done(&w->source_rec);
     free(w);
-    if (call)
-        gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
+    gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
 }
 
 static void gone(struct gb_upload *u) {
     struct gb_device_write *w = u->owner;
 
-    if (w->call)
-        gb_call_withdraw(&w->call->base, NULL);
+    gb_call_withdraw(&w->call->base, NULL);
     gb_staged_copy_release(&u->pipe.copies[0]);
     gb_upload_dispose(u);
     end(w);
@@ -265,8 +263,7 @@ struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, stru
         return NULL;
     w->what = what;
     w->call = call;
-    if (call)
-        call->base.free_result = gb_buffer_call_done;
+    call->base.free_result = gb_buffer_call_done;
     return w;
 }
 

@@ -227,6 +227,7 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
 
     if (params->describe(params->describe_arg, i, &p, err) < 0)
         return -1;
+    p.session = j->session;
     p.buffer.session = params->session;
     p.check = (struct gb_buffer_check){.check = NULL};
     p.wake = upload_woke;
@@ -240,11 +241,7 @@ static int begin_one(struct gb_core *core, struct gb_upload_group *j, const stru
     atomic_fetch_add(&j->refs, 1);
     member->upload = u;
     j->count = i + 1;
-    if (u->t.session == j->session)
-        return 0;
-    /* One commit changes one session. */
-    return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "the session \"%s\" was deleted and made again meanwhile",
-                        params->session.s);
+    return 0;
 }
 
 int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, uint64_t bytes, struct gb_error *err) {

@@ -1,6 +1,6 @@
 /* The slots of an upload and their copies to the device.
  *
- * * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when
+ * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when
  * it needs a slot; a copy that it may still query is unwatched. It watches a copy that it will not query again. That is
  * the oldest copy while the upload waits for a slot. It is every copy when the upload has ended, is stalled or is
  * freed, or when slots are scarce. */

@@ -105,7 +105,6 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->in_place = draft->in_place;
     plan->mirrored = draft->mirrored;
     plan->has_crc32c = draft->has_crc32c;
-    plan->crc32c = draft->crc32c;
     plan->side = draft->side;
     plan->head = draft->head;
     plan->kind = draft->kind;

@@ -33,7 +33,6 @@ struct gb_upload_plan {
     bool direct;     /* the caller writes into the memory itself, without slots */
     bool mirrored;   /* the buffer is mirrored: side, head and was are valid */
     bool has_crc32c; /* the payload's checksum is known without reading the memory */
-    uint32_t crc32c; /* of the payload, as far as it is known before the first byte */
     enum gb_side side;
     enum gb_head head;            /* after the commit */
     const struct gb_content *was; /* the side's content at the plan; only compared */

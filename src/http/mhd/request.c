@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "http/exchange/detached.h"
 #include "http/exchange/reply_memory.h"
 #include "http/exchange/step.h"
@@ -225,8 +224,8 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
     /* A client that waits for 100 Continue has sent nothing yet, if the proof holds: its body goes straight to a
      * transfer loop. Other bodies have come in part, and leave with the next call. */
     if (ex->phase == GB_PHASE_BODY && ex->req.expect_continue && ex->req.has_content_length &&
-        ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0 && leave(loop, ex) == 0)
-        return MHD_YES;
+        ex->req.content_length >= ex->server->config.takeover_bytes && gb_mhd_held(ex) == 0)
+        (void)leave(loop, ex);
     return MHD_YES;
 }
 

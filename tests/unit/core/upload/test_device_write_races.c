@@ -142,7 +142,7 @@ END_TEST
 
 #define BATCH 1000
 
-/* Many at once on one stream. What each costs of the device: test_core_write_fault.c. */
+/* Many at once on one stream. What each costs of the device: test_device_write_fault.c. */
 START_TEST(a_batch_of_small_ones) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

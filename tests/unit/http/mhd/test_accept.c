@@ -323,7 +323,7 @@ START_TEST(an_address_has_its_bound) {
     int i;
 
     if (!find_outside())
-        return; /* this machine has no address but loopback; test_places has the rest */
+        return; /* this machine has no address but loopback; test_conn_slots has the rest */
     gb_http_fixture_start(&f, two_of_each);
     for (i = 0; i < 3; i++) {
         fds[i] = reach();
